@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Everything is built below build/ by CMake; this file only saves the typing.
+
+JOBS ?= $(shell nproc)
+export CTEST_PARALLEL_LEVEL ?= $(JOBS)
+
+.PHONY: build demo test bench lint format clean help setup
+.DEFAULT_GOAL := build
+
+build: setup build/build.ninja ## build the libraries, the tally command and the examples
+	cmake --build build
+
+demo: build ## run the example program
+	build/examples/00_hello
+
+test: build ## run all tests
+	ctest --preset release
+
+bench: build ## measure the kernels on this machine; BENCH_ARGS=--json for one JSON object per line
+	build/tally bench num $(BENCH_ARGS)
+
+lint: ## check format, static analysis, include direction, sizes and names
+	scripts/setup --lint
+	scripts/lint
+
+format: ## lay out all C files as .clang-format says
+	scripts/setup --lint
+	scripts/c-files | xargs clang-format -i
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## print this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+# Installs what is missing; instant when nothing is.
+setup:
+	@scripts/setup
+
+# Ninja configures again by itself when a CMake file changes.
+build/build.ninja: | setup
+	cmake --preset release
