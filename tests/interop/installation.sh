@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs into SCRATCH/prefix, having moved the tree once: it must not remember where it was first.
+# Puts the README's program beside it, for the tests that use the installation.
+set -euo pipefail
+
+build=$1 scratch=$2 source=$3 version=$4
+
+rm -rf "$scratch"
+cmake --install "$build" --prefix "$scratch/first" >/dev/null
+mv "$scratch/first" "$scratch/prefix"
+
+# shellcheck disable=SC2016 # the backquotes are the README's
+sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '/^```/d' >"$scratch/readme_program.c"
+if ! diff -u <(sed '/^\/\*.*\*\/$/d' "$source/examples/00_hello.c") "$scratch/readme_program.c"; then
+    echo "installation: the program in README.md is not examples/00_hello.c" >&2
+    exit 1
+fi
+
+said=$("$scratch/prefix/bin/tally" version)
+if [ "$said" != "tally $version" ]; then
+    echo "installation: the installed command says '$said', wanted 'tally $version'" >&2
+    exit 1
+fi
+if grep -rIl "$scratch/first" "$scratch/prefix"; then
+    echo "installation: these files remember the first prefix" >&2
+    exit 1
+fi
