@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads and describes the environment variables of env_list.h. Keeps no state. Any thread enters,
+ * as long as nobody changes the environment meanwhile.
+ */
+#include "base/env.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+
+struct env_entry;
+
+union env_value {
+    struct {
+        int index;
+        const char *word;
+    } choice;
+};
+
+/* Reads text as one kind of value; the fallback of an entry always passes. */
+typedef int env_parse(const struct env_entry *entry, const char *text, union env_value *value);
+
+struct env_entry {
+    const char *name;
+    env_parse *parse;
+    const char *accepts;
+    const char *fallback;
+    const char *help;
+};
+
+static int reject(const struct env_entry *entry, const char *text)
+{
+    return tally__fail(TALLY_ARG, "%s=%s is not accepted: use %s", entry->name, text,
+                       entry->accepts);
+}
+
+static int parse_CHOICE(const struct env_entry *entry, const char *text, union env_value *value)
+{
+    const char *word = entry->accepts;
+    size_t text_length = strlen(text);
+
+    for (int i = 0; *word != '\0'; i++) {
+        size_t length = strcspn(word, "|");
+
+        if (length == text_length && memcmp(word, text, length) == 0) {
+            value->choice.index = i;
+            value->choice.word = text;
+            return TALLY_OK;
+        }
+        word += length + (word[length] == '|');
+    }
+    return reject(entry, text);
+}
+
+static const struct env_entry entries[] = {
+#define ENV_ENTRY(id, name, kind, accepts, fallback, help) \
+    {name, parse_##kind, accepts, fallback, help},
+    TALLY__ENV_LIST(ENV_ENTRY)
+#undef ENV_ENTRY
+};
+
+/* The variable's text, or NULL when it is unset or empty. */
+static const char *text_of(const struct env_entry *entry)
+{
+    const char *text = getenv(entry->name);
+
+    return text && *text != '\0' ? text : NULL;
+}
+
+static int parse(enum tally__env_id id, union env_value *value)
+{
+    const struct env_entry *entry = &entries[id];
+    const char *text = text_of(entry);
+
+    return entry->parse(entry, text ? text : entry->fallback, value);
+}
+
+bool tally__env_is_set(enum tally__env_id id)
+{
+    return text_of(&entries[id]) != NULL;
+}
+
+int tally__env_choice(enum tally__env_id id, const char **word)
+{
+    union env_value value;
+
+    TRY(parse(id, &value));
+    *word = value.choice.word;
+    return TALLY_OK;
+}
+
+int tally__env_choice_index(enum tally__env_id id, int *index)
+{
+    union env_value value;
+
+    TRY(parse(id, &value));
+    *index = value.choice.index;
+    return TALLY_OK;
+}
+
+size_t tally_env_count(void)
+{
+    return TALLY__ENV_COUNT;
+}
+
+int tally_env_get(size_t index, tally_env_var *var)
+{
+    const struct env_entry *entry;
+
+    if (!var) {
+        return tally__fail(TALLY_ARG, "tally_env_get: var is NULL");
+    }
+    if (var->size < sizeof *var) {
+        return tally__fail(TALLY_ARG, "tally_env_get: var->size is %zu, expected at least %zu",
+                           var->size, sizeof *var);
+    }
+    if (index >= TALLY__ENV_COUNT) {
+        return tally__fail(TALLY_ARG, "tally_env_get: index %zu is not below %d", index,
+                           TALLY__ENV_COUNT);
+    }
+    entry = &entries[index];
+    var->name = entry->name;
+    var->type = entry->accepts;
+    var->fallback = entry->fallback;
+    var->help = entry->help;
+    var->value = text_of(entry);
+    return TALLY_OK;
+}
+
+int tally_env_check(void)
+{
+    for (int id = 0; id < TALLY__ENV_COUNT; id++) {
+        union env_value unused;
+
+        if (tally__env_is_set((enum tally__env_id)id)) {
+            TRY(parse((enum tally__env_id)id, &unused));
+        }
+    }
+    return TALLY_OK;
+}

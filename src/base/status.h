@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Status codes and the calling thread's error text. */
+#ifndef TALLY_BASE_STATUS_H
+#define TALLY_BASE_STATUS_H
+
+#include "tally.h"
+
+/* Longest error text, with its NUL. Longer texts are cut, never lost. */
+#define TALLY__ERROR_BYTES 1024
+
+/*
+ * Records the text of an error and returns status, so that the function that first knows can say
+ * `return tally__fail(TALLY_ARG, "rank %d is not in 0..%d", rank, last);`. Arguments may point into
+ * the text recorded before, which makes "while doing X: <old text>" possible.
+ */
+int tally__fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* tally__fail with the words of errno value error appended: "cannot open x: No such file". */
+int tally__fail_errno(int status, int error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Passes a failure on to the caller. Nothing else in tally hides control flow. */
+#define TRY(expression)                 \
+    do {                                \
+        int try_status_ = (expression); \
+        if (try_status_ != TALLY_OK) {  \
+            return try_status_;         \
+        }                               \
+    } while (0)
+
+#endif

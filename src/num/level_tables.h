@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel table of each level; which of them exist depends on the machine built for. */
+#ifndef TALLY_NUM_LEVEL_TABLES_H
+#define TALLY_NUM_LEVEL_TABLES_H
+
+#include "num/num.h"
+
+extern const struct tally__kernels tally__kernels_ref;
+extern const struct tally__kernels tally__kernels_avx2;
+extern const struct tally__kernels tally__kernels_avx512;
+extern const struct tally__kernels tally__kernels_neon;
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The levels of a build for a machine without vector kernels. */
+#include "num/level_tables.h"
+
+static int always(void)
+{
+    return 1;
+}
+
+const struct tally__level tally__levels[] = {
+    {"ref", always, &tally__kernels_ref},
+};
+const size_t tally__n_levels = sizeof tally__levels / sizeof tally__levels[0];

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The levels of an x86-64 build. */
+#include "num/level_tables.h"
+
+static int always(void)
+{
+    return 1;
+}
+
+/* __builtin_cpu_supports also asks whether the operating system saves the registers. */
+static int has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+}
+
+static int has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+const struct tally__level tally__levels[] = {
+    {"ref", always, &tally__kernels_ref},
+    {"avx2", has_avx2, &tally__kernels_avx2},
+    {"avx512", has_avx512, &tally__kernels_avx512},
+};
+const size_t tally__n_levels = sizeof tally__levels / sizeof tally__levels[0];

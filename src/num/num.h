@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The arithmetic under every hook. A kernel is a flat function: length, pointers, parameters; no
+ * allocation, no error return. Any length including 0, any alignment of the element type. Inputs
+ * and outputs may be the same array, element for element, where the types have the same width;
+ * otherwise they must not overlap.
+ *
+ * Every kernel gives the same bits on every level (NaN payloads of sums apart). Each call sets
+ * round-to-nearest without flushing of subnormals and restores the caller's floating-point
+ * environment, so a program built with -Ofast gets the same results.
+ *
+ * Casts. f32_to_f16, f32_to_bf16: round to nearest even; overflow gives infinity; subnormals are
+ * kept; a NaN stays a NaN (sign and leading payload bits kept, made quiet). f32_to_f16_sat: finite
+ * values that would overflow become +-65504 instead, and their number is returned; infinities and
+ * NaN pass, so that a scan still finds them.
+ *
+ * Sums. sum_T adds n_in >= 1 arrays in the order given, starting from in[0], divides by divisor
+ * (IEEE division), and writes the result to each of n_out >= 1 arrays. f16 and bf16 are added in
+ * fp32 and rounded once, after the division. Integers wrap around and have no divisor. An output
+ * may be one of the inputs.
+ *
+ * affine_*: uint8 quantization with a scale and a zero point, bit for bit what PyTorch's hooks
+ * compute: q = clamp(rint(x / scale) + zero, 0, 255), y = scale * (q - zero). A block with an
+ * infinity or a NaN in it decodes to NaN throughout. The _blocks forms take one struct
+ * tally__affine per block of `block` elements; the last block may be short.
+ *
+ * scaled_*: tally's own uint8 form: one scale per block, q = 128 + rint(x * 127 / max|x|)
+ * in 1..255, y = scale * (q - 128). There is no floor under the scale: a block of subnormals
+ * survives. A block with an infinity or a NaN in it decodes to NaN throughout.
+ *
+ * *_decode_add adds the decoded values to y: y = y + scale * (q - zero), two roundings.
+ *
+ * minmax_f32: smallest and largest value, +0 rather than -0; n = 0 gives 0 and 0; a NaN anywhere
+ * makes both NaN. sub_f32: y = a - b. axpy_f32: y = y + a * x, two roundings. sqnorm_f32: sum of
+ * squares in fp64, in sixteen interleaved partial sums that are added pairwise at the end: the
+ * relative error is below n * 2^-53 and the bits are the same on every level. find_nonfinite_f32:
+ * index of the first infinity or NaN, n when there is none.
+ */
+#ifndef TALLY_NUM_NUM_H
+#define TALLY_NUM_NUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "num/kernel_list.h"
+
+/* PyTorch's scale floor: the machine epsilon of float32. */
+#define TALLY__AFFINE_SCALE_FLOOR 0x1p-23f
+
+/* Elements per block where a hook does not say otherwise. */
+#define TALLY__BLOCK_DEFAULT 512
+
+/* How a range of floats maps to 0..255. Travels as two floats: zero is a whole number. */
+struct tally__affine {
+    float scale;
+    float zero;
+};
+
+/*
+ * The map for values between lo and hi: zero is always representable; the scale is at least
+ * TALLY__AFFINE_SCALE_FLOOR. n = 0 elements have scale 1 and zero 0 by convention. When lo or hi is
+ * not finite, or hi - lo overflows, scale is not finite and zero is 0.
+ */
+struct tally__affine tally__affine_of(size_t n, float lo, float hi);
+
+/* The dispatching functions tally__<kernel>. */
+#define TALLY__KERNEL_DECLARE(name, result, parameters, arguments) result tally__##name parameters;
+TALLY__KERNEL_LIST(TALLY__KERNEL_DECLARE)
+#undef TALLY__KERNEL_DECLARE
+
+/* One instruction set's kernels. */
+struct tally__kernels {
+#define TALLY__KERNEL_MEMBER(name, result, parameters, arguments) result(*name) parameters;
+    TALLY__KERNEL_LIST(TALLY__KERNEL_MEMBER)
+#undef TALLY__KERNEL_MEMBER
+};
+
+/* A level: a name as TALLY_ISA spells it, whether this CPU can run it, and its kernels. */
+struct tally__level {
+    const char *name;
+    int (*usable)(void);
+    const struct tally__kernels *kernels;
+};
+
+/* The levels of this build, the reference first, better ones later. */
+extern const struct tally__level tally__levels[];
+extern const size_t tally__n_levels;
+
+/*
+ * Chooses the level for this process, once: the last usable one, or what TALLY_ISA names. Every
+ * entry point of the library that leads to arithmetic calls this first; kernels called before it
+ * run on the reference level. Errors: ARG, the same on every later call.
+ */
+int tally__num_start(void);
+
+#endif

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Good and bad command lines of `tally`: the exit code, and one clear line for each mistake.
+set -u
+tally=$1
+failures=0
+
+complain() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# accepts PATTERN COMMAND...: exits 0, writes PATTERN to stdout and nothing to stderr.
+accepts() {
+    local pattern=$1 out err rc
+    shift
+    out=$("$@" 2>/tmp/tally-cli.$$)
+    rc=$?
+    err=$(cat /tmp/tally-cli.$$)
+    rm -f /tmp/tally-cli.$$
+    [ $rc -eq 0 ] || complain "'$*' exited with $rc: $err"
+    [ -z "$err" ] || complain "'$*' wrote to stderr: $err"
+    grep -qE -- "$pattern" <<<"$out" || complain "'$*' did not print /$pattern/: $out"
+}
+
+# rejects PATTERN COMMAND...: exits 2 with exactly one line on stderr that matches PATTERN.
+rejects() {
+    local pattern=$1 err rc
+    shift
+    err=$("$@" 2>&1 >/dev/null)
+    rc=$?
+    [ $rc -eq 2 ] || complain "'$*' exited with $rc instead of 2"
+    [ "$(wc -l <<<"$err")" -eq 1 ] || complain "'$*' wrote more than one line: $err"
+    grep -qE -- "$pattern" <<<"$err" || complain "'$*' did not say /$pattern/: $err"
+}
+
+accepts '^tally [0-9]+\.[0-9]+\.[0-9]+$' "$tally" version
+accepts '^tally [0-9]+\.[0-9]+\.[0-9]+$' "$tally" --version
+accepts 'usage: tally COMMAND' "$tally" --help
+accepts 'Example: tally bench num' "$tally" bench num --help
+accepts '^TALLY_ISA=ref$' env TALLY_ISA=ref "$tally" env
+accepts '"name": "TALLY_ISA".*"value": null' env -u TALLY_ISA "$tally" env --json
+accepts '"kernel": "sum_f32", "isa": "ref".*"memcpy_ratio": [0-9.]+' \
+    "$tally" bench num --json --bytes=64Ki --kernel sum_f32
+
+rejects "unknown command 'fly'; accepted: .*bench.* env" "$tally" fly
+rejects "unknown command 'fly'; accepted: .*num" "$tally" bench fly
+rejects "unknown option '--fast'; accepted: .*--json" "$tally" bench num --fast
+rejects "unknown option 'x'; accepted: .*--json" "$tally" env x
+rejects "version: takes no argument" "$tally" version x
+rejects "unknown kernel 'sum_f99'; accepted: .*sum_f32" "$tally" bench num --kernel sum_f99
+rejects "--bytes needs a value" "$tally" bench num --bytes
+rejects "--bytes 3Q is not a size" "$tally" bench num --bytes 3Q
+rejects "--bytes 0 is not a size" "$tally" bench num --bytes 0
+rejects "--bytes -1 is not a size" "$tally" bench num --bytes=-1
+rejects "--bytes 99999999999Gi is not a size" "$tally" bench num --bytes 99999999999Gi
+rejects "--json takes no value" "$tally" env --json=yes
+rejects 'TALLY_ISA=mmx is not accepted: use auto\|ref\|avx2\|avx512\|neon' \
+    env TALLY_ISA=mmx "$tally" bench num --bytes 4Ki
+rejects 'TALLY_ISA=mmx is not accepted' env TALLY_ISA=mmx "$tally" env
+rejects 'TALLY_LOG=loud is not accepted: use none\|error\|warn\|info\|debug' \
+    env TALLY_LOG=loud "$tally" env
+
+# Of x86's and ARM's levels this machine always lacks one.
+lacking=neon
+[ "$(uname -m)" = aarch64 ] && lacking=avx2
+rejects "TALLY_ISA=$lacking: this CPU has no $lacking; use auto\|ref" \
+    env TALLY_ISA=$lacking "$tally" env
+
+if "$tally" env >/dev/full 2>/dev/null; then
+    complain "a full disk went unnoticed"
+fi
+"$tally" >/dev/null 2>&1
+[ $? -eq 2 ] || complain "no command at all did not exit with 2"
+
+[ $failures -eq 0 ] && echo "all command lines behaved"
+exit $((failures > 0))

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A command of the `tally` program, and the exit codes all of them share. */
+#ifndef TALLY_TOOLS_COMMAND_H
+#define TALLY_TOOLS_COMMAND_H
+
+#include <stddef.h>
+
+enum exit_code {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1, /* the work was tried and failed */
+    EXIT_USAGE = 2,  /* the command line or the environment makes no sense */
+};
+
+struct command {
+    const char *name;
+    const char *summary;               /* one line, for the list */
+    int (*run)(int argc, char **argv); /* argv[0] is the command's own name */
+};
+
+/* Runs the command that argv[1] names, or prints the list; `of` names the program for messages. */
+int command_dispatch(const char *of, const struct command *commands, size_t n, int argc,
+                     char **argv);
+
+int cmd_bench(int argc, char **argv);
+int cmd_env(int argc, char **argv);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One JSON object on one line. */
+#ifndef TALLY_TOOLS_JSON_H
+#define TALLY_TOOLS_JSON_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+struct json {
+    FILE *to;
+    const char *separator;
+};
+
+struct json json_begin(FILE *to);
+/* A NULL text becomes null. */
+void json_text(struct json *json, const char *key, const char *text);
+void json_count(struct json *json, const char *key, size_t count);
+/* Six significant digits; a value that is no number becomes null. */
+void json_real(struct json *json, const char *key, double value);
+void json_end(struct json *json);
+
+#endif
