@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reference level: what every kernel computes, said in plain C. The other levels give the same
+ * bits and use these functions for the elements that do not fill a vector. Any thread enters;
+ * nothing is kept.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "num/level_tables.h"
+#include "num/rint.h"
+#include "num/scaled.h"
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static float float_of(uint32_t bits)
+{
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Rounds value / 2^shift to nearest even. */
+static uint32_t shift_round(uint32_t value, unsigned shift)
+{
+    uint32_t odd = (value >> shift) & 1u;
+
+    return (value + (UINT32_C(1) << (shift - 1)) - 1u + odd) >> shift;
+}
+
+static uint16_t f16_of(float x)
+{
+    uint32_t bits = bits_of(x);
+    uint32_t sign = (bits >> 16) & 0x8000u;
+    uint32_t size = bits & 0x7fffffffu;
+    uint32_t half;
+
+    if (size > 0x7f800000u) { /* NaN: made quiet, leading payload bits kept */
+        half = 0x7e00u | ((size >> 13) & 0x1ffu);
+    } else if (size >= 0x477ff000u) { /* from 65520 on */
+        half = 0x7c00u;
+    } else if (size >= 0x38800000u) { /* from 2^-14 on: the exponent moves from bias 127 to 15 */
+        half = shift_round(size - (UINT32_C(112) << 23), 13);
+    } else if (size >= 0x33000000u) { /* from 2^-25 on: a multiple of 2^-24, or just below one */
+        half = shift_round((size & 0x7fffffu) | 0x800000u, 126u - (size >> 23));
+    } else {
+        half = 0;
+    }
+    return (uint16_t)(sign | half);
+}
+
+static float f32_of_f16(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t exponent = (half >> 10) & 31u;
+    uint32_t fraction = half & 0x3ffu;
+
+    if (exponent == 0) {
+        return float_of(sign | bits_of((float)fraction * 0x1p-24f));
+    }
+    if (exponent == 31) {
+        uint32_t quiet = fraction != 0 ? 0x400000u : 0;
+
+        return float_of(sign | 0x7f800000u | quiet | (fraction << 13));
+    }
+    return float_of(sign | ((exponent + 112u) << 23) | (fraction << 13));
+}
+
+static uint16_t bf16_of(float x)
+{
+    uint32_t bits = bits_of(x);
+
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        return (uint16_t)((bits >> 16) | 0x0040u);
+    }
+    return (uint16_t)shift_round(bits, 16);
+}
+
+static float f32_of_bf16(uint16_t half)
+{
+    return float_of((uint32_t)half << 16);
+}
+
+static void f32_to_f16(size_t n, const float *x, uint16_t *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = f16_of(x[i]);
+    }
+}
+
+static size_t f32_to_f16_sat(size_t n, const float *x, uint16_t *y)
+{
+    size_t n_saturated = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        bool overflows = fabsf(x[i]) >= 65520.0f && fabsf(x[i]) <= FLT_MAX;
+
+        n_saturated += overflows;
+        y[i] = f16_of(overflows ? copysignf(65504.0f, x[i]) : x[i]);
+    }
+    return n_saturated;
+}
+
+static void f16_to_f32(size_t n, const uint16_t *x, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = f32_of_f16(x[i]);
+    }
+}
+
+static void f32_to_bf16(size_t n, const float *x, uint16_t *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = bf16_of(x[i]);
+    }
+}
+
+static void bf16_to_f32(size_t n, const uint16_t *x, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = f32_of_bf16(x[i]);
+    }
+}
+
+/* The sums differ only in how an element is read, added and written. All outputs are written after
+ * all inputs of an element are read, so an output may be an input. */
+#define SUM(type, accumulator, READ, FINISH)           \
+    for (size_t i = 0; i < n; i++) {                   \
+        accumulator sum = READ(in[0][i]);              \
+        for (size_t k = 1; k < n_in; k++) {            \
+            sum = (accumulator)(sum + READ(in[k][i])); \
+        }                                              \
+        type result = FINISH;                          \
+        for (size_t k = 0; k < n_out; k++) {           \
+            out[k][i] = result;                        \
+        }                                              \
+    }
+
+static void sum_f32(size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,
+                    float *const *out)
+{
+    SUM(float, float, (float), sum / divisor)
+}
+
+static void sum_f64(size_t n, size_t n_in, const double *const *in, double divisor, size_t n_out,
+                    double *const *out)
+{
+    SUM(double, double, (double), sum / divisor)
+}
+
+static void sum_f16(size_t n, size_t n_in, const uint16_t *const *in, float divisor, size_t n_out,
+                    uint16_t *const *out)
+{
+    SUM(uint16_t, float, f32_of_f16, f16_of(sum / divisor))
+}
+
+static void sum_bf16(size_t n, size_t n_in, const uint16_t *const *in, float divisor, size_t n_out,
+                     uint16_t *const *out)
+{
+    SUM(uint16_t, float, f32_of_bf16, bf16_of(sum / divisor))
+}
+
+/* Signed integers wrap around: they are added as unsigned ones. */
+static void sum_i32(size_t n, size_t n_in, const int32_t *const *in, size_t n_out,
+                    int32_t *const *out)
+{
+    SUM(int32_t, uint32_t, (uint32_t), (int32_t)sum)
+}
+
+static void sum_i64(size_t n, size_t n_in, const int64_t *const *in, size_t n_out,
+                    int64_t *const *out)
+{
+    SUM(int64_t, uint64_t, (uint64_t), (int64_t)sum)
+}
+
+static void sum_u8(size_t n, size_t n_in, const uint8_t *const *in, size_t n_out,
+                   uint8_t *const *out)
+{
+    SUM(uint8_t, uint32_t, (uint32_t), (uint8_t)sum)
+}
+
+static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
+{
+    float least = n > 0 ? x[0] : 0.0f;
+    float most = least;
+
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(x[i])) {
+            *lo = NAN;
+            *hi = NAN;
+            return;
+        }
+        least = x[i] < least ? x[i] : least;
+        most = x[i] > most ? x[i] : most;
+    }
+    /* -0 + 0 is +0: which of two zeros came first does not show. */
+    *lo = least + 0.0f;
+    *hi = most + 0.0f;
+}
+
+static uint8_t affine_code(float x, struct tally__affine affine)
+{
+    float code = tally__rint(x / affine.scale) + affine.zero;
+
+    /* Clamped before the conversion, which is undefined outside 0..255; a NaN becomes 0. */
+    code = code > 0.0f ? code : 0.0f;
+    code = code < 255.0f ? code : 255.0f;
+    return (uint8_t)code;
+}
+
+static void affine_encode(size_t n, const float *x, struct tally__affine affine, uint8_t *q)
+{
+    if (!isfinite(affine.scale)) {
+        /* With zero = 0 this decodes to inf * 0 or NaN * 0: NaN. */
+        for (size_t i = 0; i < n; i++) {
+            q[i] = 0;
+        }
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        q[i] = affine_code(x[i], affine);
+    }
+}
+
+static void affine_decode(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = affine.scale * ((float)q[i] - affine.zero);
+    }
+}
+
+static void affine_decode_add(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = y[i] + affine.scale * ((float)q[i] - affine.zero);
+    }
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static void affine_encode_blocks(size_t n, const float *x, size_t block,
+                                 struct tally__affine *affine, uint8_t *q)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        size_t n_here = smaller(block, n - i);
+        float lo;
+        float hi;
+
+        minmax_f32(n_here, x + i, &lo, &hi);
+        *affine = tally__affine_of(n_here, lo, hi);
+        affine_encode(n_here, x + i, *affine, q + i);
+    }
+}
+
+static void affine_decode_blocks(size_t n, const uint8_t *q, size_t block,
+                                 const struct tally__affine *affine, float *y)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        affine_decode(smaller(block, n - i), q + i, *affine, y + i);
+    }
+}
+
+static void affine_decode_add_blocks(size_t n, const uint8_t *q, size_t block,
+                                     const struct tally__affine *affine, float *y)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        affine_decode_add(smaller(block, n - i), q + i, *affine, y + i);
+    }
+}
+
+/* The largest magnitude; NaN when a value is not finite. */
+static float absmax(size_t n, const float *x)
+{
+    float most = 0.0f;
+
+    for (size_t i = 0; i < n; i++) {
+        float size = fabsf(x[i]);
+
+        if (!isfinite(size)) {
+            return NAN;
+        }
+        most = size > most ? size : most;
+    }
+    return most;
+}
+
+/*
+ * The scale of a block whose largest magnitude is so small that 127 / most overflows or
+ * most / 127 is subnormal. The largest value must not lie above 127 steps, so the scale is rounded
+ * up; it is never 0 when the block is not.
+ */
+static float tiny_scale(float most)
+{
+    float scale = most / 127.0f;
+
+    return scale * 127.0f < most ? float_of(bits_of(scale) + 1u) : scale;
+}
+
+static float scaled_encode(size_t n, const float *x, uint8_t *q)
+{
+    float most = absmax(n, x);
+
+    if (isnan(most) || most == 0.0f) {
+        for (size_t i = 0; i < n; i++) {
+            q[i] = 128;
+        }
+        return most;
+    }
+    /* No clamping below: |x| <= most, so the quotient exceeds 127 by rounding errors at most. */
+    if (most < TALLY__SCALED_TINY) {
+        float scale = tiny_scale(most);
+
+        for (size_t i = 0; i < n; i++) {
+            q[i] = (uint8_t)(128.0f + tally__rint(x[i] / scale));
+        }
+        return scale;
+    }
+
+    float inverse = 127.0f / most;
+
+    for (size_t i = 0; i < n; i++) {
+        q[i] = (uint8_t)(128.0f + tally__rint(x[i] * inverse));
+    }
+    return most / 127.0f;
+}
+
+static void scaled_encode_blocks(size_t n, const float *x, size_t block, float *scale, uint8_t *q)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        *scale = scaled_encode(smaller(block, n - i), x + i, q + i);
+    }
+}
+
+static void scaled_decode_blocks(size_t n, const uint8_t *q, size_t block, const float *scale,
+                                 float *y)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
+
+        affine_decode(smaller(block, n - i), q + i, affine, y + i);
+    }
+}
+
+static void scaled_decode_add_blocks(size_t n, const uint8_t *q, size_t block, const float *scale,
+                                     float *y)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
+
+        affine_decode_add(smaller(block, n - i), q + i, affine, y + i);
+    }
+}
+
+static void sub_f32(size_t n, const float *a, const float *b, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = a[i] - b[i];
+    }
+}
+
+static void axpy_f32(size_t n, const float *x, float a, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = y[i] + a * x[i];
+    }
+}
+
+/* Element i goes to partial sum i mod 16, which is what a vector level does anyway. */
+static double sqnorm_f32(size_t n, const float *x)
+{
+    double partial[16] = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        partial[i % 16] += (double)x[i] * (double)x[i];
+    }
+    for (size_t width = 8; width > 0; width /= 2) {
+        for (size_t i = 0; i < width; i++) {
+            partial[i] += partial[i + width];
+        }
+    }
+    return partial[0];
+}
+
+static size_t find_nonfinite_f32(size_t n, const float *x)
+{
+    size_t i = 0;
+
+    while (i < n && isfinite(x[i])) {
+        i++;
+    }
+    return i;
+}
+
+#define ENTRY(name, result, parameters, arguments) .name = name,
+const struct tally__kernels tally__kernels_ref = {TALLY__KERNEL_LIST(ENTRY)};

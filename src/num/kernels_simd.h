@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The body of every vector level, written once over the types and functions of a vec_*.h, which the
+ * including file has included before. 64 bytes are one vector on every level: 16 floats (vf), 16
+ * truth values (vm), 8 doubles (vd), or integers (vi). Elements that do not fill a vector go
+ * to the reference, which gives the same bits.
+ *
+ * No include guard: one level is one source file that includes this once, defines its table from
+ * the functions below, and is compiled with the options of its instruction set. Everything is
+ * static, so that no such code reaches another level.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "num/level_tables.h"
+#include "num/rint.h"
+#include "num/scaled.h"
+#include "num/sums_simd.h"
+
+/* Floats per vector. */
+#define LANES ((size_t)16)
+
+/* The leading elements that fill vectors. */
+static inline size_t whole(size_t n)
+{
+    return n - n % LANES;
+}
+
+static inline size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static void f32_to_f16(size_t n, const float *x, uint16_t *y)
+{
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf_store_f16(y + i, vf_load(x + i));
+    }
+    tally__kernels_ref.f32_to_f16(n - m, x + m, y + m);
+}
+
+static size_t f32_to_f16_sat(size_t n, const float *x, uint16_t *y)
+{
+    const vf first_over = vf_set1(65520.0f);
+    const vf last_over = vf_set1(FLT_MAX);
+    const vf most = vf_set1(65504.0f);
+    const vf least = vf_set1(-65504.0f);
+    size_t m = whole(n);
+    size_t n_saturated = 0;
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf v = vf_load(x + i);
+        vm over = vm_and(vf_le(first_over, vf_abs(v)), vf_le(vf_abs(v), last_over));
+
+        n_saturated += vm_count(over);
+        vf_store_f16(y + i, vf_select(over, vf_min(vf_max(v, least), most), v));
+    }
+    return n_saturated + tally__kernels_ref.f32_to_f16_sat(n - m, x + m, y + m);
+}
+
+static void f16_to_f32(size_t n, const uint16_t *x, float *y)
+{
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf_store(y + i, vf_load_f16(x + i));
+    }
+    tally__kernels_ref.f16_to_f32(n - m, x + m, y + m);
+}
+
+static void f32_to_bf16(size_t n, const float *x, uint16_t *y)
+{
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf_store_bf16(y + i, vf_load(x + i));
+    }
+    tally__kernels_ref.f32_to_bf16(n - m, x + m, y + m);
+}
+
+static void bf16_to_f32(size_t n, const uint16_t *x, float *y)
+{
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf_store(y + i, vf_load_bf16(x + i));
+    }
+    tally__kernels_ref.bf16_to_f32(n - m, x + m, y + m);
+}
+
+/* Two of everything hides the latency of min and max. */
+static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
+{
+    size_t m = n - n % (2 * LANES);
+
+    if (m == 0) {
+        tally__kernels_ref.minmax_f32(n, x, lo, hi);
+        return;
+    }
+
+    vf first[2] = {vf_load(x), vf_load(x + LANES)};
+    vf least[2] = {first[0], first[1]};
+    vf most[2] = {first[0], first[1]};
+    vm is_nan[2] = {vm_none(), vm_none()};
+
+    for (size_t i = 0; i < m; i += 2 * LANES) {
+        for (size_t j = 0; j < 2; j++) {
+            vf v = vf_load(x + i + j * LANES);
+
+            least[j] = vf_min(least[j], v);
+            most[j] = vf_max(most[j], v);
+            is_nan[j] = vm_or(is_nan[j], vf_nle(v, v));
+        }
+    }
+
+    float rest_lo = x[0];
+    float rest_hi = x[0];
+
+    if (m < n) {
+        tally__kernels_ref.minmax_f32(n - m, x + m, &rest_lo, &rest_hi);
+    }
+    if (isnan(rest_lo) || vm_any(vm_or(is_nan[0], is_nan[1]))) {
+        *lo = NAN;
+        *hi = NAN;
+        return;
+    }
+
+    float whole_lo = vf_least(vf_min(least[0], least[1]));
+    float whole_hi = vf_most(vf_max(most[0], most[1]));
+
+    *lo = (whole_lo < rest_lo ? whole_lo : rest_lo) + 0.0f;
+    *hi = (whole_hi > rest_hi ? whole_hi : rest_hi) + 0.0f;
+}
+
+static void affine_encode(size_t n, const float *x, struct tally__affine affine, uint8_t *q)
+{
+    const vf scale = vf_set1(affine.scale);
+    const vf zero = vf_set1(affine.zero);
+    const vf least = vf_set1(0.0f);
+    const vf most = vf_set1(255.0f);
+    size_t m = isfinite(affine.scale) ? whole(n) : 0;
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf code = vf_add(vf_rint(vf_div(vf_load(x + i), scale)), zero);
+
+        vf_store_u8(q + i, vf_min(vf_max(code, least), most));
+    }
+    tally__kernels_ref.affine_encode(n - m, x + m, affine, q + m);
+}
+
+static void affine_decode(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
+{
+    const vf scale = vf_set1(affine.scale);
+    const vf zero = vf_set1(affine.zero);
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf_store(y + i, vf_mul(scale, vf_sub(vf_load_u8(q + i), zero)));
+    }
+    tally__kernels_ref.affine_decode(n - m, q + m, affine, y + m);
+}
+
+static void affine_decode_add(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
+{
+    const vf scale = vf_set1(affine.scale);
+    const vf zero = vf_set1(affine.zero);
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf decoded = vf_mul(scale, vf_sub(vf_load_u8(q + i), zero));
+
+        vf_store(y + i, vf_add(vf_load(y + i), decoded));
+    }
+    tally__kernels_ref.affine_decode_add(n - m, q + m, affine, y + m);
+}
+
+static void affine_encode_blocks(size_t n, const float *x, size_t block,
+                                 struct tally__affine *affine, uint8_t *q)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        size_t n_here = smaller(block, n - i);
+        float lo;
+        float hi;
+
+        minmax_f32(n_here, x + i, &lo, &hi);
+        *affine = tally__affine_of(n_here, lo, hi);
+        affine_encode(n_here, x + i, *affine, q + i);
+    }
+}
+
+static void affine_decode_blocks(size_t n, const uint8_t *q, size_t block,
+                                 const struct tally__affine *affine, float *y)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        affine_decode(smaller(block, n - i), q + i, *affine, y + i);
+    }
+}
+
+static void affine_decode_add_blocks(size_t n, const uint8_t *q, size_t block,
+                                     const struct tally__affine *affine, float *y)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        affine_decode_add(smaller(block, n - i), q + i, *affine, y + i);
+    }
+}
+
+/* The largest magnitude; NaN when a value is not finite. */
+static float absmax(size_t n, const float *x)
+{
+    const vf last = vf_set1(FLT_MAX);
+    size_t m = whole(n);
+    vf largest = vf_set1(0.0f);
+    vm nonfinite = vm_none();
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf size = vf_abs(vf_load(x + i));
+
+        largest = vf_max(largest, size);
+        nonfinite = vm_or(nonfinite, vf_nle(size, last));
+    }
+
+    float most = vf_most(largest);
+    bool all_finite = !vm_any(nonfinite);
+
+    for (size_t i = m; i < n; i++) {
+        float size = fabsf(x[i]);
+
+        most = size > most ? size : most;
+        all_finite = all_finite && size <= FLT_MAX;
+    }
+    return all_finite ? most : NAN;
+}
+
+static float scaled_encode(size_t n, const float *x, uint8_t *q)
+{
+    float most = absmax(n, x);
+
+    if (most == 0.0f) {
+        memset(q, 128, n);
+        return 0.0f;
+    }
+    if (!(most >= TALLY__SCALED_TINY)) {
+        float scale;
+
+        tally__kernels_ref.scaled_encode_blocks(n, x, n, &scale, q);
+        return scale;
+    }
+
+    const vf middle = vf_set1(128.0f);
+    float inverse = 127.0f / most;
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf steps = vf_rint(vf_mul(vf_load(x + i), vf_set1(inverse)));
+
+        vf_store_u8(q + i, vf_add(middle, steps));
+    }
+    for (size_t i = m; i < n; i++) {
+        q[i] = (uint8_t)(128.0f + tally__rint(x[i] * inverse));
+    }
+    return most / 127.0f;
+}
+
+static void scaled_encode_blocks(size_t n, const float *x, size_t block, float *scale, uint8_t *q)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        *scale = scaled_encode(smaller(block, n - i), x + i, q + i);
+    }
+}
+
+static void scaled_decode_blocks(size_t n, const uint8_t *q, size_t block, const float *scale,
+                                 float *y)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
+
+        affine_decode(smaller(block, n - i), q + i, affine, y + i);
+    }
+}
+
+static void scaled_decode_add_blocks(size_t n, const uint8_t *q, size_t block, const float *scale,
+                                     float *y)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
+
+        affine_decode_add(smaller(block, n - i), q + i, affine, y + i);
+    }
+}
+
+static void sub_f32(size_t n, const float *a, const float *b, float *y)
+{
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf_store(y + i, vf_sub(vf_load(a + i), vf_load(b + i)));
+    }
+    tally__kernels_ref.sub_f32(n - m, a + m, b + m, y + m);
+}
+
+static void axpy_f32(size_t n, const float *x, float a, float *y)
+{
+    const vf factor = vf_set1(a);
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf_store(y + i, vf_add(vf_load(y + i), vf_mul(factor, vf_load(x + i))));
+    }
+    tally__kernels_ref.axpy_f32(n - m, x + m, a, y + m);
+}
+
+static double sqnorm_f32(size_t n, const float *x)
+{
+    vd lower = vd_set1(0.0);
+    vd upper = vd_set1(0.0);
+    size_t m = whole(n);
+    float padded[16] = {0};
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf v = vf_load(x + i);
+
+        lower = vd_add(lower, vd_mul(vd_of_lower(v), vd_of_lower(v)));
+        upper = vd_add(upper, vd_mul(vd_of_upper(v), vd_of_upper(v)));
+    }
+    /* The partial sums are not negative: adding the zeros of the padding changes no bit. */
+    for (size_t i = m; i < n; i++) {
+        padded[i - m] = x[i];
+    }
+
+    vf rest = vf_load(padded);
+
+    lower = vd_add(lower, vd_mul(vd_of_lower(rest), vd_of_lower(rest)));
+    upper = vd_add(upper, vd_mul(vd_of_upper(rest), vd_of_upper(rest)));
+
+    double partial[8];
+
+    vd_store(partial, vd_add(lower, upper));
+    for (size_t width = 4; width > 0; width /= 2) {
+        for (size_t i = 0; i < width; i++) {
+            partial[i] += partial[i + width];
+        }
+    }
+    return partial[0];
+}
+
+/* Four vectors per test; where one of them is hit, the reference finds the element. */
+static size_t find_nonfinite_f32(size_t n, const float *x)
+{
+    const vf last = vf_set1(FLT_MAX);
+    size_t i = 0;
+
+    for (; n - i >= 4 * LANES; i += 4 * LANES) {
+        vm hit[4];
+
+        for (size_t j = 0; j < 4; j++) {
+            hit[j] = vf_nle(vf_abs(vf_load(x + i + j * LANES)), last);
+        }
+        if (vm_any(vm_or(vm_or(hit[0], hit[1]), vm_or(hit[2], hit[3])))) {
+            break;
+        }
+    }
+    return i + tally__kernels_ref.find_nonfinite_f32(n - i, x + i);
+}
+
+/* The table of a level: TALLY__KERNEL_LIST(KERNEL_ENTRY) between braces. */
+#define KERNEL_ENTRY(name, result, parameters, arguments) .name = name,

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all levels must agree on about the scaled uint8 form. */
+#ifndef TALLY_NUM_SCALED_H
+#define TALLY_NUM_SCALED_H
+
+/*
+ * Below this largest magnitude a block takes the slow path of the reference: 127 / max|x| would
+ * come near overflow and max|x| / 127 near the subnormals.
+ */
+#define TALLY__SCALED_TINY 0x1p-100f
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sum kernels of a vector level: one body (sum_body_simd.h) per element type. Part of
+ * kernels_simd.h, and like it without an include guard. */
+
+/* Multiplying by a power of two gives the bits of dividing by its reciprocal, and is faster; true
+ * when 1 / divisor is such a power and a normal number. */
+static bool has_exact_reciprocal_f32(float divisor)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &divisor, sizeof bits);
+
+    uint32_t exponent = (bits >> 23) & 0xffu;
+
+    return (bits & 0x7fffffu) == 0 && exponent >= 1 && exponent <= 253;
+}
+
+static bool has_exact_reciprocal_f64(double divisor)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &divisor, sizeof bits);
+
+    uint64_t exponent = (bits >> 52) & 0x7ffu;
+
+    return (bits & UINT64_C(0xfffffffffffff)) == 0 && exponent >= 1 && exponent <= 2045;
+}
+
+static inline vf vf_finish(vf sum, vf by, bool divide)
+{
+    return divide ? vf_div(sum, by) : vf_mul(sum, by);
+}
+
+static inline vd vd_finish(vd sum, vd by, bool divide)
+{
+    return divide ? vd_div(sum, by) : vd_mul(sum, by);
+}
+
+static inline vi vi_finish(vi sum, vi by, bool divide)
+{
+    (void)by;
+    (void)divide;
+    return sum;
+}
+
+#define SUM_BODY sum_f32_body
+#define SUM_ELEMENT float
+#define SUM_VECTOR vf
+#define SUM_LANES 16
+#define SUM_LOAD vf_load
+#define SUM_ADD vf_add
+#define SUM_STORE vf_store
+#define SUM_FINISH vf_finish
+#include "num/sum_body_simd.h"
+
+#define SUM_BODY sum_f16_body
+#define SUM_ELEMENT uint16_t
+#define SUM_VECTOR vf
+#define SUM_LANES 16
+#define SUM_LOAD vf_load_f16
+#define SUM_ADD vf_add
+#define SUM_STORE vf_store_f16
+#define SUM_FINISH vf_finish
+#include "num/sum_body_simd.h"
+
+#define SUM_BODY sum_bf16_body
+#define SUM_ELEMENT uint16_t
+#define SUM_VECTOR vf
+#define SUM_LANES 16
+#define SUM_LOAD vf_load_bf16
+#define SUM_ADD vf_add
+#define SUM_STORE vf_store_bf16
+#define SUM_FINISH vf_finish
+#include "num/sum_body_simd.h"
+
+#define SUM_BODY sum_f64_body
+#define SUM_ELEMENT double
+#define SUM_VECTOR vd
+#define SUM_LANES 8
+#define SUM_LOAD vd_load
+#define SUM_ADD vd_add
+#define SUM_STORE vd_store
+#define SUM_FINISH vd_finish
+#include "num/sum_body_simd.h"
+
+#define SUM_BODY sum_i32_body
+#define SUM_ELEMENT int32_t
+#define SUM_VECTOR vi
+#define SUM_LANES 16
+#define SUM_LOAD vi_load
+#define SUM_ADD vi_add32
+#define SUM_STORE vi_store
+#define SUM_FINISH vi_finish
+#include "num/sum_body_simd.h"
+
+#define SUM_BODY sum_i64_body
+#define SUM_ELEMENT int64_t
+#define SUM_VECTOR vi
+#define SUM_LANES 8
+#define SUM_LOAD vi_load
+#define SUM_ADD vi_add64
+#define SUM_STORE vi_store
+#define SUM_FINISH vi_finish
+#include "num/sum_body_simd.h"
+
+#define SUM_BODY sum_u8_body
+#define SUM_ELEMENT uint8_t
+#define SUM_VECTOR vi
+#define SUM_LANES 64
+#define SUM_LOAD vi_load
+#define SUM_ADD vi_add8
+#define SUM_STORE vi_store
+#define SUM_FINISH vi_finish
+#include "num/sum_body_simd.h"
+
+static void sum_f32(size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,
+                    float *const *out)
+{
+    if (has_exact_reciprocal_f32(divisor)) {
+        sum_f32_body(n, n_in, in, vf_set1(1.0f / divisor), false, n_out, out);
+    } else {
+        sum_f32_body(n, n_in, in, vf_set1(divisor), true, n_out, out);
+    }
+}
+
+static void sum_f64(size_t n, size_t n_in, const double *const *in, double divisor, size_t n_out,
+                    double *const *out)
+{
+    if (has_exact_reciprocal_f64(divisor)) {
+        sum_f64_body(n, n_in, in, vd_set1(1.0 / divisor), false, n_out, out);
+    } else {
+        sum_f64_body(n, n_in, in, vd_set1(divisor), true, n_out, out);
+    }
+}
+
+static void sum_f16(size_t n, size_t n_in, const uint16_t *const *in, float divisor, size_t n_out,
+                    uint16_t *const *out)
+{
+    if (has_exact_reciprocal_f32(divisor)) {
+        sum_f16_body(n, n_in, in, vf_set1(1.0f / divisor), false, n_out, out);
+    } else {
+        sum_f16_body(n, n_in, in, vf_set1(divisor), true, n_out, out);
+    }
+}
+
+static void sum_bf16(size_t n, size_t n_in, const uint16_t *const *in, float divisor, size_t n_out,
+                     uint16_t *const *out)
+{
+    if (has_exact_reciprocal_f32(divisor)) {
+        sum_bf16_body(n, n_in, in, vf_set1(1.0f / divisor), false, n_out, out);
+    } else {
+        sum_bf16_body(n, n_in, in, vf_set1(divisor), true, n_out, out);
+    }
+}
+
+static void sum_i32(size_t n, size_t n_in, const int32_t *const *in, size_t n_out,
+                    int32_t *const *out)
+{
+    sum_i32_body(n, n_in, in, vi_zero(), false, n_out, out);
+}
+
+static void sum_i64(size_t n, size_t n_in, const int64_t *const *in, size_t n_out,
+                    int64_t *const *out)
+{
+    sum_i64_body(n, n_in, in, vi_zero(), false, n_out, out);
+}
+
+static void sum_u8(size_t n, size_t n_in, const uint8_t *const *in, size_t n_out,
+                   uint8_t *const *out)
+{
+    sum_u8_body(n, n_in, in, vi_zero(), false, n_out, out);
+}

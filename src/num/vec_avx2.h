@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The vectors of kernels_simd.h in AVX2 and F16C: 64 bytes are two registers. The same names mean
+ * the same in every vec_*.h.
+ */
+#ifndef TALLY_NUM_VEC_AVX2_H
+#define TALLY_NUM_VEC_AVX2_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NEAREST_EVEN (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+/* 16 floats, 16 truth values, 8 doubles, 64 bytes of integers. */
+typedef struct {
+    __m256 a, b;
+} vf;
+typedef struct {
+    __m256 a, b;
+} vm;
+typedef struct {
+    __m256d a, b;
+} vd;
+typedef struct {
+    __m256i a, b;
+} vi;
+
+static inline vf vf_set1(float x)
+{
+    return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+
+static inline vf vf_load(const float *x)
+{
+    return (vf){_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8)};
+}
+
+static inline void vf_store(float *y, vf x)
+{
+    _mm256_storeu_ps(y, x.a);
+    _mm256_storeu_ps(y + 8, x.b);
+}
+
+static inline vf vf_add(vf x, vf y)
+{
+    return (vf){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
+}
+
+static inline vf vf_sub(vf x, vf y)
+{
+    return (vf){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
+}
+
+static inline vf vf_mul(vf x, vf y)
+{
+    return (vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+}
+
+static inline vf vf_div(vf x, vf y)
+{
+    return (vf){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+}
+
+/* x < y ? x : y, so y where one is a NaN. */
+static inline vf vf_min(vf x, vf y)
+{
+    return (vf){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
+}
+
+/* x > y ? x : y, so y where one is a NaN. */
+static inline vf vf_max(vf x, vf y)
+{
+    return (vf){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+}
+
+/* To a whole number, half to even. */
+static inline vf vf_rint(vf x)
+{
+    return (vf){_mm256_round_ps(x.a, NEAREST_EVEN), _mm256_round_ps(x.b, NEAREST_EVEN)};
+}
+
+static inline vf vf_abs(vf x)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+
+    return (vf){_mm256_andnot_ps(sign, x.a), _mm256_andnot_ps(sign, x.b)};
+}
+
+/* x <= y, false where one is a NaN. */
+static inline vm vf_le(vf x, vf y)
+{
+    return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_LE_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LE_OQ)};
+}
+
+/* !(x <= y), true where one is a NaN. */
+static inline vm vf_nle(vf x, vf y)
+{
+    return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_NLE_UQ), _mm256_cmp_ps(x.b, y.b, _CMP_NLE_UQ)};
+}
+
+static inline vm vm_none(void)
+{
+    return (vm){_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+
+static inline vm vm_and(vm x, vm y)
+{
+    return (vm){_mm256_and_ps(x.a, y.a), _mm256_and_ps(x.b, y.b)};
+}
+
+static inline vm vm_or(vm x, vm y)
+{
+    return (vm){_mm256_or_ps(x.a, y.a), _mm256_or_ps(x.b, y.b)};
+}
+
+static inline bool vm_any(vm x)
+{
+    return _mm256_movemask_ps(_mm256_or_ps(x.a, x.b)) != 0;
+}
+
+static inline size_t vm_count(vm x)
+{
+    unsigned bits = (unsigned)_mm256_movemask_ps(x.a) | (unsigned)_mm256_movemask_ps(x.b) << 8;
+
+    return (size_t)__builtin_popcount(bits);
+}
+
+/* m ? x : y */
+static inline vf vf_select(vm m, vf x, vf y)
+{
+    return (vf){_mm256_blendv_ps(y.a, x.a, m.a), _mm256_blendv_ps(y.b, x.b, m.b)};
+}
+
+/* The smallest and the largest of 16 values without a NaN. */
+static inline float vf_least(vf x)
+{
+    __m256 eight = _mm256_min_ps(x.a, x.b);
+    __m128 four = _mm_min_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_min_ps(four, _mm_movehl_ps(four, four));
+
+    return _mm_cvtss_f32(_mm_min_ss(two, _mm_movehdup_ps(two)));
+}
+
+static inline float vf_most(vf x)
+{
+    __m256 eight = _mm256_max_ps(x.a, x.b);
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+static inline vf vf_load_f16(const uint16_t *x)
+{
+    const __m128i *from = (const __m128i *)(const void *)x;
+
+    return (vf){_mm256_cvtph_ps(_mm_loadu_si128(from)), _mm256_cvtph_ps(_mm_loadu_si128(from + 1))};
+}
+
+static inline void vf_store_f16(uint16_t *y, vf x)
+{
+    __m128i *to = (__m128i *)(void *)y;
+
+    _mm_storeu_si128(to, _mm256_cvtps_ph(x.a, NEAREST_EVEN));
+    _mm_storeu_si128(to + 1, _mm256_cvtps_ph(x.b, NEAREST_EVEN));
+}
+
+static inline vf vf_load_bf16(const uint16_t *x)
+{
+    const __m128i *from = (const __m128i *)(const void *)x;
+    __m256i a = _mm256_cvtepu16_epi32(_mm_loadu_si128(from));
+    __m256i b = _mm256_cvtepu16_epi32(_mm_loadu_si128(from + 1));
+
+    return (vf){_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)),
+                _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
+}
+
+/* Eight bf16 values, each in the lower half of an integer. */
+static inline __m256i bf16_of_ps(__m256 x)
+{
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i upper = _mm256_srli_epi32(bits, 16);
+    __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    __m256i raised = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i rounded = _mm256_srli_epi32(raised, 16);
+    __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+
+    return _mm256_blendv_epi8(rounded, quiet, is_nan);
+}
+
+static inline void vf_store_bf16(uint16_t *y, vf x)
+{
+    /* packus works within halves of a register: the permutation puts the quarters in order. */
+    __m256i packed = _mm256_packus_epi32(bf16_of_ps(x.a), bf16_of_ps(x.b));
+
+    _mm256_storeu_si256((__m256i *)(void *)y, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+static inline vf vf_load_u8(const uint8_t *x)
+{
+    __m128i a = _mm_loadl_epi64((const __m128i *)(const void *)x);
+    __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)(x + 8));
+
+    return (vf){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(a)),
+                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b))};
+}
+
+/* x: whole numbers in 0..255. */
+static inline void vf_store_u8(uint8_t *y, vf x)
+{
+    __m256i packed = _mm256_packus_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+    __m256i words = _mm256_permute4x64_epi64(packed, 0xd8);
+    __m128i bytes =
+        _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+
+    _mm_storeu_si128((__m128i *)(void *)y, bytes);
+}
+
+static inline vd vd_set1(double x)
+{
+    return (vd){_mm256_set1_pd(x), _mm256_set1_pd(x)};
+}
+
+static inline vd vd_load(const double *x)
+{
+    return (vd){_mm256_loadu_pd(x), _mm256_loadu_pd(x + 4)};
+}
+
+static inline void vd_store(double *y, vd x)
+{
+    _mm256_storeu_pd(y, x.a);
+    _mm256_storeu_pd(y + 4, x.b);
+}
+
+static inline vd vd_add(vd x, vd y)
+{
+    return (vd){_mm256_add_pd(x.a, y.a), _mm256_add_pd(x.b, y.b)};
+}
+
+static inline vd vd_mul(vd x, vd y)
+{
+    return (vd){_mm256_mul_pd(x.a, y.a), _mm256_mul_pd(x.b, y.b)};
+}
+
+static inline vd vd_div(vd x, vd y)
+{
+    return (vd){_mm256_div_pd(x.a, y.a), _mm256_div_pd(x.b, y.b)};
+}
+
+/* Elements 0..7 and 8..15 of x. */
+static inline vd vd_of_lower(vf x)
+{
+    return (vd){_mm256_cvtps_pd(_mm256_castps256_ps128(x.a)),
+                _mm256_cvtps_pd(_mm256_extractf128_ps(x.a, 1))};
+}
+
+static inline vd vd_of_upper(vf x)
+{
+    return (vd){_mm256_cvtps_pd(_mm256_castps256_ps128(x.b)),
+                _mm256_cvtps_pd(_mm256_extractf128_ps(x.b, 1))};
+}
+
+static inline vi vi_zero(void)
+{
+    return (vi){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+
+static inline vi vi_load(const void *x)
+{
+    const __m256i *from = (const __m256i *)x;
+
+    return (vi){_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
+}
+
+static inline void vi_store(void *y, vi x)
+{
+    __m256i *to = (__m256i *)y;
+
+    _mm256_storeu_si256(to, x.a);
+    _mm256_storeu_si256(to + 1, x.b);
+}
+
+static inline vi vi_add8(vi x, vi y)
+{
+    return (vi){_mm256_add_epi8(x.a, y.a), _mm256_add_epi8(x.b, y.b)};
+}
+
+static inline vi vi_add32(vi x, vi y)
+{
+    return (vi){_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
+}
+
+static inline vi vi_add64(vi x, vi y)
+{
+    return (vi){_mm256_add_epi64(x.a, y.a), _mm256_add_epi64(x.b, y.b)};
+}
+
+#endif

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The vectors of kernels_simd.h in AVX-512: 64 bytes are one register. The same names mean the same
+ * in every vec_*.h.
+ */
+#ifndef TALLY_NUM_VEC_AVX512_H
+#define TALLY_NUM_VEC_AVX512_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NEAREST_EVEN (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+/* 16 floats, 16 truth values, 8 doubles, 64 bytes of integers. */
+typedef __m512 vf;
+typedef __mmask16 vm;
+typedef __m512d vd;
+typedef __m512i vi;
+
+static inline vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static inline vf vf_load(const float *x)
+{
+    return _mm512_loadu_ps(x);
+}
+
+static inline void vf_store(float *y, vf x)
+{
+    _mm512_storeu_ps(y, x);
+}
+
+static inline vf vf_add(vf x, vf y)
+{
+    return _mm512_add_ps(x, y);
+}
+
+static inline vf vf_sub(vf x, vf y)
+{
+    return _mm512_sub_ps(x, y);
+}
+
+static inline vf vf_mul(vf x, vf y)
+{
+    return _mm512_mul_ps(x, y);
+}
+
+static inline vf vf_div(vf x, vf y)
+{
+    return _mm512_div_ps(x, y);
+}
+
+/* x < y ? x : y, so y where one is a NaN. */
+static inline vf vf_min(vf x, vf y)
+{
+    return _mm512_min_ps(x, y);
+}
+
+/* x > y ? x : y, so y where one is a NaN. */
+static inline vf vf_max(vf x, vf y)
+{
+    return _mm512_max_ps(x, y);
+}
+
+/* To a whole number, half to even. */
+static inline vf vf_rint(vf x)
+{
+    return _mm512_roundscale_ps(x, NEAREST_EVEN);
+}
+
+static inline vf vf_abs(vf x)
+{
+    return _mm512_abs_ps(x);
+}
+
+/* x <= y, false where one is a NaN. */
+static inline vm vf_le(vf x, vf y)
+{
+    return _mm512_cmp_ps_mask(x, y, _CMP_LE_OQ);
+}
+
+/* !(x <= y), true where one is a NaN. */
+static inline vm vf_nle(vf x, vf y)
+{
+    return _mm512_cmp_ps_mask(x, y, _CMP_NLE_UQ);
+}
+
+static inline vm vm_none(void)
+{
+    return 0;
+}
+
+static inline vm vm_and(vm x, vm y)
+{
+    return (vm)(x & y);
+}
+
+static inline vm vm_or(vm x, vm y)
+{
+    return (vm)(x | y);
+}
+
+static inline bool vm_any(vm x)
+{
+    return x != 0;
+}
+
+static inline size_t vm_count(vm x)
+{
+    return (size_t)__builtin_popcount((unsigned)x);
+}
+
+/* m ? x : y */
+static inline vf vf_select(vm m, vf x, vf y)
+{
+    return _mm512_mask_mov_ps(y, m, x);
+}
+
+/* Elements 0..7 and 8..15. */
+static inline __m256 lower_half(vf x)
+{
+    return _mm512_castps512_ps256(x);
+}
+
+static inline __m256 upper_half(vf x)
+{
+    return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
+}
+
+/* The smallest and the largest of 16 values without a NaN. */
+static inline float vf_least(vf x)
+{
+    __m256 eight = _mm256_min_ps(lower_half(x), upper_half(x));
+    __m128 four = _mm_min_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_min_ps(four, _mm_movehl_ps(four, four));
+
+    return _mm_cvtss_f32(_mm_min_ss(two, _mm_movehdup_ps(two)));
+}
+
+static inline float vf_most(vf x)
+{
+    __m256 eight = _mm256_max_ps(lower_half(x), upper_half(x));
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+static inline vf vf_load_f16(const uint16_t *x)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));
+}
+
+static inline void vf_store_f16(uint16_t *y, vf x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)y, _mm512_cvtps_ph(x, NEAREST_EVEN));
+}
+
+static inline vf vf_load_bf16(const uint16_t *x)
+{
+    __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)x);
+
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+/* By integer arithmetic: the instruction of AVX-512 BF16 flushes subnormals. */
+static inline void vf_store_bf16(uint16_t *y, vf x)
+{
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i upper = _mm512_srli_epi32(bits, 16);
+    __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    __m512i raised = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __m512i rounded = _mm512_srli_epi32(raised, 16);
+    __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+    __m512i result = _mm512_mask_mov_epi32(rounded, vf_nle(x, x), quiet);
+
+    _mm256_storeu_si256((__m256i *)(void *)y, _mm512_cvtepi32_epi16(result));
+}
+
+static inline vf vf_load_u8(const uint8_t *x)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)x);
+
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+}
+
+/* x: whole numbers in 0..255. */
+static inline void vf_store_u8(uint8_t *y, vf x)
+{
+    _mm_storeu_si128((__m128i *)(void *)y, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+
+static inline vd vd_set1(double x)
+{
+    return _mm512_set1_pd(x);
+}
+
+static inline vd vd_load(const double *x)
+{
+    return _mm512_loadu_pd(x);
+}
+
+static inline void vd_store(double *y, vd x)
+{
+    _mm512_storeu_pd(y, x);
+}
+
+static inline vd vd_add(vd x, vd y)
+{
+    return _mm512_add_pd(x, y);
+}
+
+static inline vd vd_mul(vd x, vd y)
+{
+    return _mm512_mul_pd(x, y);
+}
+
+static inline vd vd_div(vd x, vd y)
+{
+    return _mm512_div_pd(x, y);
+}
+
+/* Elements 0..7 and 8..15 of x. */
+static inline vd vd_of_lower(vf x)
+{
+    return _mm512_cvtps_pd(lower_half(x));
+}
+
+static inline vd vd_of_upper(vf x)
+{
+    return _mm512_cvtps_pd(upper_half(x));
+}
+
+static inline vi vi_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+
+static inline vi vi_load(const void *x)
+{
+    return _mm512_loadu_si512(x);
+}
+
+static inline void vi_store(void *y, vi x)
+{
+    _mm512_storeu_si512(y, x);
+}
+
+static inline vi vi_add8(vi x, vi y)
+{
+    return _mm512_add_epi8(x, y);
+}
+
+static inline vi vi_add32(vi x, vi y)
+{
+    return _mm512_add_epi32(x, y);
+}
+
+static inline vi vi_add64(vi x, vi y)
+{
+    return _mm512_add_epi64(x, y);
+}
+
+#endif

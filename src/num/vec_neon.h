@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The vectors of kernels_simd.h in the NEON of 64-bit ARM: 64 bytes are four registers. The same
+ * names mean the same in every vec_*.h.
+ */
+#ifndef TALLY_NUM_VEC_NEON_H
+#define TALLY_NUM_VEC_NEON_H
+
+#include <arm_neon.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* 16 floats, 16 truth values, 8 doubles, 64 bytes of integers. */
+typedef float32x4x4_t vf;
+typedef uint32x4x4_t vm;
+typedef float64x2x4_t vd;
+typedef uint8x16x4_t vi;
+
+static inline vf vf_set1(float x)
+{
+    float32x4_t v = vdupq_n_f32(x);
+
+    return (vf){{v, v, v, v}};
+}
+
+static inline vf vf_load(const float *x)
+{
+    return vld1q_f32_x4(x);
+}
+
+static inline void vf_store(float *y, vf x)
+{
+    vst1q_f32_x4(y, x);
+}
+
+static inline vf vf_add(vf x, vf y)
+{
+    return (vf){{vaddq_f32(x.val[0], y.val[0]), vaddq_f32(x.val[1], y.val[1]),
+                 vaddq_f32(x.val[2], y.val[2]), vaddq_f32(x.val[3], y.val[3])}};
+}
+
+static inline vf vf_sub(vf x, vf y)
+{
+    return (vf){{vsubq_f32(x.val[0], y.val[0]), vsubq_f32(x.val[1], y.val[1]),
+                 vsubq_f32(x.val[2], y.val[2]), vsubq_f32(x.val[3], y.val[3])}};
+}
+
+static inline vf vf_mul(vf x, vf y)
+{
+    return (vf){{vmulq_f32(x.val[0], y.val[0]), vmulq_f32(x.val[1], y.val[1]),
+                 vmulq_f32(x.val[2], y.val[2]), vmulq_f32(x.val[3], y.val[3])}};
+}
+
+static inline vf vf_div(vf x, vf y)
+{
+    return (vf){{vdivq_f32(x.val[0], y.val[0]), vdivq_f32(x.val[1], y.val[1]),
+                 vdivq_f32(x.val[2], y.val[2]), vdivq_f32(x.val[3], y.val[3])}};
+}
+
+/* x < y ? x : y, so y where one is a NaN; not vminq, which gives the NaN. */
+static inline float32x4_t min4(float32x4_t x, float32x4_t y)
+{
+    return vbslq_f32(vcltq_f32(x, y), x, y);
+}
+
+static inline float32x4_t max4(float32x4_t x, float32x4_t y)
+{
+    return vbslq_f32(vcgtq_f32(x, y), x, y);
+}
+
+static inline vf vf_min(vf x, vf y)
+{
+    return (vf){{min4(x.val[0], y.val[0]), min4(x.val[1], y.val[1]), min4(x.val[2], y.val[2]),
+                 min4(x.val[3], y.val[3])}};
+}
+
+/* x > y ? x : y, so y where one is a NaN. */
+static inline vf vf_max(vf x, vf y)
+{
+    return (vf){{max4(x.val[0], y.val[0]), max4(x.val[1], y.val[1]), max4(x.val[2], y.val[2]),
+                 max4(x.val[3], y.val[3])}};
+}
+
+/* To a whole number, half to even. */
+static inline vf vf_rint(vf x)
+{
+    return (vf){
+        {vrndnq_f32(x.val[0]), vrndnq_f32(x.val[1]), vrndnq_f32(x.val[2]), vrndnq_f32(x.val[3])}};
+}
+
+static inline vf vf_abs(vf x)
+{
+    return (vf){
+        {vabsq_f32(x.val[0]), vabsq_f32(x.val[1]), vabsq_f32(x.val[2]), vabsq_f32(x.val[3])}};
+}
+
+/* x <= y, false where one is a NaN. */
+static inline vm vf_le(vf x, vf y)
+{
+    return (vm){{vcleq_f32(x.val[0], y.val[0]), vcleq_f32(x.val[1], y.val[1]),
+                 vcleq_f32(x.val[2], y.val[2]), vcleq_f32(x.val[3], y.val[3])}};
+}
+
+/* !(x <= y), true where one is a NaN. */
+static inline vm vf_nle(vf x, vf y)
+{
+    return (vm){{vmvnq_u32(vcleq_f32(x.val[0], y.val[0])), vmvnq_u32(vcleq_f32(x.val[1], y.val[1])),
+                 vmvnq_u32(vcleq_f32(x.val[2], y.val[2])),
+                 vmvnq_u32(vcleq_f32(x.val[3], y.val[3]))}};
+}
+
+static inline vm vm_none(void)
+{
+    uint32x4_t v = vdupq_n_u32(0);
+
+    return (vm){{v, v, v, v}};
+}
+
+static inline vm vm_and(vm x, vm y)
+{
+    return (vm){{vandq_u32(x.val[0], y.val[0]), vandq_u32(x.val[1], y.val[1]),
+                 vandq_u32(x.val[2], y.val[2]), vandq_u32(x.val[3], y.val[3])}};
+}
+
+static inline vm vm_or(vm x, vm y)
+{
+    return (vm){{vorrq_u32(x.val[0], y.val[0]), vorrq_u32(x.val[1], y.val[1]),
+                 vorrq_u32(x.val[2], y.val[2]), vorrq_u32(x.val[3], y.val[3])}};
+}
+
+static inline bool vm_any(vm x)
+{
+    uint32x4_t lower = vorrq_u32(x.val[0], x.val[1]);
+    uint32x4_t upper = vorrq_u32(x.val[2], x.val[3]);
+
+    return vmaxvq_u32(vorrq_u32(lower, upper)) != 0;
+}
+
+/* True is -1: the sum of the truth values is minus their number. */
+static inline size_t vm_count(vm x)
+{
+    uint32x4_t lower = vaddq_u32(x.val[0], x.val[1]);
+    uint32x4_t upper = vaddq_u32(x.val[2], x.val[3]);
+
+    return 0u - vaddvq_u32(vaddq_u32(lower, upper));
+}
+
+/* m ? x : y */
+static inline vf vf_select(vm m, vf x, vf y)
+{
+    return (vf){{vbslq_f32(m.val[0], x.val[0], y.val[0]), vbslq_f32(m.val[1], x.val[1], y.val[1]),
+                 vbslq_f32(m.val[2], x.val[2], y.val[2]), vbslq_f32(m.val[3], x.val[3], y.val[3])}};
+}
+
+/* The smallest and the largest of 16 values without a NaN. */
+static inline float vf_least(vf x)
+{
+    float32x4_t lower = vminq_f32(x.val[0], x.val[1]);
+    float32x4_t upper = vminq_f32(x.val[2], x.val[3]);
+
+    return vminvq_f32(vminq_f32(lower, upper));
+}
+
+static inline float vf_most(vf x)
+{
+    float32x4_t lower = vmaxq_f32(x.val[0], x.val[1]);
+    float32x4_t upper = vmaxq_f32(x.val[2], x.val[3]);
+
+    return vmaxvq_f32(vmaxq_f32(lower, upper));
+}
+
+static inline float32x4_t f32_of_f16x4(uint16x4_t x)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(x));
+}
+
+static inline uint16x4_t f16x4_of_f32(float32x4_t x)
+{
+    return vreinterpret_u16_f16(vcvt_f16_f32(x));
+}
+
+static inline uint16x8_t join(uint16x4_t lower, uint16x4_t upper)
+{
+    return vcombine_u16(lower, upper);
+}
+
+static inline vf vf_load_f16(const uint16_t *x)
+{
+    uint16x8x2_t h = vld1q_u16_x2(x);
+
+    return (vf){{f32_of_f16x4(vget_low_u16(h.val[0])), f32_of_f16x4(vget_high_u16(h.val[0])),
+                 f32_of_f16x4(vget_low_u16(h.val[1])), f32_of_f16x4(vget_high_u16(h.val[1]))}};
+}
+
+static inline void vf_store_f16(uint16_t *y, vf x)
+{
+    vst1q_u16(y, join(f16x4_of_f32(x.val[0]), f16x4_of_f32(x.val[1])));
+    vst1q_u16(y + 8, join(f16x4_of_f32(x.val[2]), f16x4_of_f32(x.val[3])));
+}
+
+static inline float32x4_t f32_of_bf16x4(uint16x4_t x)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(x, 16));
+}
+
+/* By integer arithmetic: not every 64-bit ARM has the bf16 instructions. */
+static inline uint16x4_t bf16x4_of_f32(float32x4_t x)
+{
+    uint32x4_t bits = vreinterpretq_u32_f32(x);
+    uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    uint32x4_t raised = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+    uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
+
+    return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), raised, quiet), 16);
+}
+
+static inline vf vf_load_bf16(const uint16_t *x)
+{
+    uint16x8x2_t h = vld1q_u16_x2(x);
+
+    return (vf){{f32_of_bf16x4(vget_low_u16(h.val[0])), f32_of_bf16x4(vget_high_u16(h.val[0])),
+                 f32_of_bf16x4(vget_low_u16(h.val[1])), f32_of_bf16x4(vget_high_u16(h.val[1]))}};
+}
+
+static inline void vf_store_bf16(uint16_t *y, vf x)
+{
+    vst1q_u16(y, join(bf16x4_of_f32(x.val[0]), bf16x4_of_f32(x.val[1])));
+    vst1q_u16(y + 8, join(bf16x4_of_f32(x.val[2]), bf16x4_of_f32(x.val[3])));
+}
+
+static inline float32x4_t f32_of_u16x4(uint16x4_t x)
+{
+    return vcvtq_f32_u32(vmovl_u16(x));
+}
+
+static inline vf vf_load_u8(const uint8_t *x)
+{
+    uint8x16_t bytes = vld1q_u8(x);
+    uint16x8_t lower = vmovl_u8(vget_low_u8(bytes));
+    uint16x8_t upper = vmovl_u8(vget_high_u8(bytes));
+
+    return (vf){{f32_of_u16x4(vget_low_u16(lower)), f32_of_u16x4(vget_high_u16(lower)),
+                 f32_of_u16x4(vget_low_u16(upper)), f32_of_u16x4(vget_high_u16(upper))}};
+}
+
+static inline uint16x4_t u16x4_of_f32(float32x4_t x)
+{
+    return vmovn_u32(vcvtq_u32_f32(x));
+}
+
+/* x: whole numbers in 0..255. */
+static inline void vf_store_u8(uint8_t *y, vf x)
+{
+    uint16x8_t lower = join(u16x4_of_f32(x.val[0]), u16x4_of_f32(x.val[1]));
+    uint16x8_t upper = join(u16x4_of_f32(x.val[2]), u16x4_of_f32(x.val[3]));
+
+    vst1q_u8(y, vcombine_u8(vmovn_u16(lower), vmovn_u16(upper)));
+}
+
+static inline vd vd_set1(double x)
+{
+    float64x2_t v = vdupq_n_f64(x);
+
+    return (vd){{v, v, v, v}};
+}
+
+static inline vd vd_load(const double *x)
+{
+    return vld1q_f64_x4(x);
+}
+
+static inline void vd_store(double *y, vd x)
+{
+    vst1q_f64_x4(y, x);
+}
+
+static inline vd vd_add(vd x, vd y)
+{
+    return (vd){{vaddq_f64(x.val[0], y.val[0]), vaddq_f64(x.val[1], y.val[1]),
+                 vaddq_f64(x.val[2], y.val[2]), vaddq_f64(x.val[3], y.val[3])}};
+}
+
+static inline vd vd_mul(vd x, vd y)
+{
+    return (vd){{vmulq_f64(x.val[0], y.val[0]), vmulq_f64(x.val[1], y.val[1]),
+                 vmulq_f64(x.val[2], y.val[2]), vmulq_f64(x.val[3], y.val[3])}};
+}
+
+static inline vd vd_div(vd x, vd y)
+{
+    return (vd){{vdivq_f64(x.val[0], y.val[0]), vdivq_f64(x.val[1], y.val[1]),
+                 vdivq_f64(x.val[2], y.val[2]), vdivq_f64(x.val[3], y.val[3])}};
+}
+
+/* Elements 0..7 and 8..15 of x. */
+static inline vd vd_of_lower(vf x)
+{
+    return (vd){{vcvt_f64_f32(vget_low_f32(x.val[0])), vcvt_high_f64_f32(x.val[0]),
+                 vcvt_f64_f32(vget_low_f32(x.val[1])), vcvt_high_f64_f32(x.val[1])}};
+}
+
+static inline vd vd_of_upper(vf x)
+{
+    return (vd){{vcvt_f64_f32(vget_low_f32(x.val[2])), vcvt_high_f64_f32(x.val[2]),
+                 vcvt_f64_f32(vget_low_f32(x.val[3])), vcvt_high_f64_f32(x.val[3])}};
+}
+
+static inline vi vi_zero(void)
+{
+    uint8x16_t v = vdupq_n_u8(0);
+
+    return (vi){{v, v, v, v}};
+}
+
+static inline vi vi_load(const void *x)
+{
+    return vld1q_u8_x4((const uint8_t *)x);
+}
+
+static inline void vi_store(void *y, vi x)
+{
+    vst1q_u8_x4((uint8_t *)y, x);
+}
+
+static inline uint8x16_t add_as_u32(uint8x16_t x, uint8x16_t y)
+{
+    return vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(x), vreinterpretq_u32_u8(y)));
+}
+
+static inline uint8x16_t add_as_u64(uint8x16_t x, uint8x16_t y)
+{
+    return vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(x), vreinterpretq_u64_u8(y)));
+}
+
+static inline vi vi_add8(vi x, vi y)
+{
+    return (vi){{vaddq_u8(x.val[0], y.val[0]), vaddq_u8(x.val[1], y.val[1]),
+                 vaddq_u8(x.val[2], y.val[2]), vaddq_u8(x.val[3], y.val[3])}};
+}
+
+static inline vi vi_add32(vi x, vi y)
+{
+    return (vi){{add_as_u32(x.val[0], y.val[0]), add_as_u32(x.val[1], y.val[1]),
+                 add_as_u32(x.val[2], y.val[2]), add_as_u32(x.val[3], y.val[3])}};
+}
+
+static inline vi vi_add64(vi x, vi y)
+{
+    return (vi){{add_as_u64(x.val[0], y.val[0]), add_as_u64(x.val[1], y.val[1]),
+                 add_as_u64(x.val[2], y.val[2]), add_as_u64(x.val[3], y.val[3])}};
+}
+
+#endif
