@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The levels of an x86-64 build. */
+#include <cpuid.h>
+
 #include "num/level_tables.h"
 
 static int always(void)
@@ -7,10 +9,21 @@ static int always(void)
     return 1;
 }
 
+/* Not every compiler's __builtin_cpu_supports knows f16c. */
+static int has_f16c(void)
+{
+    unsigned a;
+    unsigned b;
+    unsigned c;
+    unsigned d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+
 /* __builtin_cpu_supports also asks whether the operating system saves the registers. */
 static int has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && has_f16c();
 }
 
 static int has_avx512(void)
