@@ -22,6 +22,15 @@
 /* Floats per vector. */
 #define LANES ((size_t)16)
 
+/* The hardware fetches ahead too little where a kernel does much per byte. */
+static inline void fetch_ahead(const float *x)
+{
+    __builtin_prefetch((const char *)x + 2048);
+}
+
+/* What vf_size_bits makes of an infinity; a NaN gives more, a number less. */
+#define INFINITY_BITS 0x7f800000
+
 /* The leading elements that fill vectors. */
 static inline size_t whole(size_t n)
 {
@@ -43,21 +52,25 @@ static void f32_to_f16(size_t n, const float *x, uint16_t *y)
     tally__kernels_ref.f32_to_f16(n - m, x + m, y + m);
 }
 
+/* Overflow is rare: a vector without it is only converted. */
 static size_t f32_to_f16_sat(size_t n, const float *x, uint16_t *y)
 {
     const vf first_over = vf_set1(65520.0f);
-    const vf last_over = vf_set1(FLT_MAX);
-    const vf most = vf_set1(65504.0f);
-    const vf least = vf_set1(-65504.0f);
     size_t m = whole(n);
     size_t n_saturated = 0;
 
     for (size_t i = 0; i < m; i += LANES) {
         vf v = vf_load(x + i);
-        vm over = vm_and(vf_le(first_over, vf_abs(v)), vf_le(vf_abs(v), last_over));
+        vm over = vf_le(first_over, vf_abs(v));
 
-        n_saturated += vm_count(over);
-        vf_store_f16(y + i, vf_select(over, vf_min(vf_max(v, least), most), v));
+        if (__builtin_expect(vm_any(over), 0)) {
+            vf clamped = vf_min(vf_max(v, vf_set1(-65504.0f)), vf_set1(65504.0f));
+
+            over = vm_and(over, vf_le(vf_abs(v), vf_set1(FLT_MAX)));
+            n_saturated += vm_count(over);
+            v = vf_select(over, clamped, v);
+        }
+        vf_store_f16(y + i, v);
     }
     return n_saturated + tally__kernels_ref.f32_to_f16_sat(n - m, x + m, y + m);
 }
@@ -77,6 +90,7 @@ static void f32_to_bf16(size_t n, const float *x, uint16_t *y)
     size_t m = whole(n);
 
     for (size_t i = 0; i < m; i += LANES) {
+        fetch_ahead(x + i);
         vf_store_bf16(y + i, vf_load(x + i));
     }
     tally__kernels_ref.f32_to_bf16(n - m, x + m, y + m);
@@ -102,18 +116,18 @@ static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
         return;
     }
 
-    vf first[2] = {vf_load(x), vf_load(x + LANES)};
-    vf least[2] = {first[0], first[1]};
-    vf most[2] = {first[0], first[1]};
-    vm is_nan[2] = {vm_none(), vm_none()};
+    vf least[2] = {vf_load(x), vf_load(x + LANES)};
+    vf most[2] = {least[0], least[1]};
+    vi sizes[2] = {vi_zero(), vi_zero()};
 
     for (size_t i = 0; i < m; i += 2 * LANES) {
         for (size_t j = 0; j < 2; j++) {
             vf v = vf_load(x + i + j * LANES);
 
+            fetch_ahead(x + i + j * LANES);
             least[j] = vf_min(least[j], v);
             most[j] = vf_max(most[j], v);
-            is_nan[j] = vm_or(is_nan[j], vf_nle(v, v));
+            sizes[j] = vi_max32(sizes[j], vf_size_bits(v));
         }
     }
 
@@ -123,7 +137,7 @@ static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
     if (m < n) {
         tally__kernels_ref.minmax_f32(n - m, x + m, &rest_lo, &rest_hi);
     }
-    if (isnan(rest_lo) || vm_any(vm_or(is_nan[0], is_nan[1]))) {
+    if (isnan(rest_lo) || vi_most32(vi_max32(sizes[0], sizes[1])) > INFINITY_BITS) {
         *lo = NAN;
         *hi = NAN;
         return;
@@ -139,15 +153,11 @@ static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
 static void affine_encode(size_t n, const float *x, struct tally__affine affine, uint8_t *q)
 {
     const vf scale = vf_set1(affine.scale);
-    const vf zero = vf_set1(affine.zero);
-    const vf least = vf_set1(0.0f);
-    const vf most = vf_set1(255.0f);
     size_t m = isfinite(affine.scale) ? whole(n) : 0;
 
     for (size_t i = 0; i < m; i += LANES) {
-        vf code = vf_add(vf_rint(vf_div(vf_load(x + i), scale)), zero);
-
-        vf_store_u8(q + i, vf_min(vf_max(code, least), most));
+        fetch_ahead(x + i);
+        vf_store_codes(q + i, vf_div(vf_load(x + i), scale), affine.zero);
     }
     tally__kernels_ref.affine_encode(n - m, x + m, affine, q + m);
 }
@@ -178,17 +188,34 @@ static void affine_decode_add(size_t n, const uint8_t *q, struct tally__affine a
     tally__kernels_ref.affine_decode_add(n - m, q + m, affine, y + m);
 }
 
+static struct tally__affine affine_of_block(size_t n, const float *x)
+{
+    float lo;
+    float hi;
+
+    minmax_f32(n, x, &lo, &hi);
+    return tally__affine_of(n, lo, hi);
+}
+
+/* The map of the next block is computed before this block is encoded: nothing then waits for its
+ * long chain of dependent instructions, and the next block is in the cache when its turn comes. */
 static void affine_encode_blocks(size_t n, const float *x, size_t block,
                                  struct tally__affine *affine, uint8_t *q)
 {
-    for (size_t i = 0; i < n; i += block, affine++) {
-        size_t n_here = smaller(block, n - i);
-        float lo;
-        float hi;
+    if (n > 0) {
+        affine[0] = affine_of_block(smaller(block, n), x);
+    }
+    while (n > 0) {
+        size_t n_here = smaller(block, n);
 
-        minmax_f32(n_here, x + i, &lo, &hi);
-        *affine = tally__affine_of(n_here, lo, hi);
-        affine_encode(n_here, x + i, *affine, q + i);
+        n -= n_here;
+        if (n > 0) {
+            affine[1] = affine_of_block(smaller(block, n), x + n_here);
+        }
+        affine_encode(n_here, x, affine[0], q);
+        x += n_here;
+        q += n_here;
+        affine++;
     }
 }
 
@@ -211,34 +238,35 @@ static void affine_decode_add_blocks(size_t n, const uint8_t *q, size_t block,
 /* The largest magnitude; NaN when a value is not finite. */
 static float absmax(size_t n, const float *x)
 {
-    const vf last = vf_set1(FLT_MAX);
-    size_t m = whole(n);
-    vf largest = vf_set1(0.0f);
-    vm nonfinite = vm_none();
+    size_t m = n - n % (2 * LANES);
+    vi sizes[2] = {vi_zero(), vi_zero()};
 
-    for (size_t i = 0; i < m; i += LANES) {
-        vf size = vf_abs(vf_load(x + i));
-
-        largest = vf_max(largest, size);
-        nonfinite = vm_or(nonfinite, vf_nle(size, last));
+    for (size_t i = 0; i < m; i += 2 * LANES) {
+        for (size_t j = 0; j < 2; j++) {
+            fetch_ahead(x + i + j * LANES);
+            sizes[j] = vi_max32(sizes[j], vf_size_bits(vf_load(x + i + j * LANES)));
+        }
     }
 
-    float most = vf_most(largest);
-    bool all_finite = !vm_any(nonfinite);
+    int32_t bits = vi_most32(vi_max32(sizes[0], sizes[1]));
 
     for (size_t i = m; i < n; i++) {
         float size = fabsf(x[i]);
+        int32_t size_bits;
 
-        most = size > most ? size : most;
-        all_finite = all_finite && size <= FLT_MAX;
+        memcpy(&size_bits, &size, sizeof size_bits);
+        bits = size_bits > bits ? size_bits : bits;
     }
-    return all_finite ? most : NAN;
+
+    float most;
+
+    memcpy(&most, &bits, sizeof most);
+    return bits < INFINITY_BITS ? most : NAN;
 }
 
-static float scaled_encode(size_t n, const float *x, uint8_t *q)
+/* One block whose largest magnitude is most; the scale. */
+static float scaled_encode(size_t n, const float *x, float most, uint8_t *q)
 {
-    float most = absmax(n, x);
-
     if (most == 0.0f) {
         memset(q, 128, n);
         return 0.0f;
@@ -250,14 +278,11 @@ static float scaled_encode(size_t n, const float *x, uint8_t *q)
         return scale;
     }
 
-    const vf middle = vf_set1(128.0f);
     float inverse = 127.0f / most;
     size_t m = whole(n);
 
     for (size_t i = 0; i < m; i += LANES) {
-        vf steps = vf_rint(vf_mul(vf_load(x + i), vf_set1(inverse)));
-
-        vf_store_u8(q + i, vf_add(middle, steps));
+        vf_store_codes(q + i, vf_mul(vf_load(x + i), vf_set1(inverse)), 128.0f);
     }
     for (size_t i = m; i < n; i++) {
         q[i] = (uint8_t)(128.0f + tally__rint(x[i] * inverse));
@@ -265,10 +290,21 @@ static float scaled_encode(size_t n, const float *x, uint8_t *q)
     return most / 127.0f;
 }
 
+/* One block ahead, like affine_encode_blocks. */
 static void scaled_encode_blocks(size_t n, const float *x, size_t block, float *scale, uint8_t *q)
 {
-    for (size_t i = 0; i < n; i += block, scale++) {
-        *scale = scaled_encode(smaller(block, n - i), x + i, q + i);
+    float most = absmax(smaller(block, n), x);
+
+    while (n > 0) {
+        size_t n_here = smaller(block, n);
+        float most_here = most;
+
+        n -= n_here;
+        most = absmax(smaller(block, n), x + n_here);
+        *scale = scaled_encode(n_here, x, most_here, q);
+        x += n_here;
+        q += n_here;
+        scale++;
     }
 }
 
@@ -321,23 +357,24 @@ static double sqnorm_f32(size_t n, const float *x)
     float padded[16] = {0};
 
     for (size_t i = 0; i < m; i += LANES) {
-        vf v = vf_load(x + i);
+        fetch_ahead(x + i);
+        vd a = vd_load_f32(x + i);
+        vd b = vd_load_f32(x + i + LANES / 2);
 
-        lower = vd_add(lower, vd_mul(vd_of_lower(v), vd_of_lower(v)));
-        upper = vd_add(upper, vd_mul(vd_of_upper(v), vd_of_upper(v)));
+        lower = vd_add(lower, vd_mul(a, a));
+        upper = vd_add(upper, vd_mul(b, b));
     }
     /* The partial sums are not negative: adding the zeros of the padding changes no bit. */
     for (size_t i = m; i < n; i++) {
         padded[i - m] = x[i];
     }
 
-    vf rest = vf_load(padded);
-
-    lower = vd_add(lower, vd_mul(vd_of_lower(rest), vd_of_lower(rest)));
-    upper = vd_add(upper, vd_mul(vd_of_upper(rest), vd_of_upper(rest)));
-
+    vd a = vd_load_f32(padded);
+    vd b = vd_load_f32(padded + LANES / 2);
     double partial[8];
 
+    lower = vd_add(lower, vd_mul(a, a));
+    upper = vd_add(upper, vd_mul(b, b));
     vd_store(partial, vd_add(lower, upper));
     for (size_t width = 4; width > 0; width /= 2) {
         for (size_t i = 0; i < width; i++) {
@@ -350,16 +387,15 @@ static double sqnorm_f32(size_t n, const float *x)
 /* Four vectors per test; where one of them is hit, the reference finds the element. */
 static size_t find_nonfinite_f32(size_t n, const float *x)
 {
-    const vf last = vf_set1(FLT_MAX);
     size_t i = 0;
 
     for (; n - i >= 4 * LANES; i += 4 * LANES) {
-        vm hit[4];
+        vi sizes = vf_size_bits(vf_load(x + i));
 
-        for (size_t j = 0; j < 4; j++) {
-            hit[j] = vf_nle(vf_abs(vf_load(x + i + j * LANES)), last);
+        for (size_t j = 1; j < 4; j++) {
+            sizes = vi_max32(sizes, vf_size_bits(vf_load(x + i + j * LANES)));
         }
-        if (vm_any(vm_or(vm_or(hit[0], hit[1]), vm_or(hit[2], hit[3])))) {
+        if (vi_most32(sizes) >= INFINITY_BITS) {
             break;
         }
     }

@@ -5,14 +5,12 @@
  *   SUM_BODY     name of the function
  *   SUM_ELEMENT  type of an element in memory
  *   SUM_VECTOR   type of a vector; SUM_LANES elements fill one
+ *   SUM_WIDE     vectors taken per visit of an input
  *   SUM_LOAD, SUM_ADD, SUM_STORE
  *   SUM_FINISH(vector, by, divide)  what happens to the sum before it is stored
  *
  * and undefined here again at the end. No include guard: that is the point.
  */
-
-/* Four vectors per visit of an input: the pointers are read from memory once per 256 bytes. */
-#define SUM_WIDE 4
 
 static inline __attribute__((always_inline)) void SUM_BODY(size_t n, size_t n_in,
                                                            const SUM_ELEMENT *const *in,

@@ -43,10 +43,13 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
     return sum;
 }
 
+/* Several vectors per visit of an input, so that the pointers are read from memory less often; no
+ * more than fit in registers, where the conversions of the halves take some too. */
 #define SUM_BODY sum_f32_body
 #define SUM_ELEMENT float
 #define SUM_VECTOR vf
 #define SUM_LANES 16
+#define SUM_WIDE 4
 #define SUM_LOAD vf_load
 #define SUM_ADD vf_add
 #define SUM_STORE vf_store
@@ -57,6 +60,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ELEMENT uint16_t
 #define SUM_VECTOR vf
 #define SUM_LANES 16
+#define SUM_WIDE 2
 #define SUM_LOAD vf_load_f16
 #define SUM_ADD vf_add
 #define SUM_STORE vf_store_f16
@@ -67,9 +71,10 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ELEMENT uint16_t
 #define SUM_VECTOR vf
 #define SUM_LANES 16
-#define SUM_LOAD vf_load_bf16
+#define SUM_WIDE 2
+#define SUM_LOAD vf_load_bf16_shuffled
 #define SUM_ADD vf_add
-#define SUM_STORE vf_store_bf16
+#define SUM_STORE vf_store_bf16_shuffled
 #define SUM_FINISH vf_finish
 #include "num/sum_body_simd.h"
 
@@ -77,6 +82,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ELEMENT double
 #define SUM_VECTOR vd
 #define SUM_LANES 8
+#define SUM_WIDE 4
 #define SUM_LOAD vd_load
 #define SUM_ADD vd_add
 #define SUM_STORE vd_store
@@ -87,6 +93,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ELEMENT int32_t
 #define SUM_VECTOR vi
 #define SUM_LANES 16
+#define SUM_WIDE 4
 #define SUM_LOAD vi_load
 #define SUM_ADD vi_add32
 #define SUM_STORE vi_store
@@ -97,6 +104,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ELEMENT int64_t
 #define SUM_VECTOR vi
 #define SUM_LANES 8
+#define SUM_WIDE 4
 #define SUM_LOAD vi_load
 #define SUM_ADD vi_add64
 #define SUM_STORE vi_store
@@ -107,6 +115,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ELEMENT uint8_t
 #define SUM_VECTOR vi
 #define SUM_LANES 64
+#define SUM_WIDE 4
 #define SUM_LOAD vi_load
 #define SUM_ADD vi_add8
 #define SUM_STORE vi_store

@@ -75,12 +75,6 @@ static inline vf vf_max(vf x, vf y)
     return (vf){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
 }
 
-/* To a whole number, half to even. */
-static inline vf vf_rint(vf x)
-{
-    return (vf){_mm256_round_ps(x.a, NEAREST_EVEN), _mm256_round_ps(x.b, NEAREST_EVEN)};
-}
-
 static inline vf vf_abs(vf x)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
@@ -94,25 +88,9 @@ static inline vm vf_le(vf x, vf y)
     return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_LE_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LE_OQ)};
 }
 
-/* !(x <= y), true where one is a NaN. */
-static inline vm vf_nle(vf x, vf y)
-{
-    return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_NLE_UQ), _mm256_cmp_ps(x.b, y.b, _CMP_NLE_UQ)};
-}
-
-static inline vm vm_none(void)
-{
-    return (vm){_mm256_setzero_ps(), _mm256_setzero_ps()};
-}
-
 static inline vm vm_and(vm x, vm y)
 {
     return (vm){_mm256_and_ps(x.a, y.a), _mm256_and_ps(x.b, y.b)};
-}
-
-static inline vm vm_or(vm x, vm y)
-{
-    return (vm){_mm256_or_ps(x.a, y.a), _mm256_or_ps(x.b, y.b)};
 }
 
 static inline bool vm_any(vm x)
@@ -177,28 +155,6 @@ static inline vf vf_load_bf16(const uint16_t *x)
                 _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
 }
 
-/* Eight bf16 values, each in the lower half of an integer. */
-static inline __m256i bf16_of_ps(__m256 x)
-{
-    __m256i bits = _mm256_castps_si256(x);
-    __m256i upper = _mm256_srli_epi32(bits, 16);
-    __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
-    __m256i raised = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    __m256i rounded = _mm256_srli_epi32(raised, 16);
-    __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
-    __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-
-    return _mm256_blendv_epi8(rounded, quiet, is_nan);
-}
-
-static inline void vf_store_bf16(uint16_t *y, vf x)
-{
-    /* packus works within halves of a register: the permutation puts the quarters in order. */
-    __m256i packed = _mm256_packus_epi32(bf16_of_ps(x.a), bf16_of_ps(x.b));
-
-    _mm256_storeu_si256((__m256i *)(void *)y, _mm256_permute4x64_epi64(packed, 0xd8));
-}
-
 static inline vf vf_load_u8(const uint8_t *x)
 {
     __m128i a = _mm_loadl_epi64((const __m128i *)(const void *)x);
@@ -208,15 +164,79 @@ static inline vf vf_load_u8(const uint8_t *x)
                 _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b))};
 }
 
-/* x: whole numbers in 0..255. */
-static inline void vf_store_u8(uint8_t *y, vf x)
+/* x raised by half a step of bf16, ties only where that makes it even: the upper half of each
+ * integer is then the bf16 value. NaN apart. */
+static inline __m256i bf16_raised(__m256 x)
 {
-    __m256i packed = _mm256_packus_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
-    __m256i words = _mm256_permute4x64_epi64(packed, 0xd8);
-    __m128i bytes =
-        _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
 
-    _mm_storeu_si128((__m128i *)(void *)y, bytes);
+    return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+}
+
+/* The same with a NaN made quiet. */
+static inline __m256i bf16_raised_or_nan(__m256 x)
+{
+    __m256i quiet = _mm256_or_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x400000));
+    __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+
+    return _mm256_blendv_epi8(bf16_raised(x), quiet, is_nan);
+}
+
+/* NaN is rare: a branch costs less than two blends. */
+static inline vi vf_bf16_raised(vf x)
+{
+    __m256 is_nan = _mm256_cmp_ps(x.a, x.b, _CMP_UNORD_Q);
+
+    if (__builtin_expect(_mm256_movemask_ps(is_nan) != 0, 0)) {
+        return (vi){bf16_raised_or_nan(x.a), bf16_raised_or_nan(x.b)};
+    }
+    return (vi){bf16_raised(x.a), bf16_raised(x.b)};
+}
+
+static inline void vf_store_bf16(uint16_t *y, vf x)
+{
+    vi raised = vf_bf16_raised(x);
+    __m256i packed =
+        _mm256_packus_epi32(_mm256_srli_epi32(raised.a, 16), _mm256_srli_epi32(raised.b, 16));
+
+    /* packus works within halves of a register: the permutation puts the quarters in order. */
+    _mm256_storeu_si256((__m256i *)(void *)y, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+/* The same pair for sums, where the order within a vector does not matter: even elements in one
+ * register, odd ones in the other. */
+static inline vf vf_load_bf16_shuffled(const uint16_t *x)
+{
+    __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)x);
+    __m256i odd = _mm256_and_si256(pairs, _mm256_set1_epi32((int32_t)0xffff0000u));
+
+    return (vf){_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)), _mm256_castsi256_ps(odd)};
+}
+
+static inline void vf_store_bf16_shuffled(uint16_t *y, vf x)
+{
+    vi raised = vf_bf16_raised(x);
+    __m256i pairs = _mm256_blend_epi16(_mm256_srli_epi32(raised.a, 16), raised.b, 0xaa);
+
+    _mm256_storeu_si256((__m256i *)(void *)y, pairs);
+}
+
+/* clamp(rint(x) + zero, 0, 255) of each element; zero is in 0..255, a NaN becomes 0. */
+static inline void vf_store_codes(uint8_t *q, vf x, float zero)
+{
+    /* The conversion rounds half to even; what is too large for it, and a NaN, becomes INT_MIN.
+     * The packing saturates, within halves of a register. */
+    const __m256 large = _mm256_set1_ps(0x1p20f);
+    __m256i a = _mm256_cvtps_epi32(_mm256_min_ps(large, x.a));
+    __m256i b = _mm256_cvtps_epi32(_mm256_min_ps(large, x.b));
+    __m256i words = _mm256_adds_epi16(_mm256_packs_epi32(a, b), _mm256_set1_epi16((int16_t)zero));
+    __m128i lower = _mm256_castsi256_si128(words);
+    __m128i upper = _mm256_extracti128_si256(words, 1);
+    __m128i bytes = _mm_packus_epi16(lower, upper);
+
+    /* Fours of a, b, a, b came out as a, b, a, b of the halves: put them in order. */
+    _mm_storeu_si128((__m128i *)(void *)q, _mm_shuffle_epi32(bytes, 0xd8));
 }
 
 static inline vd vd_set1(double x)
@@ -250,17 +270,10 @@ static inline vd vd_div(vd x, vd y)
     return (vd){_mm256_div_pd(x.a, y.a), _mm256_div_pd(x.b, y.b)};
 }
 
-/* Elements 0..7 and 8..15 of x. */
-static inline vd vd_of_lower(vf x)
+/* Eight floats as doubles. */
+static inline vd vd_load_f32(const float *x)
 {
-    return (vd){_mm256_cvtps_pd(_mm256_castps256_ps128(x.a)),
-                _mm256_cvtps_pd(_mm256_extractf128_ps(x.a, 1))};
-}
-
-static inline vd vd_of_upper(vf x)
-{
-    return (vd){_mm256_cvtps_pd(_mm256_castps256_ps128(x.b)),
-                _mm256_cvtps_pd(_mm256_extractf128_ps(x.b, 1))};
+    return (vd){_mm256_cvtps_pd(_mm_loadu_ps(x)), _mm256_cvtps_pd(_mm_loadu_ps(x + 4))};
 }
 
 static inline vi vi_zero(void)
@@ -296,6 +309,30 @@ static inline vi vi_add32(vi x, vi y)
 static inline vi vi_add64(vi x, vi y)
 {
     return (vi){_mm256_add_epi64(x.a, y.a), _mm256_add_epi64(x.b, y.b)};
+}
+
+/* The bits of |x|: integers in the order of the magnitudes, above them infinity, then NaN. */
+static inline vi vf_size_bits(vf x)
+{
+    const __m256i sign = _mm256_set1_epi32(INT32_MIN);
+
+    return (vi){_mm256_andnot_si256(sign, _mm256_castps_si256(x.a)),
+                _mm256_andnot_si256(sign, _mm256_castps_si256(x.b))};
+}
+
+static inline vi vi_max32(vi x, vi y)
+{
+    return (vi){_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)};
+}
+
+/* The largest of 16 integers. */
+static inline int32_t vi_most32(vi x)
+{
+    __m256i eight = _mm256_max_epi32(x.a, x.b);
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+
+    return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
 
 #endif

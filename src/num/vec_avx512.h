@@ -66,12 +66,6 @@ static inline vf vf_max(vf x, vf y)
     return _mm512_max_ps(x, y);
 }
 
-/* To a whole number, half to even. */
-static inline vf vf_rint(vf x)
-{
-    return _mm512_roundscale_ps(x, NEAREST_EVEN);
-}
-
 static inline vf vf_abs(vf x)
 {
     return _mm512_abs_ps(x);
@@ -83,25 +77,9 @@ static inline vm vf_le(vf x, vf y)
     return _mm512_cmp_ps_mask(x, y, _CMP_LE_OQ);
 }
 
-/* !(x <= y), true where one is a NaN. */
-static inline vm vf_nle(vf x, vf y)
-{
-    return _mm512_cmp_ps_mask(x, y, _CMP_NLE_UQ);
-}
-
-static inline vm vm_none(void)
-{
-    return 0;
-}
-
 static inline vm vm_and(vm x, vm y)
 {
     return (vm)(x & y);
-}
-
-static inline vm vm_or(vm x, vm y)
-{
-    return (vm)(x | y);
 }
 
 static inline bool vm_any(vm x)
@@ -176,9 +154,20 @@ static inline void vf_store_bf16(uint16_t *y, vf x)
     __m512i raised = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     __m512i rounded = _mm512_srli_epi32(raised, 16);
     __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
-    __m512i result = _mm512_mask_mov_epi32(rounded, vf_nle(x, x), quiet);
+    __m512i result = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
 
     _mm256_storeu_si256((__m256i *)(void *)y, _mm512_cvtepi32_epi16(result));
+}
+
+/* The same pair for sums, where the order within a vector does not matter. */
+static inline vf vf_load_bf16_shuffled(const uint16_t *x)
+{
+    return vf_load_bf16(x);
+}
+
+static inline void vf_store_bf16_shuffled(uint16_t *y, vf x)
+{
+    vf_store_bf16(y, x);
 }
 
 static inline vf vf_load_u8(const uint8_t *x)
@@ -188,10 +177,15 @@ static inline vf vf_load_u8(const uint8_t *x)
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
 }
 
-/* x: whole numbers in 0..255. */
-static inline void vf_store_u8(uint8_t *y, vf x)
+/* clamp(rint(x) + zero, 0, 255) of each element; zero is in 0..255, a NaN becomes 0. */
+static inline void vf_store_codes(uint8_t *q, vf x, float zero)
 {
-    _mm_storeu_si128((__m128i *)(void *)y, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
+    /* The conversion rounds half to even; what is too large for it, and a NaN, becomes INT_MIN. */
+    __m512i steps = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(0x1p20f), x));
+    __m512i codes = _mm512_add_epi32(steps, _mm512_set1_epi32((int32_t)zero));
+    __m512i raised = _mm512_max_epi32(codes, _mm512_setzero_si512());
+
+    _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtusepi32_epi8(raised));
 }
 
 static inline vd vd_set1(double x)
@@ -224,15 +218,10 @@ static inline vd vd_div(vd x, vd y)
     return _mm512_div_pd(x, y);
 }
 
-/* Elements 0..7 and 8..15 of x. */
-static inline vd vd_of_lower(vf x)
+/* Eight floats as doubles. */
+static inline vd vd_load_f32(const float *x)
 {
-    return _mm512_cvtps_pd(lower_half(x));
-}
-
-static inline vd vd_of_upper(vf x)
-{
-    return _mm512_cvtps_pd(upper_half(x));
+    return _mm512_cvtps_pd(_mm256_loadu_ps(x));
 }
 
 static inline vi vi_zero(void)
@@ -263,6 +252,28 @@ static inline vi vi_add32(vi x, vi y)
 static inline vi vi_add64(vi x, vi y)
 {
     return _mm512_add_epi64(x, y);
+}
+
+/* The bits of |x|: integers in the order of the magnitudes, above them infinity, then NaN. */
+static inline vi vf_size_bits(vf x)
+{
+    return _mm512_andnot_si512(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(x));
+}
+
+static inline vi vi_max32(vi x, vi y)
+{
+    return _mm512_max_epi32(x, y);
+}
+
+/* The largest of 16 integers. */
+static inline int32_t vi_most32(vi x)
+{
+    __m512i eight = _mm512_max_epi32(x, _mm512_shuffle_i32x4(x, x, 0x4e));
+    __m256i half = _mm512_castsi512_si256(eight);
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+
+    return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
 
 #endif

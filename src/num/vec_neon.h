@@ -82,13 +82,6 @@ static inline vf vf_max(vf x, vf y)
                  max4(x.val[3], y.val[3])}};
 }
 
-/* To a whole number, half to even. */
-static inline vf vf_rint(vf x)
-{
-    return (vf){
-        {vrndnq_f32(x.val[0]), vrndnq_f32(x.val[1]), vrndnq_f32(x.val[2]), vrndnq_f32(x.val[3])}};
-}
-
 static inline vf vf_abs(vf x)
 {
     return (vf){
@@ -102,31 +95,10 @@ static inline vm vf_le(vf x, vf y)
                  vcleq_f32(x.val[2], y.val[2]), vcleq_f32(x.val[3], y.val[3])}};
 }
 
-/* !(x <= y), true where one is a NaN. */
-static inline vm vf_nle(vf x, vf y)
-{
-    return (vm){{vmvnq_u32(vcleq_f32(x.val[0], y.val[0])), vmvnq_u32(vcleq_f32(x.val[1], y.val[1])),
-                 vmvnq_u32(vcleq_f32(x.val[2], y.val[2])),
-                 vmvnq_u32(vcleq_f32(x.val[3], y.val[3]))}};
-}
-
-static inline vm vm_none(void)
-{
-    uint32x4_t v = vdupq_n_u32(0);
-
-    return (vm){{v, v, v, v}};
-}
-
 static inline vm vm_and(vm x, vm y)
 {
     return (vm){{vandq_u32(x.val[0], y.val[0]), vandq_u32(x.val[1], y.val[1]),
                  vandq_u32(x.val[2], y.val[2]), vandq_u32(x.val[3], y.val[3])}};
-}
-
-static inline vm vm_or(vm x, vm y)
-{
-    return (vm){{vorrq_u32(x.val[0], y.val[0]), vorrq_u32(x.val[1], y.val[1]),
-                 vorrq_u32(x.val[2], y.val[2]), vorrq_u32(x.val[3], y.val[3])}};
 }
 
 static inline bool vm_any(vm x)
@@ -229,6 +201,17 @@ static inline void vf_store_bf16(uint16_t *y, vf x)
     vst1q_u16(y + 8, join(bf16x4_of_f32(x.val[2]), bf16x4_of_f32(x.val[3])));
 }
 
+/* The same pair for sums, where the order within a vector does not matter. */
+static inline vf vf_load_bf16_shuffled(const uint16_t *x)
+{
+    return vf_load_bf16(x);
+}
+
+static inline void vf_store_bf16_shuffled(uint16_t *y, vf x)
+{
+    vf_store_bf16(y, x);
+}
+
 static inline float32x4_t f32_of_u16x4(uint16x4_t x)
 {
     return vcvtq_f32_u32(vmovl_u16(x));
@@ -244,18 +227,21 @@ static inline vf vf_load_u8(const uint8_t *x)
                  f32_of_u16x4(vget_low_u16(upper)), f32_of_u16x4(vget_high_u16(upper))}};
 }
 
-static inline uint16x4_t u16x4_of_f32(float32x4_t x)
+/* Rounded half to even and saturated; a NaN becomes a large negative number. */
+static inline int16x4_t s16x4_of_f32(float32x4_t x)
 {
-    return vmovn_u32(vcvtq_u32_f32(x));
+    return vqmovn_s32(vcvtnq_s32_f32(vmaxnmq_f32(x, vdupq_n_f32(-0x1p20f))));
 }
 
-/* x: whole numbers in 0..255. */
-static inline void vf_store_u8(uint8_t *y, vf x)
+/* clamp(rint(x) + zero, 0, 255) of each element; zero is in 0..255, a NaN becomes 0. */
+static inline void vf_store_codes(uint8_t *q, vf x, float zero)
 {
-    uint16x8_t lower = join(u16x4_of_f32(x.val[0]), u16x4_of_f32(x.val[1]));
-    uint16x8_t upper = join(u16x4_of_f32(x.val[2]), u16x4_of_f32(x.val[3]));
+    int16x8_t shift = vdupq_n_s16((int16_t)zero);
+    int16x8_t lower = vcombine_s16(s16x4_of_f32(x.val[0]), s16x4_of_f32(x.val[1]));
+    int16x8_t upper = vcombine_s16(s16x4_of_f32(x.val[2]), s16x4_of_f32(x.val[3]));
 
-    vst1q_u8(y, vcombine_u8(vmovn_u16(lower), vmovn_u16(upper)));
+    vst1q_u8(q, vcombine_u8(vqmovun_s16(vqaddq_s16(lower, shift)),
+                            vqmovun_s16(vqaddq_s16(upper, shift))));
 }
 
 static inline vd vd_set1(double x)
@@ -293,17 +279,14 @@ static inline vd vd_div(vd x, vd y)
                  vdivq_f64(x.val[2], y.val[2]), vdivq_f64(x.val[3], y.val[3])}};
 }
 
-/* Elements 0..7 and 8..15 of x. */
-static inline vd vd_of_lower(vf x)
+/* Eight floats as doubles. */
+static inline vd vd_load_f32(const float *x)
 {
-    return (vd){{vcvt_f64_f32(vget_low_f32(x.val[0])), vcvt_high_f64_f32(x.val[0]),
-                 vcvt_f64_f32(vget_low_f32(x.val[1])), vcvt_high_f64_f32(x.val[1])}};
-}
+    float32x4_t a = vld1q_f32(x);
+    float32x4_t b = vld1q_f32(x + 4);
 
-static inline vd vd_of_upper(vf x)
-{
-    return (vd){{vcvt_f64_f32(vget_low_f32(x.val[2])), vcvt_high_f64_f32(x.val[2]),
-                 vcvt_f64_f32(vget_low_f32(x.val[3])), vcvt_high_f64_f32(x.val[3])}};
+    return (vd){{vcvt_f64_f32(vget_low_f32(a)), vcvt_high_f64_f32(a), vcvt_f64_f32(vget_low_f32(b)),
+                 vcvt_high_f64_f32(b)}};
 }
 
 static inline vi vi_zero(void)
@@ -349,6 +332,38 @@ static inline vi vi_add64(vi x, vi y)
 {
     return (vi){{add_as_u64(x.val[0], y.val[0]), add_as_u64(x.val[1], y.val[1]),
                  add_as_u64(x.val[2], y.val[2]), add_as_u64(x.val[3], y.val[3])}};
+}
+
+static inline uint8x16_t size_bits4(float32x4_t x)
+{
+    return vreinterpretq_u8_f32(vabsq_f32(x));
+}
+
+static inline uint8x16_t max_as_s32(uint8x16_t x, uint8x16_t y)
+{
+    return vreinterpretq_u8_s32(vmaxq_s32(vreinterpretq_s32_u8(x), vreinterpretq_s32_u8(y)));
+}
+
+/* The bits of |x|: integers in the order of the magnitudes, above them infinity, then NaN. */
+static inline vi vf_size_bits(vf x)
+{
+    return (vi){
+        {size_bits4(x.val[0]), size_bits4(x.val[1]), size_bits4(x.val[2]), size_bits4(x.val[3])}};
+}
+
+static inline vi vi_max32(vi x, vi y)
+{
+    return (vi){{max_as_s32(x.val[0], y.val[0]), max_as_s32(x.val[1], y.val[1]),
+                 max_as_s32(x.val[2], y.val[2]), max_as_s32(x.val[3], y.val[3])}};
+}
+
+/* The largest of 16 integers. */
+static inline int32_t vi_most32(vi x)
+{
+    uint8x16_t lower = max_as_s32(x.val[0], x.val[1]);
+    uint8x16_t upper = max_as_s32(x.val[2], x.val[3]);
+
+    return vmaxvq_s32(vreinterpretq_s32_u8(max_as_s32(lower, upper)));
 }
 
 #endif
