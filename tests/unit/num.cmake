@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# The tests of the arithmetic.
+
+set(num_check support/num_check.c)
+set(num_tests ${num_check}
+  support/num_tests.c support/num_cast_tests.c support/num_sum_tests.c support/num_affine_tests.c
+  support/num_scaled_tests.c support/num_vector_tests.c)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(num_env support/num_env_x86.c)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(num_env support/num_env_arm.c)
+else()
+  set(num_env support/num_env_generic.c)
+endif()
+
+tally_unit_test(test_num_kernels ${num_tests})
+tally_unit_test(test_num_halves ${num_check})
+tally_unit_test(test_num_golden)
+tally_unit_test(test_num_env ${num_check} ${num_env})
+tally_unit_test(test_num_levels)
+
+# The AVX-512 source with SIMDe's portable intrinsics in place of the compiler's. Its table takes
+# the place of the one in the archive.
+find_path(SIMDE_INCLUDE_DIR simde/x86/avx512.h)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SIMDE_INCLUDE_DIR)
+  tally_unit_test(test_num_emulated ${num_tests} ${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c)
+  target_include_directories(test_num_emulated SYSTEM BEFORE PRIVATE
+    ${CMAKE_CURRENT_SOURCE_DIR}/emulate ${SIMDE_INCLUDE_DIR})
+  # SIMDe's macros expand to conversions that our warnings would point out, and without the
+  # instruction set the compiler passes wide vectors in its own way: nobody else is passed any.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c PROPERTIES
+    COMPILE_OPTIONS "-Wno-conversion;-Wno-psabi")
+endif()

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The choice of a level. It is made once per process, so every TALLY_ISA has a child of its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "num/level_tables.h"
+#include "tally.h"
+
+/* In a child: the status of tally_isa with TALLY_ISA = word (NULL: not set), 100 when it succeeds
+ * and names another level than wanted. */
+static int chosen_in_child(const char *word, const char *wanted)
+{
+    pid_t child = fork();
+    int status;
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        const char *name = "";
+        int rc;
+
+        if (word ? setenv("TALLY_ISA", word, 1) : unsetenv("TALLY_ISA")) {
+            _exit(101);
+        }
+        rc = tally_isa(&name);
+        if (rc == TALLY_OK && strcmp(name, wanted) != 0) {
+            _exit(100);
+        }
+        /* Later calls say the same. */
+        _exit(tally__num_start() == rc ? -rc : 102);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void reference_is_first_and_always_usable(void **state)
+{
+    (void)state;
+    assert_true(tally__n_levels >= 1);
+    assert_string_equal(tally__levels[0].name, "ref");
+    assert_ptr_equal(tally__levels[0].kernels, &tally__kernels_ref);
+    assert_true(tally__levels[0].usable());
+}
+
+static void names_differ(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < tally__n_levels; i++) {
+        for (size_t k = 0; k < i; k++) {
+            assert_string_not_equal(tally__levels[i].name, tally__levels[k].name);
+        }
+    }
+}
+
+#define HAS(kernel, result, parameters, arguments) assert_non_null(kernels->kernel);
+
+static void no_table_has_a_gap(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < tally__n_levels; i++) {
+        const struct tally__kernels *kernels = tally__levels[i].kernels;
+
+        TALLY__KERNEL_LIST(HAS)
+    }
+}
+
+static void a_named_level_is_obeyed_or_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < tally__n_levels; i++) {
+        const char *name = tally__levels[i].name;
+
+        assert_int_equal(chosen_in_child(name, name),
+                         tally__levels[i].usable() ? TALLY_OK : -TALLY_ARG);
+    }
+    assert_int_equal(chosen_in_child("abacus", ""), -TALLY_ARG);
+}
+
+static void auto_takes_the_last_usable(void **state)
+{
+    const char *best = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < tally__n_levels; i++) {
+        best = tally__levels[i].usable() ? tally__levels[i].name : best;
+    }
+    assert_int_equal(chosen_in_child("auto", best), TALLY_OK);
+    assert_int_equal(chosen_in_child(NULL, best), TALLY_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reference_is_first_and_always_usable),
+        cmocka_unit_test(names_differ),
+        cmocka_unit_test(no_table_has_a_gap),
+        cmocka_unit_test(a_named_level_is_obeyed_or_refused),
+        cmocka_unit_test(auto_takes_the_last_usable),
+    };
+
+    return cmocka_run_group_tests_name("levels", tests, NULL, NULL);
+}
