@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# The arithmetic: which files make up the levels of the machine built for. One instruction set is
+# one source file with flags of its own.
+
+target_sources(tally_objects PRIVATE
+  num/affine.c
+  num/dispatch.c
+  num/kernels_ref.c
+)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  target_sources(tally_objects PRIVATE
+    num/fpenv_x86.c num/levels_x86.c num/kernels_avx2.c num/kernels_avx512.c)
+  set_source_files_properties(num/kernels_avx2.c PROPERTIES
+    COMPILE_OPTIONS "-mavx2;-mf16c")
+  set_source_files_properties(num/kernels_avx512.c PROPERTIES
+    COMPILE_OPTIONS "-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  target_sources(tally_objects PRIVATE
+    num/fpenv_arm.c num/levels_arm.c num/kernels_neon.c)
+else()
+  target_sources(tally_objects PRIVATE num/fpenv_generic.c num/levels_generic.c)
+endif()
