@@ -28,7 +28,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SIMDE_INCLUDE_DIR)
   target_include_directories(test_num_emulated SYSTEM BEFORE PRIVATE
     ${CMAKE_CURRENT_SOURCE_DIR}/emulate ${SIMDE_INCLUDE_DIR})
   # SIMDe's macros expand to conversions that our warnings would point out, and without the
-  # instruction set the compiler passes wide vectors in its own way: nobody else is passed any.
+  # instruction set the compiler passes wide vectors in its own way: nobody else is passed any. Its
+  # integer additions wrap around, as the instructions do.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c PROPERTIES
-    COMPILE_OPTIONS "-Wno-conversion;-Wno-psabi")
+    COMPILE_OPTIONS "-Wno-conversion;-Wno-psabi;-fwrapv")
 endif()
