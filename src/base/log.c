@@ -74,7 +74,7 @@ void tally__log(tally_log_level level, const char *format, ...)
     to = sink;
     (void)pthread_mutex_unlock(&sink_mutex);
     if (to.fn) {
-        to.fn(to.user, level, text);
+        to.fn(to.user, (int)level, text);
     }
     errno = saved_errno;
 }

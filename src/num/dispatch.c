@@ -55,7 +55,7 @@ static int find_level(const char *wanted, const struct tally__level **level)
 
 static int choose(void)
 {
-    const struct tally__level *level = NULL;
+    const struct tally__level *level = &tally__levels[0];
     const char *wanted = NULL;
 
     TRY(tally__env_choice(TALLY__ENV_ISA, &wanted));
