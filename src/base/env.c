@@ -5,6 +5,8 @@
  */
 #include "base/env.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +19,9 @@ union env_value {
         int index;
         const char *word;
     } choice;
+    int count;
+    double seconds;
+    const char *text;
 };
 
 /* Reads text as one kind of value; the fallback of an entry always passes. */
@@ -52,6 +57,39 @@ static int parse_CHOICE(const struct env_entry *entry, const char *text, union e
         word += length + (word[length] == '|');
     }
     return reject(entry, text);
+}
+
+static int parse_COUNT(const struct env_entry *entry, const char *text, union env_value *value)
+{
+    char *end;
+    long count;
+
+    errno = 0;
+    count = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || count < 0 || count > INT_MAX) {
+        return reject(entry, text);
+    }
+    value->count = (int)count;
+    return TALLY_OK;
+}
+
+static int parse_SECONDS(const struct env_entry *entry, const char *text, union env_value *value)
+{
+    char *end;
+    double seconds = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !(seconds > 0) || seconds > TALLY__SECONDS_MAX) {
+        return reject(entry, text);
+    }
+    value->seconds = seconds;
+    return TALLY_OK;
+}
+
+static int parse_TEXT(const struct env_entry *entry, const char *text, union env_value *value)
+{
+    (void)entry;
+    value->text = text;
+    return TALLY_OK;
 }
 
 static const struct env_entry entries[] = {
@@ -100,6 +138,31 @@ int tally__env_choice_index(enum tally__env_id id, int *index)
     return TALLY_OK;
 }
 
+int tally__env_count(enum tally__env_id id, int *count)
+{
+    union env_value value;
+
+    TRY(parse(id, &value));
+    *count = value.count;
+    return TALLY_OK;
+}
+
+int tally__env_seconds(enum tally__env_id id, double *seconds)
+{
+    union env_value value;
+
+    TRY(parse(id, &value));
+    *seconds = value.seconds;
+    return TALLY_OK;
+}
+
+const char *tally__env_text(enum tally__env_id id)
+{
+    const char *text = text_of(&entries[id]);
+
+    return text ? text : entries[id].fallback;
+}
+
 size_t tally_env_count(void)
 {
     return TALLY__ENV_COUNT;
@@ -134,7 +197,9 @@ int tally_env_check(void)
     for (int id = 0; id < TALLY__ENV_COUNT; id++) {
         union env_value unused;
 
-        if (tally__env_is_set((enum tally__env_id)id)) {
+        /* What belongs to other programs is looked at only when it is used. */
+        if (tally__env_is_set((enum tally__env_id)id) &&
+            strncmp(entries[id].name, "TALLY_", strlen("TALLY_")) == 0) {
             TRY(parse((enum tally__env_id)id, &unused));
         }
     }

@@ -25,4 +25,14 @@ bool tally__env_is_set(enum tally__env_id id);
 int tally__env_choice(enum tally__env_id id, const char **word);
 int tally__env_choice_index(enum tally__env_id id, int *index);
 
+/* For kind COUNT: 0 or more. Only for variables that are set or have a fallback. */
+int tally__env_count(enum tally__env_id id, int *count);
+
+/* For kind SECONDS: above 0, at most TALLY__SECONDS_MAX. */
+#define TALLY__SECONDS_MAX 1e8
+int tally__env_seconds(enum tally__env_id id, double *seconds);
+
+/* For kind TEXT: the text, or the fallback. */
+const char *tally__env_text(enum tally__env_id id);
+
 #endif

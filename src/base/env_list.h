@@ -7,10 +7,38 @@
 #ifndef TALLY_BASE_ENV_LIST_H
 #define TALLY_BASE_ENV_LIST_H
 
-#define TALLY__ENV_LIST(X)                                                 \
-    X(ISA, "TALLY_ISA", CHOICE, "auto|ref|avx2|avx512|neon", "auto",       \
-      "instruction set to compute with; auto takes the best this CPU has") \
-    X(LOG, "TALLY_LOG", CHOICE, "none|error|warn|info|debug", "",          \
-      "least urgent messages that reach the log callback; wins over the program's choice")
+#define TALLY__ENV_LIST(X)                                                                         \
+    X(ISA, "TALLY_ISA", CHOICE, "auto|ref|avx2|avx512|neon", "auto",                               \
+      "instruction set to compute with; auto takes the best this CPU has")                         \
+    X(LOG, "TALLY_LOG", CHOICE, "none|error|warn|info|debug", "",                                  \
+      "least urgent messages that reach the log callback; wins over the program's choice")         \
+    X(BACKEND, "TALLY_BACKEND", CHOICE, "auto|self|shm", "auto",                                   \
+      "how ranks talk to one another; auto takes what fits the launcher")                          \
+    X(RANK, "TALLY_RANK", COUNT, "a whole number", "", "this process's rank; set by tally run")    \
+    X(WORLD, "TALLY_WORLD", COUNT, "a whole number", "", "number of ranks; set by tally run")      \
+    X(RENDEZVOUS, "TALLY_RENDEZVOUS", TEXT, "a socket's path, or @name", "",                       \
+      "where the ranks of one job meet; set by tally run")                                         \
+    X(ATTEMPT, "TALLY_ATTEMPT", COUNT, "a whole number", "0",                                      \
+      "how often tally run has restarted this job; set by tally run")                              \
+    X(LANES, "TALLY_LANES", COUNT, "a whole number", "1",                                          \
+      "lane threads of a group; 0 runs jobs inside tally_future_wait")                             \
+    X(TIMEOUT, "TALLY_TIMEOUT", SECONDS, "seconds above 0", "600",                                 \
+      "how long an operation waits for another rank")                                              \
+    X(OPEN_TIMEOUT, "TALLY_OPEN_TIMEOUT", SECONDS, "seconds above 0", "60",                        \
+      "how long opening a group waits for all ranks")                                              \
+    X(OTHER_RANK, "RANK", COUNT, "a whole number", "", "rank, as other launchers set it")          \
+    X(OTHER_WORLD, "WORLD_SIZE", COUNT, "a whole number", "",                                      \
+      "number of ranks, as other launchers set it")                                                \
+    X(OTHER_LOCAL_WORLD, "LOCAL_WORLD_SIZE", COUNT, "a whole number", "",                          \
+      "number of ranks on this machine, as other launchers set it")                                \
+    X(MASTER_ADDR, "MASTER_ADDR", TEXT, "any text", "", "part of the job's id with WORLD_SIZE")    \
+    X(MASTER_PORT, "MASTER_PORT", TEXT, "any text", "", "part of the job's id with WORLD_SIZE")    \
+    X(RUN_ID, "TORCHELASTIC_RUN_ID", TEXT, "any text", "", "part of the job's id with WORLD_SIZE") \
+    X(OMPI_WORLD, "OMPI_COMM_WORLD_SIZE", COUNT, "a whole number", "",                             \
+      "number of ranks under Open MPI's mpirun: above 1, a world of one is an error")              \
+    X(PMI_WORLD, "PMI_SIZE", COUNT, "a whole number", "",                                          \
+      "number of ranks under MPICH's mpiexec: above 1, a world of one is an error")                \
+    X(SLURM_WORLD, "SLURM_STEP_NUM_TASKS", COUNT, "a whole number", "",                            \
+      "number of ranks under srun: above 1, a world of one is an error")
 
 #endif

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+# Groups, lanes, futures and collectives; self and thread share one domain.
+target_sources(tally_objects PRIVATE
+  comm/cpus.c
+  comm/future.c
+  comm/group.c
+  comm/group_memory.c
+  comm/open.c
+  comm/pieces.c
+  comm/place.c
+  comm/round.c
+  comm/shm/extents.c
+  comm/shm/rendezvous.c
+  comm/shm/shm_domain.c
+  comm/shm/unix_socket.c
+  comm/split.c
+  comm/thread/thread_domain.c
+  comm/threads.c
+  comm/wait.c
+)
+# Linux beyond POSIX: memfd, futex, peer credentials, CPU sets.
+set_source_files_properties(
+  base/futex.c comm/cpus.c comm/shm/shm_domain.c comm/shm/unix_socket.c
+  PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)

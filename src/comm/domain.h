@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A domain is the memory under a group: every rank has memory of its own that the other ranks can
+ * reach. An address in it is said to others as an offset from the owner's base. In the thread
+ * domain all bases are 0 and an offset is a plain pointer; in the shm domain every rank has a file
+ * without a name, and every rank maps all of them. One protocol works on both.
+ */
+#ifndef TALLY_COMM_DOMAIN_H
+#define TALLY_COMM_DOMAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tally__domain;
+
+struct tally__domain_ops {
+    const char *name;
+    /* Zeroed memory of this rank, page-aligned in shm. Errors: NOMEM. Any thread. */
+    int (*alloc)(struct tally__domain *domain, size_t bytes, void **memory);
+    void (*free)(struct tally__domain *domain, void *memory);
+    /* Whether the other ranks can reach these bytes. */
+    bool (*shares)(const struct tally__domain *domain, const void *memory, size_t bytes);
+    /* False once the rank is known to have died. A system call: not for hot paths. */
+    bool (*alive)(const struct tally__domain *domain, int rank);
+    void (*destroy)(struct tally__domain *domain);
+};
+
+/* The part all domains have in common; each kind appends its own. */
+struct tally__domain {
+    const struct tally__domain_ops *ops;
+    int n_ranks;
+    int rank;
+    uintptr_t *base;      /* per rank: where its memory starts for us */
+    uint64_t *first_slot; /* per rank: offset of the slots of the group that spans all */
+    int n_cpus;           /* CPUs this process may run on */
+};
+
+static inline uint64_t tally__offset_of(const struct tally__domain *domain, const void *memory)
+{
+    return (uint64_t)((uintptr_t)memory - domain->base[domain->rank]);
+}
+
+static inline void *tally__at(const struct tally__domain *domain, int rank, uint64_t offset)
+{
+    return (void *)(domain->base[rank] + (uintptr_t)offset);
+}
+
+/* CPUs the calling process may run on, at least 1. */
+int tally__count_cpus(void);
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Futures. Application threads wait, ask and free; the lane thread finishes. A future's memory
+ * lives as long as the lane threads do, so a wake that comes after a free touches nothing foreign.
+ */
+#include "comm/future.h"
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/futex.h"
+#include "base/memory.h"
+
+#define FOREVER_S TALLY__SECONDS_MAX
+#define SLICE_NS (UINT64_C(10) * TALLY__NS_PER_SECOND)
+
+int tally__future_take(struct tally__threads *threads, tally_future **future)
+{
+    tally_future *taken;
+    tally_future *next_of_all;
+
+    (void)pthread_mutex_lock(&threads->mutex);
+    taken = threads->free_futures;
+    if (taken) {
+        threads->free_futures = taken->next;
+    }
+    (void)pthread_mutex_unlock(&threads->mutex);
+    if (!taken) {
+        taken = tally__alloc(sizeof *taken, "a future");
+        if (!taken) {
+            return TALLY_NOMEM;
+        }
+        (void)pthread_mutex_lock(&threads->mutex);
+        taken->next_of_all = threads->all_futures;
+        threads->all_futures = taken;
+        (void)pthread_mutex_unlock(&threads->mutex);
+    }
+    next_of_all = taken->next_of_all;
+    *taken = (tally_future){.threads = threads, .next_of_all = next_of_all};
+    *future = taken;
+    return TALLY_OK;
+}
+
+/* With the mutex held. */
+static void give_back(tally_future *future)
+{
+    future->next = future->threads->free_futures;
+    future->threads->free_futures = future;
+}
+
+void tally__future_finish(tally_future *future)
+{
+    struct tally__threads *threads = future->threads;
+
+    (void)pthread_mutex_lock(&threads->mutex);
+    if (future->done) {
+        (void)pthread_mutex_unlock(&threads->mutex);
+        future->done(future->done_user, future->status, future->text);
+        (void)pthread_mutex_lock(&threads->mutex);
+    }
+    /* Partners: the loads in tally__future_is_done and tally_future_wait_for. */
+    atomic_store_explicit(&future->is_done, 1, memory_order_release);
+    if (future->abandoned) {
+        give_back(future);
+    }
+    (void)pthread_mutex_unlock(&threads->mutex);
+    tally__futex_wake(&future->is_done);
+}
+
+bool tally__future_is_done(const tally_future *future)
+{
+    return atomic_load_explicit(&future->is_done, memory_order_acquire) != 0;
+}
+
+/* Sleeps until the future is done or the moment end has come. */
+static bool sleep_until_done(const tally_future *future, uint64_t end)
+{
+    while (!tally__future_is_done(future)) {
+        uint64_t now = tally__now_ns();
+
+        if (now >= end) {
+            return false;
+        }
+        tally__futex_wait(&future->is_done, 0, end - now < SLICE_NS ? end - now : SLICE_NS);
+    }
+    return true;
+}
+
+int tally_future_wait_for(tally_future *future, double seconds)
+{
+    if (!future) {
+        return tally__fail(TALLY_ARG, "tally_future_wait: future is NULL");
+    }
+    if (!(seconds >= 0) || seconds > FOREVER_S) {
+        return tally__fail(TALLY_ARG, "tally_future_wait_for: %g seconds are not in 0..%g", seconds,
+                           FOREVER_S);
+    }
+    if (!tally__future_is_done(future)) {
+        if (future->threads->n == 0) {
+            tally__threads_run_inline(future->threads, future);
+        } else if (tally__threads_is_lane(future->threads)) {
+            return tally__fail(TALLY_STATE, "tally_future_wait: a lane cannot wait for a job");
+        }
+        if (!sleep_until_done(future, tally__now_ns() +
+                                          (uint64_t)(seconds * (double)TALLY__NS_PER_SECOND))) {
+            return tally__fail(TALLY_TIMEOUT, "the job is not done after %g s", seconds);
+        }
+    }
+    return future->status == TALLY_OK ? TALLY_OK : tally__fail(future->status, "%s", future->text);
+}
+
+int tally_future_wait(tally_future *future)
+{
+    return tally_future_wait_for(future, FOREVER_S);
+}
+
+int tally_future_test(const tally_future *future, int *done)
+{
+    if (!future || !done) {
+        return tally__fail(TALLY_ARG, "tally_future_test: %s is NULL", future ? "done" : "future");
+    }
+    *done = tally__future_is_done(future);
+    return TALLY_OK;
+}
+
+int tally_future_on_done(tally_future *future, tally_done_fn done, void *user)
+{
+    bool too_many;
+    bool too_late;
+
+    if (!future || !done) {
+        return tally__fail(TALLY_ARG, "tally_future_on_done: %s is NULL",
+                           future ? "done" : "future");
+    }
+    (void)pthread_mutex_lock(&future->threads->mutex);
+    too_many = future->done != NULL;
+    too_late = tally__future_is_done(future);
+    if (!too_many) {
+        future->done = done;
+        future->done_user = user;
+    }
+    (void)pthread_mutex_unlock(&future->threads->mutex);
+    if (too_many) {
+        return tally__fail(TALLY_STATE, "tally_future_on_done: the future has a callback already");
+    }
+    if (too_late) {
+        done(user, future->status, future->text);
+    }
+    return TALLY_OK;
+}
+
+unsigned long long tally_future_bytes_sent(const tally_future *future)
+{
+    return future && tally__future_is_done(future) ? future->bytes_sent : 0;
+}
+
+void tally_future_free(tally_future *future)
+{
+    if (!future) {
+        return;
+    }
+    (void)pthread_mutex_lock(&future->threads->mutex);
+    if (tally__future_is_done(future)) {
+        give_back(future);
+    } else {
+        future->abandoned = true;
+    }
+    (void)pthread_mutex_unlock(&future->threads->mutex);
+}

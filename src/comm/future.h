@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Futures and the queues they stand in, as threads.c and future.c share them. */
+#ifndef TALLY_COMM_FUTURE_H
+#define TALLY_COMM_FUTURE_H
+
+#include "base/status.h"
+#include "comm/threads.h"
+
+struct tally_future {
+    struct tally__threads *threads;
+    tally_lane *lane;
+    tally_job_fn fn;
+    void *user;
+    union tally__args args;
+    enum tally__job_end end;
+    tally_future *next;        /* in a queue, or among the free ones */
+    tally_future *next_of_all; /* every future ever made, for the end */
+    /* 0 until status, text and bytes_sent are final; then 1, with release. Its readers acquire; it
+     * is the futex of those who wait. */
+    _Atomic uint32_t is_done;
+    int status;
+    char text[TALLY__ERROR_BYTES];
+    uint64_t bytes_sent;
+    /* Guarded by the threads' mutex. */
+    bool abandoned; /* nobody will ask: it frees itself when it is done */
+    tally_done_fn done;
+    void *done_user;
+};
+
+struct tally__queue {
+    struct tally__threads *threads;
+    pthread_t thread;
+    tally_future *first;
+    tally_future **last;
+    /* Counts submissions: the futex of an idle lane thread. */
+    _Atomic uint32_t submitted;
+};
+
+struct tally__threads {
+    pthread_mutex_t mutex;
+    pthread_mutex_t inline_mutex; /* with n = 0: one waiting thread at a time runs jobs */
+    int n;
+    atomic_bool stopping;
+    tally_future *free_futures;
+    tally_future *all_futures;
+    struct tally__queue queue[];
+};
+
+/* A future, as new. Errors: NOMEM. */
+int tally__future_take(struct tally__threads *threads, tally_future **future);
+
+/* The job is over: calls back, wakes those who wait, frees what nobody will ask for. */
+void tally__future_finish(tally_future *future);
+
+bool tally__future_is_done(const tally_future *future);
+
+/* With n = 0: runs queued jobs on this thread until one future is done. */
+void tally__threads_run_inline(struct tally__threads *threads, const tally_future *until);
+
+#endif

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The group object: making, giving up, closing, and memory. Not responsible for who meets whom
+ * (open.c, split.c) nor for moving data. Application threads enter the public functions; lane
+ * threads enter tally__give_up and tally__check_alive.
+ */
+#include "comm/group.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/round.h"
+#include "comm/threads.h"
+
+static void fill_lanes(tally_group *group, const struct tally__group_parts *parts)
+{
+    for (int i = 0; i < parts->n_lanes; i++) {
+        tally_lane *lane = &group->lanes[i];
+
+        lane->group = group;
+        lane->index = i;
+        lane->slots = &group->slot_table[(size_t)i * (size_t)parts->size];
+        lane->starts = &group->starts_table[(size_t)i * (size_t)parts->size];
+        for (int r = 0; r < parts->size; r++) {
+            struct tally__slot *first =
+                tally__at(parts->domain, parts->domain_rank[r], parts->first_slot[r]);
+
+            lane->slots[r] = first + i;
+        }
+    }
+}
+
+int tally__group_make(const struct tally__group_parts *parts, tally_group **group)
+{
+    size_t size = (size_t)parts->size;
+    size_t n_lanes = (size_t)parts->n_lanes;
+    tally_group *made = tally__alloc(sizeof *made, "a group");
+
+    if (!made) {
+        return TALLY_NOMEM;
+    }
+    (void)pthread_mutex_init(&made->give_up_mutex, NULL);
+    (void)pthread_mutex_init(&made->closed_mutex, NULL);
+    made->domain = parts->domain;
+    made->parent = parts->parent;
+    made->rank = parts->rank;
+    made->size = parts->size;
+    made->n_lanes = parts->n_lanes;
+    made->own_slots = parts->own_slots;
+    made->timeout_ns = parts->timeout_ns;
+    made->spins = parts->domain->n_cpus >= parts->domain->n_ranks;
+    made->domain_rank = tally__alloc_array(size, sizeof *made->domain_rank, "a group's ranks");
+    made->lanes = tally__alloc_array(n_lanes, sizeof *made->lanes, "a group's lanes");
+    made->slot_table =
+        tally__alloc_array(size * n_lanes, sizeof(struct tally__slot *), "a group's slots");
+    made->starts_table = tally__alloc_array(size * n_lanes, sizeof(uint64_t), "a group's scratch");
+    if (!made->domain_rank || !made->lanes || !made->slot_table || !made->starts_table) {
+        tally__group_unmake(made);
+        return TALLY_NOMEM;
+    }
+    memcpy(made->domain_rank, parts->domain_rank, size * sizeof *made->domain_rank);
+    fill_lanes(made, parts);
+    *group = made;
+    return TALLY_OK;
+}
+
+void tally__group_unmake(tally_group *group)
+{
+    (void)pthread_mutex_destroy(&group->give_up_mutex);
+    (void)pthread_mutex_destroy(&group->closed_mutex);
+    tally__free(group->domain_rank);
+    tally__free(group->lanes);
+    tally__free(group->slot_table);
+    tally__free(group->starts_table);
+    tally__free(group);
+}
+
+int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *own_slots, int lanes,
+                             double timeout_s, tally_group **group)
+{
+    struct tally__group_parts parts = {
+        .domain = domain,
+        .rank = domain->rank,
+        .size = domain->n_ranks,
+        .first_slot = domain->first_slot,
+        .own_slots = own_slots,
+        .n_lanes = lanes > 0 ? lanes : 1,
+        .timeout_ns = (uint64_t)(timeout_s * (double)TALLY__NS_PER_SECOND),
+    };
+    int *identity =
+        tally__alloc_array((size_t)domain->n_ranks, sizeof *identity, "a group's ranks");
+    tally_group *made = NULL;
+    int rc = TALLY_NOMEM;
+
+    if (identity) {
+        for (int r = 0; r < domain->n_ranks; r++) {
+            identity[r] = r;
+        }
+        parts.domain_rank = identity;
+        rc = tally__group_make(&parts, &made);
+        tally__free(identity);
+    }
+    if (rc == TALLY_OK) {
+        rc = tally__threads_start(lanes, &made->threads);
+    }
+    if (rc != TALLY_OK) {
+        if (made) {
+            tally__group_unmake(made);
+        }
+        domain->ops->destroy(domain);
+        return rc;
+    }
+    *group = made;
+    return TALLY_OK;
+}
+
+/* Shows the other ranks that we have left: status TALLY_OK for a group closed in good order. */
+static void publish_leaving(tally_group *group, int status, const char *text)
+{
+    struct tally__slot *own = group->lanes[0].slots[group->rank];
+
+    own->given_up_status = status;
+    (void)snprintf(own->given_up_text, sizeof own->given_up_text, "%s", text);
+    /* Partner: the load in is_given_up, wait.c. */
+    atomic_store_explicit(&own->given_up, 1, memory_order_release);
+    /* Who sleeps on one of our lines need not sleep out its slice. */
+    for (int i = 0; i < group->n_lanes; i++) {
+        tally__futex_wake(&group->lanes[i].slots[group->rank]->line[0].round);
+        tally__futex_wake(&group->lanes[i].slots[group->rank]->line[1].round);
+    }
+}
+
+int tally__give_up(tally_group *group, int status, const char *format, ...)
+{
+    char text[TALLY__TEXT_BYTES];
+    va_list args;
+    bool first;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    (void)pthread_mutex_lock(&group->give_up_mutex);
+    first = atomic_load_explicit(&group->given_up, memory_order_relaxed) == TALLY_OK;
+    if (first) {
+        (void)snprintf(group->reason, sizeof group->reason, "%s", text);
+        publish_leaving(group, status, text);
+        /* Partner: the loads in tally__check_alive. */
+        atomic_store_explicit(&group->given_up, status, memory_order_release);
+    }
+    (void)pthread_mutex_unlock(&group->give_up_mutex);
+    if (first) {
+        tally__log(TALLY_LOG_ERROR, "rank %d gives its group up: %s", group->rank, text);
+    }
+    return tally__fail(status, "%s", text);
+}
+
+int tally__check_alive(tally_group *group)
+{
+    if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
+        return TALLY_OK;
+    }
+    return tally__fail(TALLY_ABORTED, "the group was given up: %s", group->reason);
+}
+
+int tally_group_abort(tally_group *group, const char *reason)
+{
+    if (!group) {
+        return tally__fail(TALLY_ARG, "tally_group_abort: group is NULL");
+    }
+    (void)tally__give_up(group, TALLY_ABORTED, "rank %d gave up: %s", group->rank,
+                         reason ? reason : "no reason given");
+    return TALLY_OK;
+}
+
+int tally_group_rank(const tally_group *group)
+{
+    return group ? group->rank : -1;
+}
+
+int tally_group_size(const tally_group *group)
+{
+    return group ? group->size : 0;
+}
+
+const char *tally_group_backend(const tally_group *group)
+{
+    return group ? group->domain->ops->name : "";
+}
+
+unsigned long long tally_group_bytes_sent(const tally_group *group)
+{
+    return group ? atomic_load_explicit(&group->bytes_sent, memory_order_relaxed) : 0;
+}
+
+static void unmake_closed(tally_group *group)
+{
+    while (group->closed) {
+        tally_group *child = group->closed;
+
+        group->closed = child->next_closed;
+        tally__group_unmake(child);
+    }
+}
+
+/* Whatever memory is left goes with the domain, when no rank can look at it any more. */
+static void close_spanning(tally_group *group)
+{
+    struct tally__domain *domain = group->domain;
+
+    tally__threads_stop(group->threads);
+    if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
+        publish_leaving(group, TALLY_OK, "");
+    }
+    unmake_closed(group);
+    tally__group_unmake(group);
+    domain->ops->destroy(domain);
+}
+
+static int close_job(tally_lane *lane, void *user)
+{
+    (void)lane;
+    (void)user;
+    return TALLY_OK;
+}
+
+/*
+ * A sub-group's slots may be used again only when nobody will look at them any more: every rank has
+ * passed the closing jobs, and a split begins with a round of the parent. Where that cannot be had,
+ * because a rank is gone, they stay until the parent is closed.
+ */
+static void close_sub_group(tally_group *group)
+{
+    tally_group *parent = group->parent;
+    tally_group **tail;
+
+    group->reusable = true;
+    for (int i = 0; i < group->n_lanes; i++) {
+        if (tally__submit_and_wait(&group->lanes[i], close_job, NULL) != TALLY_OK) {
+            group->reusable = false;
+        }
+    }
+    if (!group->reusable) {
+        publish_leaving(group, TALLY_OK, "");
+    }
+    (void)pthread_mutex_lock(&parent->closed_mutex);
+    for (tail = &group->closed; *tail; tail = &(*tail)->next_closed) {
+    }
+    *tail = parent->closed;
+    group->next_closed = group->closed;
+    parent->closed = group;
+    group->closed = NULL;
+    (void)pthread_mutex_unlock(&parent->closed_mutex);
+    atomic_fetch_sub_explicit(&parent->n_children, 1, memory_order_relaxed);
+}
+
+struct tally__slot *tally__take_closed_slots(tally_group *parent)
+{
+    struct tally__slot *slots = NULL;
+
+    (void)pthread_mutex_lock(&parent->closed_mutex);
+    for (tally_group **link = &parent->closed; *link; link = &(*link)->next_closed) {
+        tally_group *child = *link;
+
+        if (child->reusable) {
+            *link = child->next_closed;
+            slots = child->own_slots;
+            tally__group_unmake(child);
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&parent->closed_mutex);
+    return slots;
+}
+
+int tally_group_close(tally_group *group)
+{
+    if (!group) {
+        return TALLY_OK;
+    }
+    if (atomic_load_explicit(&group->n_children, memory_order_relaxed) > 0) {
+        return tally__fail(TALLY_STATE, "tally_group_close: %d sub-groups are still open",
+                           atomic_load_explicit(&group->n_children, memory_order_relaxed));
+    }
+    if (tally__threads_is_lane(group->threads)) {
+        return tally__fail(TALLY_STATE, "tally_group_close: not from a job on a lane");
+    }
+    if (group->parent) {
+        close_sub_group(group);
+    } else {
+        close_spanning(group);
+    }
+    return TALLY_OK;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The group object and its lanes, as the files of comm and the engines above see them. */
+#ifndef TALLY_COMM_GROUP_H
+#define TALLY_COMM_GROUP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "comm/domain.h"
+#include "comm/slot.h"
+#include "tally.h"
+
+struct tally__threads;
+
+/* One lane of one group. Only the job that runs on it touches it. */
+struct tally_lane {
+    tally_group *group;
+    int index;
+    struct tally__slot **slots; /* per rank of the group; slots[group->rank] is ours */
+    uint64_t *starts;           /* per rank: scratch of all-to-all */
+    uint32_t round;             /* rounds we have arrived at */
+    uint64_t job;               /* jobs begun on this lane */
+    int job_status;             /* not TALLY_OK: all ranks know that this job failed */
+    char job_text[TALLY__TEXT_BYTES];
+    uint64_t bytes_sent; /* payload, by the current job */
+    tally_lane *host;    /* the lane whose job borrowed this one, and which job that was */
+    uint64_t host_job;
+};
+
+struct tally_group {
+    struct tally__domain *domain;
+    struct tally__threads *threads; /* lane threads, shared with all sub-groups */
+    tally_group *parent;            /* NULL for the group that spans the domain */
+    atomic_int n_children;
+    int rank;
+    int size;
+    int *domain_rank; /* per rank of the group */
+    int n_lanes;      /* at least 1: with lanes = 0 one lane is run by whoever waits */
+    tally_lane *lanes;
+    struct tally__slot **slot_table; /* n_lanes times size, what lanes[i].slots point into */
+    uint64_t *starts_table;          /* likewise for lanes[i].starts */
+    struct tally__slot *own_slots;   /* n_lanes, in the domain's memory */
+    uint64_t timeout_ns;
+    bool always_stages; /* for tests: treat all memory as ordinary memory */
+    bool spins;         /* there is a CPU for every rank, so waiting may burn one */
+    /* Why the group was given up. reason is written once, before status (release / acquire). */
+    pthread_mutex_t give_up_mutex;
+    atomic_int given_up;
+    char reason[TALLY__TEXT_BYTES];
+    _Atomic uint64_t bytes_sent; /* relaxed: a statistic */
+    /* Closed sub-groups, kept for their slots until the next split or our own end. Guarded by the
+     * mutex. */
+    pthread_mutex_t closed_mutex;
+    tally_group *closed;
+    tally_group *next_closed; /* in the parent's list */
+    bool reusable;            /* closed by all ranks in good order */
+};
+
+/*
+ * Makes a group of n ranks; own_slots are ours and slots of rank r start at offset first_slot[r] of
+ * domain rank domain_rank[r]. Takes over nothing: the caller keeps what it passed until it
+ * succeeds. Errors: NOMEM, SYSTEM.
+ */
+struct tally__group_parts {
+    struct tally__domain *domain;
+    tally_group *parent;
+    int rank;
+    int size;
+    const int *domain_rank;
+    const uint64_t *first_slot;
+    struct tally__slot *own_slots;
+    int n_lanes;
+    uint64_t timeout_ns;
+};
+int tally__group_make(const struct tally__group_parts *parts, tally_group **group);
+
+/* Frees the group object; neither its slots nor its domain. */
+void tally__group_unmake(tally_group *group);
+
+/* The slots of a closed sub-group that nobody looks at any more, or NULL. Only after a round of the
+ * parent, on its lane 0. */
+struct tally__slot *tally__take_closed_slots(tally_group *parent);
+
+/* Opens the group that spans a domain; takes the domain over, also on failure. */
+int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *own_slots, int lanes,
+                             double timeout_s, tally_group **group);
+
+/*
+ * Gives the group up with a status and a text, on this rank and for all others to see. The first
+ * reason stands. Returns status.
+ */
+int tally__give_up(tally_group *group, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* TALLY_OK, or ABORTED with the reason when the group was given up. */
+int tally__check_alive(tally_group *group);
+
+#endif

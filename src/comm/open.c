@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening groups: finds the place, picks the domain, waits until all ranks are there. */
+#include "comm/open.h"
+
+#include "base/status.h"
+#include "comm/shm/shm_domain.h"
+#include "comm/thread/thread_domain.h"
+#include "num/num.h"
+
+void tally_group_config_init(tally_group_config *config, size_t size)
+{
+    tally_group_config unset = {.size = sizeof unset, .rank = -1, .lanes = -1};
+
+    /* A caller built with a smaller struct gets the part it knows. */
+    if (config && size >= sizeof unset) {
+        *config = unset;
+        config->size = size;
+    }
+}
+
+int tally_group_open(const tally_group_config *config, tally_group **group)
+{
+    struct tally__place place;
+
+    if (!group) {
+        return tally__fail(TALLY_ARG, "tally_group_open: group is NULL");
+    }
+    TRY(tally__num_start());
+    TRY(tally__find_place(config, &place));
+    if (place.is_self) {
+        return tally__open_threads(1, place.lanes, place.timeout_s, group);
+    }
+    return tally__open_shm(&place, group);
+}
+
+int tally_group_open_threads(const tally_group_config *config, int n, tally_group **groups)
+{
+    tally_group_config given;
+    struct tally__place place;
+
+    if (!groups) {
+        return tally__fail(TALLY_ARG, "tally_group_open_threads: groups is NULL");
+    }
+    if (n < 1 || n > TALLY__MAX_WORLD) {
+        return tally__fail(TALLY_ARG, "tally_group_open_threads: %d ranks are not in 1..%d", n,
+                           TALLY__MAX_WORLD);
+    }
+    tally_group_config_init(&given, sizeof given);
+    if (config) {
+        given.timeout_s = config->timeout_s;
+        given.lanes = config->lanes;
+    }
+    given.world = 1;
+    given.backend = "self";
+    TRY(tally__num_start());
+    TRY(tally__find_place(&given, &place));
+    return tally__open_threads(n, place.lanes, place.timeout_s, groups);
+}

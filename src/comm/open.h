@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a group's config comes to, once the environment has filled its gaps. */
+#ifndef TALLY_COMM_OPEN_H
+#define TALLY_COMM_OPEN_H
+
+#include "tally.h"
+
+#define TALLY__MAX_WORLD 4096
+
+struct tally__place {
+    int rank;
+    int world;
+    char rendezvous[256]; /* "" in a world of one */
+    double timeout_s;
+    double open_timeout_s;
+    int lanes;
+    int is_self; /* the backend is "self" */
+};
+
+/* config may be NULL. Errors: ARG, UNSUPPORTED. */
+int tally__find_place(const tally_group_config *config, struct tally__place *place);
+
+#endif

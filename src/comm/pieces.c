@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collectives that move bytes and compute nothing: all-gather, all-to-all, broadcast, barrier.
+ * Where all ranks' data lies in group memory, everybody copies straight from where it lies, between
+ * two rounds. Otherwise it passes through the stages, one stageful per round. Only jobs enter.
+ */
+#include <string.h>
+
+#include "base/status.h"
+#include "comm/round.h"
+#include "comm/threads.h"
+
+/* Where a rank's data lies for others, or TALLY__NOT_SHARED. */
+static uint64_t offset_for_peers(const tally_group *group, const void *data, size_t bytes)
+{
+    if (group->always_stages || !group->domain->ops->shares(group->domain, data, bytes)) {
+        return TALLY__NOT_SHARED;
+    }
+    return tally__offset_of(group->domain, data);
+}
+
+static const unsigned char *peer_data(const tally_lane *lane, int rank)
+{
+    const tally_group *group = lane->group;
+
+    return tally__at(group->domain, group->domain_rank[rank], tally__said(lane, rank)->offset);
+}
+
+static bool all_share(const tally_lane *lane)
+{
+    for (int r = 0; r < lane->group->size; r++) {
+        if (tally__said(lane, r)->offset == TALLY__NOT_SHARED) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* memcpy, but a copy of nothing may have no address. */
+static void copy(void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(to, from, bytes);
+    }
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+int tally_lane_barrier(tally_lane *lane)
+{
+    const struct tally__call call = {.kind = TALLY__KIND_BARRIER};
+
+    return lane ? tally__round(lane, &call) : tally__fail(TALLY_ARG, "lane is NULL");
+}
+
+/* ---- broadcast ---- */
+
+static int broadcast_staged(tally_lane *lane, struct tally__call *call, unsigned char *data)
+{
+    tally_group *group = lane->group;
+    size_t bytes = call->count;
+
+    for (size_t start = 0; start < bytes; start += TALLY__STAGE_BYTES) {
+        size_t part = smaller(bytes - start, TALLY__STAGE_BYTES);
+
+        if (group->rank == call->root) {
+            memcpy(tally__next_stage(lane), data + start, part);
+        }
+        TRY(tally__round(lane, call));
+        if (group->rank != call->root) {
+            memcpy(data + start, tally__stage_of(lane, call->root, lane->round), part);
+        }
+    }
+    return TALLY_OK;
+}
+
+int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root)
+{
+    struct tally__call call = {.kind = TALLY__KIND_BROADCAST, .root = root, .count = bytes};
+    tally_group *group;
+
+    if (!lane) {
+        return tally__fail(TALLY_ARG, "tally_lane_broadcast: lane is NULL");
+    }
+    group = lane->group;
+    if (root < 0 || root >= group->size || (!data && bytes > 0)) {
+        (void)tally__fail(TALLY_ARG, "broadcast: %s%d", data ? "no rank " : "data is NULL, root ",
+                          root);
+        return tally__refuse(lane, TALLY__KIND_BROADCAST, TALLY_ARG);
+    }
+    call.offset = offset_for_peers(group, data, bytes);
+    TRY(tally__round(lane, &call));
+    if (group->rank == root) {
+        tally__count_sent(lane, (uint64_t)bytes * (uint64_t)(group->size - 1));
+    }
+    call.detail = 1;
+    if (tally__said(lane, root)->offset == TALLY__NOT_SHARED) {
+        return broadcast_staged(lane, &call, data);
+    }
+    if (group->rank != root) {
+        copy(data, peer_data(lane, root), bytes);
+    }
+    return tally__round(lane, &call);
+}
+
+/* ---- all-gather ---- */
+
+/* A fingerprint of the sizes, so that ranks with different ones do not agree. */
+static uint64_t fingerprint(const size_t *bytes, int n)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    for (int r = 0; r < n; r++) {
+        hash = (hash ^ bytes[r]) * UINT64_C(1099511628211);
+    }
+    return hash | 1;
+}
+
+static void gather_part(tally_lane *lane, const size_t *bytes, size_t start,
+                        unsigned char *received)
+{
+    for (int r = 0; r < lane->group->size; r++) {
+        if (start < bytes[r]) {
+            memcpy(received + start, tally__stage_of(lane, r, lane->round),
+                   smaller(bytes[r] - start, TALLY__STAGE_BYTES));
+        }
+        received += bytes[r];
+    }
+}
+
+static int gather_staged(tally_lane *lane, struct tally__call *call, const unsigned char *send,
+                         const size_t *bytes, unsigned char *received)
+{
+    size_t own = bytes[lane->group->rank];
+    size_t most = 0;
+
+    for (int r = 0; r < lane->group->size; r++) {
+        most = bytes[r] > most ? bytes[r] : most;
+    }
+    for (size_t start = 0; start < most; start += TALLY__STAGE_BYTES) {
+        if (start < own) {
+            memcpy(tally__next_stage(lane), send + start, smaller(own - start, TALLY__STAGE_BYTES));
+        }
+        TRY(tally__round(lane, call));
+        gather_part(lane, bytes, start, received);
+    }
+    return TALLY_OK;
+}
+
+static int gather_direct(tally_lane *lane, struct tally__call *call, const unsigned char *send,
+                         const size_t *bytes, unsigned char *received)
+{
+    unsigned char *to = received;
+
+    for (int r = 0; r < lane->group->size; r++) {
+        const unsigned char *from = r == lane->group->rank ? send : peer_data(lane, r);
+
+        /* In place, the own part is where it belongs already. */
+        if (from != to) {
+            copy(to, from, bytes[r]);
+        }
+        to += bytes[r];
+    }
+    return tally__round(lane, call);
+}
+
+int tally_lane_all_gather(tally_lane *lane, const void *send, const size_t *bytes, void *received)
+{
+    struct tally__call call = {.kind = TALLY__KIND_ALL_GATHER};
+    tally_group *group;
+
+    if (!lane) {
+        return tally__fail(TALLY_ARG, "tally_lane_all_gather: lane is NULL");
+    }
+    group = lane->group;
+    for (int r = 0; bytes && r < group->size; r++) {
+        call.count += bytes[r];
+    }
+    if (!bytes || (call.count > 0 && !received) || (bytes[group->rank] > 0 && !send)) {
+        (void)tally__fail(TALLY_ARG, "all-gather: %s is NULL",
+                          !bytes ? "bytes" : (!send ? "send" : "received"));
+        return tally__refuse(lane, TALLY__KIND_ALL_GATHER, TALLY_ARG);
+    }
+    call.detail = fingerprint(bytes, group->size);
+    call.offset = offset_for_peers(group, send, bytes[group->rank]);
+    TRY(tally__round(lane, &call));
+    tally__count_sent(lane, (uint64_t)bytes[group->rank] * (uint64_t)(group->size - 1));
+    call.detail = 0;
+    return (all_share(lane) ? gather_direct : gather_staged)(lane, &call, send, bytes, received);
+}
+
+/* ---- all-to-all ---- */
+
+struct to_all {
+    const unsigned char *send;
+    size_t send_total;
+    unsigned char *received;
+    const size_t *received_bytes;
+    uint64_t *start; /* per rank: where our piece starts in what it sends */
+    uint64_t most;   /* the most any rank sends in all */
+};
+
+/* Reads everybody's table of sizes, which lies in the stages, and checks it against ours. */
+static int read_tables(tally_lane *lane, struct to_all *all)
+{
+    tally_group *group = lane->group;
+
+    for (int r = 0; r < group->size; r++) {
+        const uint64_t *table = (const void *)tally__stage_of(lane, r, lane->round);
+        uint64_t total = 0;
+
+        for (int to = 0; to < group->size; to++) {
+            if (to == group->rank) {
+                all->start[r] = total;
+            }
+            total += table[to];
+        }
+        all->most = total > all->most ? total : all->most;
+        if (table[group->rank] != all->received_bytes[r]) {
+            return tally__give_up(group, TALLY_MISMATCH,
+                                  "all-to-all: rank %d sends %llu bytes to rank %d, which expects "
+                                  "%zu; job %llu of lane %d",
+                                  r, (unsigned long long)table[group->rank], group->rank,
+                                  all->received_bytes[r], (unsigned long long)lane->job,
+                                  lane->index);
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Copies what is ours in one stageful of everybody's stream. */
+static void take_ours(tally_lane *lane, const struct to_all *all, uint64_t from)
+{
+    unsigned char *received = all->received;
+
+    for (int r = 0; r < lane->group->size; r++) {
+        uint64_t first = all->start[r] > from ? all->start[r] : from;
+        uint64_t end = all->start[r] + all->received_bytes[r];
+
+        end = end < from + TALLY__STAGE_BYTES ? end : from + TALLY__STAGE_BYTES;
+        if (first < end) {
+            memcpy(received + (first - all->start[r]),
+                   tally__stage_of(lane, r, lane->round) + (first - from), end - first);
+        }
+        received += all->received_bytes[r];
+    }
+}
+
+static int to_all_staged(tally_lane *lane, struct tally__call *call, const struct to_all *all)
+{
+    for (uint64_t from = 0; from < all->most; from += TALLY__STAGE_BYTES) {
+        if (from < all->send_total) {
+            memcpy(tally__next_stage(lane), all->send + from,
+                   smaller(all->send_total - from, TALLY__STAGE_BYTES));
+        }
+        TRY(tally__round(lane, call));
+        take_ours(lane, all, from);
+    }
+    return TALLY_OK;
+}
+
+static int to_all_direct(tally_lane *lane, struct tally__call *call, const struct to_all *all)
+{
+    unsigned char *to = all->received;
+
+    for (int r = 0; r < lane->group->size; r++) {
+        copy(to, peer_data(lane, r) + all->start[r], all->received_bytes[r]);
+        to += all->received_bytes[r];
+    }
+    return tally__round(lane, call);
+}
+
+int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send_bytes,
+                          void *received, const size_t *received_bytes)
+{
+    struct tally__call call = {.kind = TALLY__KIND_ALL_TO_ALL};
+    struct to_all all = {.send = send, .received = received, .received_bytes = received_bytes};
+    uint64_t *table;
+    tally_group *group;
+
+    if (!lane) {
+        return tally__fail(TALLY_ARG, "tally_lane_all_to_all: lane is NULL");
+    }
+    group = lane->group;
+    if (!send_bytes || !received_bytes) {
+        (void)tally__fail(TALLY_ARG, "all-to-all: %s is NULL",
+                          send_bytes ? "received_bytes" : "send_bytes");
+        return tally__refuse(lane, TALLY__KIND_ALL_TO_ALL, TALLY_ARG);
+    }
+    table = (void *)tally__next_stage(lane);
+    for (int r = 0; r < group->size; r++) {
+        table[r] = send_bytes[r];
+        all.send_total += send_bytes[r];
+    }
+    if (!send && all.send_total > 0) {
+        (void)tally__fail(TALLY_ARG, "all-to-all: send is NULL");
+        return tally__refuse(lane, TALLY__KIND_ALL_TO_ALL, TALLY_ARG);
+    }
+    call.offset = offset_for_peers(group, send, all.send_total);
+    TRY(tally__round(lane, &call));
+    all.start = lane->starts;
+    TRY(read_tables(lane, &all));
+    tally__count_sent(lane, all.send_total - send_bytes[group->rank]);
+    call.detail = 1;
+    return (all_share(lane) ? to_all_direct : to_all_staged)(lane, &call, &all);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finds this process's place in a group: from the config, from `tally run`, from other launchers,
+ * or alone. Reads the environment, touches nothing.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "comm/open.h"
+
+#define MAX_LANES 64
+
+_Static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) <=
+                   sizeof(((struct tally__place *)0)->rendezvous),
+               "a rendezvous has room for every path a socket can have");
+
+static int copy_rendezvous(const char *text, struct tally__place *place)
+{
+    size_t most = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
+
+    if (strlen(text) > most) {
+        return tally__fail(TALLY_ARG, "rendezvous '%s' is longer than %zu characters", text, most);
+    }
+    (void)snprintf(place->rendezvous, sizeof place->rendezvous, "%s", text);
+    return TALLY_OK;
+}
+
+/* A name without a file that all ranks of one job derive alike, and no other job does. */
+static int derive_rendezvous(struct tally__place *place)
+{
+    const char *port = tally__env_text(TALLY__ENV_MASTER_PORT);
+    const char *run = tally__env_text(TALLY__ENV_RUN_ID);
+    char name[sizeof place->rendezvous];
+
+    if (!*port && !*run) {
+        return tally__fail(TALLY_ARG,
+                           "WORLD_SIZE=%d says that there are more ranks, but not where "
+                           "they meet: set TALLY_RENDEZVOUS, or MASTER_PORT",
+                           place->world);
+    }
+    (void)snprintf(name, sizeof name, "@tally-%lu-%.40s-%.20s-%.20s", (unsigned long)getuid(), run,
+                   tally__env_text(TALLY__ENV_MASTER_ADDR), port);
+    return copy_rendezvous(name, place);
+}
+
+static int place_by_launcher(struct tally__place *place)
+{
+    TRY(tally__env_count(TALLY__ENV_WORLD, &place->world));
+    if (!tally__env_is_set(TALLY__ENV_RANK)) {
+        return tally__fail(TALLY_ARG, "TALLY_WORLD is set, but TALLY_RANK is not");
+    }
+    return tally__env_count(TALLY__ENV_RANK, &place->rank);
+}
+
+static int place_by_other_launcher(struct tally__place *place)
+{
+    int local;
+
+    TRY(tally__env_count(TALLY__ENV_OTHER_WORLD, &place->world));
+    TRY(tally__env_count(TALLY__ENV_OTHER_RANK, &place->rank));
+    if (tally__env_is_set(TALLY__ENV_OTHER_LOCAL_WORLD)) {
+        TRY(tally__env_count(TALLY__ENV_OTHER_LOCAL_WORLD, &local));
+        if (local < place->world) {
+            return tally__fail(TALLY_UNSUPPORTED,
+                               "LOCAL_WORLD_SIZE=%d of WORLD_SIZE=%d: the ranks are on several "
+                               "machines, and shared memory reaches one",
+                               local, place->world);
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Alone, although a launcher started several of us: never in silence. */
+static int check_alone(void)
+{
+    static const enum tally__env_id sizes[] = {TALLY__ENV_WORLD, TALLY__ENV_OTHER_WORLD,
+                                               TALLY__ENV_OMPI_WORLD, TALLY__ENV_PMI_WORLD,
+                                               TALLY__ENV_SLURM_WORLD};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int size;
+
+        if (!tally__env_is_set(sizes[i])) {
+            continue;
+        }
+        TRY(tally__env_count(sizes[i], &size));
+        if (size > 1) {
+            tally_env_var var = {.size = sizeof var};
+
+            TRY(tally_env_get((size_t)sizes[i], &var));
+            return tally__fail(TALLY_ARG,
+                               "%s=%d says that there are %d ranks, but this process would be a "
+                               "world of one: start it with tally run, or unset %s",
+                               var.name, size, size, var.name);
+        }
+    }
+    return TALLY_OK;
+}
+
+static int find_rank_and_world(const tally_group_config *config, struct tally__place *place)
+{
+    if (config->world > 0) {
+        place->world = config->world;
+        place->rank = config->rank;
+        if (config->rank < 0 && config->world == 1) {
+            place->rank = 0;
+        }
+    } else if (config->world < 0) {
+        return tally__fail(TALLY_ARG, "a world of %d ranks", config->world);
+    } else if (tally__env_is_set(TALLY__ENV_WORLD)) {
+        TRY(place_by_launcher(place));
+    } else if (tally__env_is_set(TALLY__ENV_OTHER_WORLD) &&
+               tally__env_is_set(TALLY__ENV_OTHER_RANK)) {
+        TRY(place_by_other_launcher(place));
+    } else {
+        place->world = 1;
+        place->rank = 0;
+        TRY(check_alone());
+    }
+    if (place->world < 1 || place->world > TALLY__MAX_WORLD) {
+        return tally__fail(TALLY_ARG, "a world of %d ranks is not in 1..%d", place->world,
+                           TALLY__MAX_WORLD);
+    }
+    if (place->rank < 0 || place->rank >= place->world) {
+        return tally__fail(TALLY_ARG, "rank %d is not in 0..%d", place->rank, place->world - 1);
+    }
+    return TALLY_OK;
+}
+
+static int find_backend(const tally_group_config *config, struct tally__place *place)
+{
+    const char *backend = config->backend;
+
+    if (!backend) {
+        TRY(tally__env_choice(TALLY__ENV_BACKEND, &backend));
+    }
+    if (strcmp(backend, "auto") == 0) {
+        place->is_self = place->world == 1;
+    } else if (strcmp(backend, "self") == 0) {
+        if (place->world > 1) {
+            return tally__fail(TALLY_ARG, "backend self has one rank, not %d", place->world);
+        }
+        place->is_self = 1;
+    } else if (strcmp(backend, "shm") == 0) {
+        place->is_self = 0;
+    } else {
+        return tally__fail(TALLY_ARG, "unknown backend '%s'; accepted: auto self shm", backend);
+    }
+    return TALLY_OK;
+}
+
+static int find_rendezvous(const tally_group_config *config, struct tally__place *place)
+{
+    if (config->rendezvous) {
+        return copy_rendezvous(config->rendezvous, place);
+    }
+    if (tally__env_is_set(TALLY__ENV_RENDEZVOUS)) {
+        return copy_rendezvous(tally__env_text(TALLY__ENV_RENDEZVOUS), place);
+    }
+    if (place->world == 1) {
+        return TALLY_OK;
+    }
+    if (config->world > 0 || tally__env_is_set(TALLY__ENV_WORLD)) {
+        return tally__fail(TALLY_ARG, "a world of %d ranks needs a rendezvous", place->world);
+    }
+    return derive_rendezvous(place);
+}
+
+static int find_limits(const tally_group_config *config, struct tally__place *place)
+{
+    place->timeout_s = config->timeout_s;
+    place->open_timeout_s = config->open_timeout_s;
+    place->lanes = config->lanes;
+    if (place->timeout_s == 0) {
+        TRY(tally__env_seconds(TALLY__ENV_TIMEOUT, &place->timeout_s));
+    }
+    if (place->open_timeout_s == 0) {
+        TRY(tally__env_seconds(TALLY__ENV_OPEN_TIMEOUT, &place->open_timeout_s));
+    }
+    if (place->lanes == -1) {
+        TRY(tally__env_count(TALLY__ENV_LANES, &place->lanes));
+    }
+    if (!(place->timeout_s > 0 && place->timeout_s <= TALLY__SECONDS_MAX) ||
+        !(place->open_timeout_s > 0 && place->open_timeout_s <= TALLY__SECONDS_MAX)) {
+        return tally__fail(TALLY_ARG, "timeouts of %g s and %g s are not in 0..%g",
+                           place->timeout_s, place->open_timeout_s, TALLY__SECONDS_MAX);
+    }
+    if (place->lanes < 0 || place->lanes > MAX_LANES) {
+        return tally__fail(TALLY_ARG, "%d lanes are not in 0..%d", place->lanes, MAX_LANES);
+    }
+    return TALLY_OK;
+}
+
+int tally__find_place(const tally_group_config *config, struct tally__place *place)
+{
+    tally_group_config unset;
+
+    tally_group_config_init(&unset, sizeof unset);
+    if (!config) {
+        config = &unset;
+    }
+    if (config->size < sizeof *config) {
+        return tally__fail(
+            TALLY_ARG, "config->size is %zu, expected at least %zu: use tally_group_config_init",
+            config->size, sizeof *config);
+    }
+    *place = (struct tally__place){0};
+    TRY(find_rank_and_world(config, place));
+    TRY(find_backend(config, place));
+    TRY(find_rendezvous(config, place));
+    return find_limits(config, place);
+}

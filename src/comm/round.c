@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rounds: arriving, waiting, comparing what was said. Only the thread that runs a lane's jobs
+ * enters with that lane. Keeps true what comm/slot.h says about who writes which word.
+ */
+#include "comm/round.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "comm/wait.h"
+
+static const char *kind_text(unsigned kind)
+{
+    static const char *const texts[] = {
+#define KIND_TEXT(name, text) text,
+        TALLY__KIND_LIST(KIND_TEXT)
+#undef KIND_TEXT
+    };
+
+    return kind < sizeof texts / sizeof texts[0] ? texts[kind] : "unknown call";
+}
+
+/* One call in words: "all-reduce of 1000 f32 (sum)". */
+static void describe(const struct tally__call *call, char *text, size_t bytes)
+{
+    static const char *const dtypes[] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8"};
+    static const char *const ops[] = {"sum", "mean", "min", "max"};
+    const char *name = kind_text(call->kind);
+
+    switch (call->kind) {
+    case TALLY__KIND_ALL_REDUCE:
+    case TALLY__KIND_REDUCE_SCATTER:
+        (void)snprintf(text, bytes, "%s of %llu %s (%s)", name, (unsigned long long)call->count,
+                       dtypes[call->dtype % 7], ops[call->op % 4]);
+        break;
+    case TALLY__KIND_BROADCAST:
+        (void)snprintf(text, bytes, "%s of %llu bytes from rank %d", name,
+                       (unsigned long long)call->count, (int)call->root);
+        break;
+    case TALLY__KIND_ALL_GATHER:
+    case TALLY__KIND_ALL_TO_ALL:
+    case TALLY__KIND_ALLOC:
+        (void)snprintf(text, bytes, "%s of %llu bytes", name, (unsigned long long)call->count);
+        break;
+    case TALLY__KIND_EXCHANGE:
+        (void)snprintf(text, bytes, "%s of %llu elements with codec %llx", name,
+                       (unsigned long long)call->count, (unsigned long long)call->detail >> 8);
+        break;
+    default:
+        (void)snprintf(text, bytes, "%s", name);
+    }
+}
+
+static bool agree(const struct tally__call *a, const struct tally__call *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
+           a->job == b->job && a->count == b->count && a->detail == b->detail;
+}
+
+static struct tally__line *line_of(const tally_lane *lane, int rank, uint32_t round)
+{
+    return &lane->slots[rank]->line[round % 2];
+}
+
+const struct tally__call *tally__said(const tally_lane *lane, int rank)
+{
+    return &line_of(lane, rank, lane->round)->call;
+}
+
+unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint32_t round)
+{
+    return lane->slots[rank]->stage[round % TALLY__N_STAGES];
+}
+
+unsigned char *tally__next_stage(const tally_lane *lane)
+{
+    return tally__stage_of(lane, lane->group->rank, lane->round + 1);
+}
+
+void tally__count_sent(tally_lane *lane, uint64_t bytes)
+{
+    lane->bytes_sent += bytes;
+    if (lane->host) {
+        lane->host->bytes_sent += bytes;
+    }
+    atomic_fetch_add_explicit(&lane->group->bytes_sent, bytes, memory_order_relaxed);
+}
+
+/* The job has failed on rank: remembers it, so that the rest of the job fails at once. */
+static int fail_job(tally_lane *lane, int rank)
+{
+    int status = tally__said(lane, rank)->status;
+    const char *text = lane->slots[rank]->text[lane->round % 2];
+
+    (void)snprintf(lane->job_text, sizeof lane->job_text, "rank %d: %.*s", rank,
+                   TALLY__TEXT_BYTES - 32, text);
+    lane->job_status = status;
+    return tally__fail(status, "%s", lane->job_text);
+}
+
+/* Everybody has arrived: did all say the same, and is everybody well? */
+static int inspect(tally_lane *lane)
+{
+    tally_group *group = lane->group;
+    const struct tally__call *first = tally__said(lane, 0);
+
+    for (int r = 0; r < group->size; r++) {
+        if (tally__said(lane, r)->status != TALLY_OK) {
+            return fail_job(lane, r);
+        }
+    }
+    for (int r = 1; r < group->size; r++) {
+        if (!agree(first, tally__said(lane, r))) {
+            char one[128];
+            char other[128];
+
+            describe(first, one, sizeof one);
+            describe(tally__said(lane, r), other, sizeof other);
+            return tally__give_up(group, TALLY_MISMATCH,
+                                  "ranks disagree in lane %d: rank 0 calls %s in job %llu, rank %d "
+                                  "calls %s in job %llu",
+                                  lane->index, one, (unsigned long long)first->job, r, other,
+                                  (unsigned long long)tally__said(lane, r)->job);
+        }
+    }
+    return TALLY_OK;
+}
+
+static int arrive(tally_lane *lane, const struct tally__call *call, const char *text)
+{
+    tally_group *group = lane->group;
+    struct tally__slot *own = lane->slots[group->rank];
+    struct tally__line *line;
+
+    TRY(tally__check_alive(group));
+    if (lane->job_status != TALLY_OK) {
+        return tally__fail(lane->job_status, "%s", lane->job_text);
+    }
+    lane->round++;
+    line = line_of(lane, group->rank, lane->round);
+    line->call = *call;
+    line->call.job = lane->job;
+    if (call->status != TALLY_OK) {
+        (void)snprintf(own->text[lane->round % 2], TALLY__TEXT_BYTES, "%s", text);
+    }
+    /* Partner: the load in tally__has_arrived. Sequentially consistent because the look at the
+     * sleepers below must not come before it (partner: tally__sleep_on). */
+    atomic_store_explicit(&line->round, lane->round, memory_order_seq_cst);
+    tally__wake_sleepers(lane, line);
+    return TALLY_OK;
+}
+
+static int complete(tally_lane *lane, const struct tally__call *call, const char *text)
+{
+    tally_group *group = lane->group;
+
+    TRY(arrive(lane, call, text));
+    for (int r = 0; r < group->size; r++) {
+        if (!tally__has_arrived(lane, r)) {
+            struct tally__late late;
+
+            if (tally__wait_for(lane, r, &late) != TALLY_OK) {
+                char words[128];
+
+                describe(tally__said(lane, group->rank), words, sizeof words);
+                return tally__give_up_late(lane, r, &late, words);
+            }
+        }
+    }
+    return inspect(lane);
+}
+
+int tally__round(tally_lane *lane, const struct tally__call *call)
+{
+    return complete(lane, call, "");
+}
+
+int tally__refuse(tally_lane *lane, enum tally__kind kind, int status)
+{
+    struct tally__call call = {.kind = (uint16_t)kind, .status = status};
+    char text[TALLY__TEXT_BYTES];
+
+    (void)snprintf(text, sizeof text, "%.*s", TALLY__TEXT_BYTES - 1, tally_last_error());
+    return complete(lane, &call, text);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* First fit over a sorted array: allocations are few and large. The caller holds a lock. */
+#include "comm/shm/extents.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+
+static int make_room(struct tally__extents *extents)
+{
+    size_t capacity = extents->capacity ? 2 * extents->capacity : 16;
+    struct tally__extent *larger;
+
+    if (extents->n < extents->capacity) {
+        return TALLY_OK;
+    }
+    larger = tally__alloc_array(capacity, sizeof *larger, "the list of group memory");
+    if (!larger) {
+        return TALLY_NOMEM;
+    }
+    if (extents->n > 0) {
+        memcpy(larger, extents->used, extents->n * sizeof *larger);
+    }
+    tally__free(extents->used);
+    extents->used = larger;
+    extents->capacity = capacity;
+    return TALLY_OK;
+}
+
+int tally__extents_take(struct tally__extents *extents, uint64_t bytes, uint64_t align,
+                        uint64_t *offset)
+{
+    uint64_t start = 0;
+    size_t place;
+
+    TRY(make_room(extents));
+    for (place = 0; place < extents->n; place++) {
+        const struct tally__extent *next = &extents->used[place];
+
+        if (start <= next->offset && next->offset - start >= bytes) {
+            break;
+        }
+        start = (next->offset + next->bytes + align - 1) / align * align;
+    }
+    if (start > extents->limit || extents->limit - start < bytes) {
+        return tally__fail(TALLY_NOMEM, "%llu bytes of group memory are more than this machine has",
+                           (unsigned long long)bytes);
+    }
+    memmove(extents->used + place + 1, extents->used + place,
+            (extents->n - place) * sizeof *extents->used);
+    extents->used[place] = (struct tally__extent){start, bytes};
+    extents->n++;
+    *offset = start;
+    return TALLY_OK;
+}
+
+uint64_t tally__extents_give(struct tally__extents *extents, uint64_t offset)
+{
+    for (size_t i = 0; i < extents->n; i++) {
+        uint64_t bytes = extents->used[i].bytes;
+
+        if (extents->used[i].offset == offset) {
+            extents->n--;
+            memmove(extents->used + i, extents->used + i + 1,
+                    (extents->n - i) * sizeof *extents->used);
+            return bytes;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which ranges of a rank's file are in use: first fit, by pages. Not thread-safe. */
+#ifndef TALLY_COMM_EXTENTS_H
+#define TALLY_COMM_EXTENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct tally__extent {
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+struct tally__extents {
+    struct tally__extent *used; /* sorted by offset */
+    size_t n;
+    size_t capacity;
+    uint64_t limit;
+};
+
+/* Finds bytes (a multiple of the page) aligned to align and marks them used. Errors: NOMEM. */
+int tally__extents_take(struct tally__extents *extents, uint64_t bytes, uint64_t align,
+                        uint64_t *offset);
+
+/* Forgets the extent that starts at offset; returns its bytes, 0 when there is none. */
+uint64_t tally__extents_give(struct tally__extents *extents, uint64_t offset);
+
+#endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The meeting: rank 0 listens, the others connect and say hello with the descriptor of their
+ * memory; when all are there, rank 0 hands every rank the descriptors of all others. Both sides
+ * check that the other process belongs to the same user. Every wait has the one deadline. The
+ * thread that opens the group enters; no state remains.
+ */
+#include "comm/shm/rendezvous.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/shm/unix_socket.h"
+
+#define MAGIC 0x74616c79u /* "taly" */
+#define PROTOCOL 1u
+
+/* From a rank to rank 0, with the descriptor of its memory. */
+struct hello {
+    uint32_t magic;
+    uint32_t protocol;
+    int32_t rank;
+    int32_t world;
+    int32_t lanes;
+    int32_t padding;
+    uint64_t first_slot;
+};
+
+/* From rank 0: one per other rank, with its descriptor; or one with a failure and no descriptor. */
+struct welcome {
+    int32_t status;
+    int32_t rank;
+    uint64_t first_slot;
+    char text[256];
+};
+
+struct meeting {
+    const struct tally__place *place;
+    struct tally__arrival *arrivals;
+    int *connection; /* rank 0: per rank, -1 until it has come */
+    uint64_t deadline_ns;
+};
+
+static void close_connections(struct meeting *meeting)
+{
+    for (int r = 0; r < meeting->place->world; r++) {
+        if (meeting->connection[r] >= 0) {
+            (void)close(meeting->connection[r]);
+        }
+    }
+}
+
+/* Tells everybody who has come why there will be no group. */
+static void send_failure(struct meeting *meeting, int status)
+{
+    struct welcome welcome = {.status = status};
+
+    (void)snprintf(welcome.text, sizeof welcome.text, "%.*s", (int)sizeof welcome.text - 1,
+                   tally_last_error());
+    for (int r = 0; r < meeting->place->world; r++) {
+        if (meeting->connection[r] >= 0) {
+            (void)tally__unix_send(meeting->connection[r], &welcome, sizeof welcome, -1);
+        }
+    }
+}
+
+static int check_hello(const struct meeting *meeting, const struct hello *hello)
+{
+    const struct tally__place *place = meeting->place;
+
+    if (hello->magic != MAGIC || hello->protocol != PROTOCOL) {
+        return tally__fail(TALLY_MISMATCH, "a rank runs another version of tally than rank 0 (%s)",
+                           tally_version());
+    }
+    if (hello->world != place->world) {
+        return tally__fail(TALLY_MISMATCH, "rank %d says %d ranks, rank 0 says %d",
+                           (int)hello->rank, (int)hello->world, place->world);
+    }
+    if (hello->lanes != place->lanes) {
+        return tally__fail(TALLY_MISMATCH, "rank %d has %d lanes, rank 0 has %d", (int)hello->rank,
+                           (int)hello->lanes, place->lanes);
+    }
+    if (hello->rank <= 0 || hello->rank >= place->world) {
+        return tally__fail(TALLY_MISMATCH, "somebody claims to be rank %d of %d", (int)hello->rank,
+                           place->world);
+    }
+    if (meeting->connection[hello->rank] >= 0) {
+        return tally__fail(TALLY_MISMATCH, "two processes claim to be rank %d", (int)hello->rank);
+    }
+    return TALLY_OK;
+}
+
+/* One more has connected. A stranger is sent away; a rank that contradicts us ends the meeting. */
+static int receive_hello(struct meeting *meeting, int connection)
+{
+    struct hello hello = {0};
+    int fd = -1;
+    int rc;
+
+    if (!tally__unix_same_user(connection)) {
+        tally__log(TALLY_LOG_WARN, "another user's process was refused at %s",
+                   meeting->place->rendezvous);
+        (void)close(connection);
+        return TALLY_OK;
+    }
+    if (tally__unix_receive(connection, &hello, sizeof hello, &fd, meeting->deadline_ns) !=
+            TALLY_OK ||
+        fd < 0) {
+        tally__log(TALLY_LOG_WARN, "somebody left %s without a word", meeting->place->rendezvous);
+        (void)close(connection);
+        return TALLY_OK;
+    }
+    rc = check_hello(meeting, &hello);
+    if (rc != TALLY_OK) {
+        struct welcome refusal = {.status = rc};
+
+        (void)snprintf(refusal.text, sizeof refusal.text, "%.*s", (int)sizeof refusal.text - 1,
+                       tally_last_error());
+        (void)tally__unix_send(connection, &refusal, sizeof refusal, -1);
+        (void)close(fd);
+        (void)close(connection);
+        return rc;
+    }
+    meeting->connection[hello.rank] = connection;
+    meeting->arrivals[hello.rank] = (struct tally__arrival){fd, hello.first_slot};
+    return TALLY_OK;
+}
+
+static int report_missing(const struct meeting *meeting)
+{
+    char list[160] = "";
+    size_t used = 0;
+
+    for (int r = 1; r < meeting->place->world; r++) {
+        if (meeting->connection[r] < 0 && used + 16 < sizeof list) {
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "", r);
+        }
+    }
+    return tally__fail(TALLY_TIMEOUT, "rank %s of %d did not come to %s within %g s", list,
+                       meeting->place->world, meeting->place->rendezvous,
+                       meeting->place->open_timeout_s);
+}
+
+static int hand_out(struct meeting *meeting)
+{
+    for (int to = 1; to < meeting->place->world; to++) {
+        for (int r = 0; r < meeting->place->world; r++) {
+            struct welcome welcome = {.rank = r, .first_slot = meeting->arrivals[r].first_slot};
+
+            /* Never its own: closing a second descriptor of a file drops the process's lock on it.
+             */
+            if (r != to && tally__unix_send(meeting->connection[to], &welcome, sizeof welcome,
+                                            meeting->arrivals[r].fd) != TALLY_OK) {
+                return tally__fail(TALLY_PEER, "rank %d left while the group was being opened", to);
+            }
+        }
+    }
+    return TALLY_OK;
+}
+
+static int gather(struct meeting *meeting, int listener)
+{
+    int n_missing = meeting->place->world - 1;
+
+    while (n_missing > 0) {
+        int connection;
+
+        TRY(tally__unix_accept(listener, meeting->deadline_ns, &connection));
+        if (connection < 0) {
+            return report_missing(meeting);
+        }
+        TRY(receive_hello(meeting, connection));
+        n_missing = 0;
+        for (int r = 1; r < meeting->place->world; r++) {
+            n_missing += meeting->connection[r] < 0;
+        }
+    }
+    return TALLY_OK;
+}
+
+static int host(struct meeting *meeting)
+{
+    const struct tally__place *place = meeting->place;
+    int listener;
+    int rc;
+
+    TRY(tally__unix_listen(place->rendezvous, place->world, &listener));
+    rc = gather(meeting, listener);
+    /* Who knocks from now on is told at once, by a name that is not there. */
+    tally__unix_close_listener(place->rendezvous, listener);
+    if (rc == TALLY_OK) {
+        rc = hand_out(meeting);
+    }
+    if (rc != TALLY_OK) {
+        send_failure(meeting, rc);
+    }
+    return rc;
+}
+
+static int receive_welcomes(struct meeting *meeting, int connection)
+{
+    const struct tally__place *place = meeting->place;
+
+    for (int i = 0; i < place->world - 1; i++) {
+        struct welcome welcome = {0};
+        int fd = -1;
+
+        TRY(tally__unix_receive(connection, &welcome, sizeof welcome, &fd, meeting->deadline_ns));
+        welcome.text[sizeof welcome.text - 1] = '\0';
+        if (welcome.status != TALLY_OK) {
+            return tally__fail(welcome.status, "%s", welcome.text);
+        }
+        if (fd < 0 || welcome.rank < 0 || welcome.rank >= place->world ||
+            meeting->arrivals[welcome.rank].fd >= 0) {
+            if (fd >= 0) {
+                (void)close(fd);
+            }
+            return tally__fail(TALLY_INTERNAL, "a welcome from rank 0 makes no sense");
+        }
+        meeting->arrivals[welcome.rank] = (struct tally__arrival){fd, welcome.first_slot};
+    }
+    return TALLY_OK;
+}
+
+static int visit(struct meeting *meeting)
+{
+    const struct tally__place *place = meeting->place;
+    const struct tally__arrival *own = &meeting->arrivals[place->rank];
+    struct hello hello = {MAGIC,        PROTOCOL, place->rank,    place->world,
+                          place->lanes, 0,        own->first_slot};
+    int connection;
+    int rc;
+
+    TRY(tally__unix_connect(place->rendezvous, meeting->deadline_ns, &connection));
+    if (!tally__unix_same_user(connection)) {
+        (void)close(connection);
+        return tally__fail(TALLY_SYSTEM, "rendezvous %s belongs to another user",
+                           place->rendezvous);
+    }
+    rc = tally__unix_send(connection, &hello, sizeof hello, own->fd);
+    if (rc == TALLY_OK) {
+        rc = receive_welcomes(meeting, connection);
+    }
+    (void)close(connection);
+    if (rc == TALLY_PEER) {
+        return tally__fail(rc, "rank 0 left while the group was being opened at %s",
+                           place->rendezvous);
+    }
+    if (rc == TALLY_TIMEOUT && tally__now_ns() >= meeting->deadline_ns) {
+        return tally__fail(rc, "the group did not become complete at %s within %g s",
+                           place->rendezvous, place->open_timeout_s);
+    }
+    return rc;
+}
+
+int tally__meet(const struct tally__place *place, struct tally__arrival *arrivals)
+{
+    struct meeting meeting = {.place = place, .arrivals = arrivals};
+    int rc;
+
+    meeting.deadline_ns =
+        tally__now_ns() + (uint64_t)(place->open_timeout_s * (double)TALLY__NS_PER_SECOND);
+    meeting.connection =
+        tally__alloc_array((size_t)place->world, sizeof *meeting.connection, "connections");
+    if (!meeting.connection) {
+        return TALLY_NOMEM;
+    }
+    for (int r = 0; r < place->world; r++) {
+        meeting.connection[r] = -1;
+    }
+    rc = place->rank == 0 ? host(&meeting) : visit(&meeting);
+    close_connections(&meeting);
+    tally__free(meeting.connection);
+    for (int r = 0; rc != TALLY_OK && r < place->world; r++) {
+        if (r != place->rank && arrivals[r].fd >= 0) {
+            (void)close(arrivals[r].fd);
+            arrivals[r].fd = -1;
+        }
+    }
+    return rc;
+}

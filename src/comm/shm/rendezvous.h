@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the processes of one job meet, once, at the start: over a Unix socket they hand each other
+ * the descriptors of their memory. Nothing of it is left afterwards.
+ */
+#ifndef TALLY_COMM_RENDEZVOUS_H
+#define TALLY_COMM_RENDEZVOUS_H
+
+#include <stdint.h>
+
+#include "comm/open.h"
+
+/* What a rank brings along, and what it learns about every other. */
+struct tally__arrival {
+    int fd; /* of its memory; -1 until known */
+    uint64_t first_slot;
+};
+
+/*
+ * Fills all entries of arrivals (place->world of them); the own one is given. On failure received
+ * descriptors are closed. Blocks until all are there or the deadline has passed.
+ * Errors: ARG, TIMEOUT, MISMATCH, PEER, SYSTEM.
+ */
+int tally__meet(const struct tally__place *place, struct tally__arrival *arrivals);
+
+#endif

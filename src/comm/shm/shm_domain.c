@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shm domain: every rank's memory is a file without a name (memfd), and every rank maps all
+ * files whole, so an address in another rank's memory is its base plus an offset. Mapping reserves
+ * address space only; pages are reserved when memory is allocated, so that "no memory" is an error
+ * and not a signal. Each rank holds a POSIX lock on its own file: the kernel drops it when the
+ * process ends, however it ends, and that is how the others know.
+ */
+#include "comm/shm/shm_domain.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/round.h"
+#include "comm/shm/extents.h"
+#include "comm/shm/rendezvous.h"
+#include "comm/threads.h"
+
+#define PAGE_BYTES UINT64_C(4096)
+#define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
+#define MIN_MAP_BYTES (UINT64_C(4) << 30)
+
+struct shm_domain {
+    struct tally__domain common;
+    int *fd; /* per rank */
+    size_t map_bytes;
+    pthread_mutex_t mutex; /* guards extents */
+    struct tally__extents extents;
+};
+
+static struct shm_domain *shm_of(const struct tally__domain *domain)
+{
+    return (struct shm_domain *)(uintptr_t)domain;
+}
+
+static int shm_alloc(struct tally__domain *domain, size_t bytes, void **memory)
+{
+    struct shm_domain *shm = shm_of(domain);
+    uint64_t wanted = ((uint64_t)bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    uint64_t align = wanted >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : PAGE_BYTES;
+    uint64_t offset;
+    int rc;
+
+    if (bytes > shm->map_bytes) {
+        return tally__fail(TALLY_NOMEM, "%zu bytes of group memory are more than this machine has",
+                           bytes);
+    }
+    wanted = wanted ? wanted : PAGE_BYTES;
+    (void)pthread_mutex_lock(&shm->mutex);
+    rc = tally__extents_take(&shm->extents, wanted, align, &offset);
+    if (rc == TALLY_OK && fallocate(shm->fd[domain->rank], 0, (off_t)offset, (off_t)wanted) != 0) {
+        rc = tally__fail_errno(TALLY_NOMEM, errno, "cannot reserve %zu bytes of group memory",
+                               bytes);
+        (void)tally__extents_give(&shm->extents, offset);
+    }
+    (void)pthread_mutex_unlock(&shm->mutex);
+    if (rc == TALLY_OK) {
+        *memory = tally__at(domain, domain->rank, offset);
+        (void)madvise(*memory, wanted, MADV_HUGEPAGE);
+    }
+    return rc;
+}
+
+static void shm_free(struct tally__domain *domain, void *memory)
+{
+    struct shm_domain *shm = shm_of(domain);
+    uint64_t offset = tally__offset_of(domain, memory);
+    uint64_t bytes;
+
+    (void)pthread_mutex_lock(&shm->mutex);
+    bytes = tally__extents_give(&shm->extents, offset);
+    if (bytes > 0) {
+        (void)fallocate(shm->fd[domain->rank], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        (off_t)offset, (off_t)bytes);
+    }
+    (void)pthread_mutex_unlock(&shm->mutex);
+}
+
+static bool shm_shares(const struct tally__domain *domain, const void *memory, size_t bytes)
+{
+    uint64_t offset = tally__offset_of(domain, memory);
+    size_t map_bytes = shm_of(domain)->map_bytes;
+
+    /* An address below the base wraps around to a huge offset. */
+    return offset < map_bytes && bytes <= map_bytes - offset;
+}
+
+static bool shm_alive(const struct tally__domain *domain, int rank)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+    if (rank == domain->rank) {
+        return true;
+    }
+    return fcntl(shm_of(domain)->fd[rank], F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+static void shm_destroy(struct tally__domain *domain)
+{
+    struct shm_domain *shm = shm_of(domain);
+
+    for (int r = 0; shm->common.base && r < domain->n_ranks; r++) {
+        if (shm->common.base[r]) {
+            (void)munmap(tally__at(domain, r, 0), shm->map_bytes);
+        }
+    }
+    for (int r = 0; shm->fd && r < domain->n_ranks; r++) {
+        if (shm->fd[r] >= 0) {
+            (void)close(shm->fd[r]);
+        }
+    }
+    (void)pthread_mutex_destroy(&shm->mutex);
+    tally__free(shm->extents.used);
+    tally__free(shm->common.base);
+    tally__free(shm->common.first_slot);
+    tally__free(shm->fd);
+    tally__free(shm);
+}
+
+static const struct tally__domain_ops shm_ops = {
+    .name = "shm",
+    .alloc = shm_alloc,
+    .free = shm_free,
+    .shares = shm_shares,
+    .alive = shm_alive,
+    .destroy = shm_destroy,
+};
+
+/* Twice the machine's memory: more than any rank can ever reserve. */
+static size_t choose_map_bytes(void)
+{
+    uint64_t bytes = 2 * (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+
+    bytes = (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
+    return (size_t)(bytes < MIN_MAP_BYTES ? MIN_MAP_BYTES : bytes);
+}
+
+static int make_domain(const struct tally__place *place, struct shm_domain **domain)
+{
+    size_t n = (size_t)place->world;
+    struct shm_domain *made = tally__alloc(sizeof *made, "a domain of processes");
+
+    if (!made) {
+        return TALLY_NOMEM;
+    }
+    (void)pthread_mutex_init(&made->mutex, NULL);
+    made->common.ops = &shm_ops;
+    made->common.n_ranks = place->world;
+    made->common.rank = place->rank;
+    made->common.n_cpus = tally__count_cpus();
+    made->common.base = tally__alloc_array(n, sizeof *made->common.base, "peers' memory");
+    made->common.first_slot = tally__alloc_array(n, sizeof(uint64_t), "peers' slots");
+    made->fd = tally__alloc_array(n, sizeof *made->fd, "peers' files");
+    for (size_t r = 0; made->fd && r < n; r++) {
+        made->fd[r] = -1;
+    }
+    if (!made->common.base || !made->common.first_slot || !made->fd) {
+        shm_destroy(&made->common);
+        return TALLY_NOMEM;
+    }
+    made->map_bytes = choose_map_bytes();
+    made->extents.limit = made->map_bytes;
+    *domain = made;
+    return TALLY_OK;
+}
+
+/* The own file, locked for as long as this process lives. */
+static int make_own_file(struct shm_domain *shm)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    int fd = memfd_create("tally", MFD_CLOEXEC);
+
+    if (fd < 0) {
+        return tally__fail_errno(TALLY_SYSTEM, errno, "cannot make shared memory (memfd_create)");
+    }
+    shm->fd[shm->common.rank] = fd;
+    if (fcntl(fd, F_SETLK, &lock) != 0) {
+        return tally__fail_errno(TALLY_SYSTEM, errno, "cannot lock shared memory");
+    }
+    return TALLY_OK;
+}
+
+static int map_file(struct shm_domain *shm, int rank)
+{
+    void *map = mmap(NULL, shm->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                     shm->fd[rank], 0);
+
+    if (map == MAP_FAILED) {
+        return tally__fail_errno(TALLY_SYSTEM, errno,
+                                 "cannot reserve %zu bytes of address space for rank %d's memory",
+                                 shm->map_bytes, rank);
+    }
+    /* A core dump is about this process, not about all of them. */
+    (void)madvise(map, shm->map_bytes, MADV_DONTDUMP);
+    shm->common.base[rank] = (uintptr_t)map;
+    return TALLY_OK;
+}
+
+static int meet_peers(struct shm_domain *shm, const struct tally__place *place)
+{
+    size_t n = (size_t)place->world;
+    struct tally__arrival *arrivals = tally__alloc_array(n, sizeof *arrivals, "arrivals");
+    int rc;
+
+    if (!arrivals) {
+        return TALLY_NOMEM;
+    }
+    for (size_t r = 0; r < n; r++) {
+        arrivals[r].fd = -1;
+    }
+    arrivals[place->rank] =
+        (struct tally__arrival){shm->fd[place->rank], shm->common.first_slot[place->rank]};
+    rc = place->world > 1 ? tally__meet(place, arrivals) : TALLY_OK;
+    for (size_t r = 0; rc == TALLY_OK && r < n; r++) {
+        shm->fd[r] = arrivals[r].fd;
+        shm->common.first_slot[r] = arrivals[r].first_slot;
+    }
+    tally__free(arrivals);
+    for (int r = 0; rc == TALLY_OK && r < place->world; r++) {
+        rc = r == place->rank ? TALLY_OK : map_file(shm, r);
+    }
+    return rc;
+}
+
+static int first_job(tally_lane *lane, void *user)
+{
+    (void)lane;
+    (void)user;
+    return TALLY_OK;
+}
+
+int tally__open_shm(const struct tally__place *place, tally_group **group)
+{
+    struct shm_domain *shm;
+    size_t n_slots = place->lanes > 0 ? (size_t)place->lanes : 1;
+    void *slots = NULL;
+    tally_group *made;
+    int rc;
+
+    TRY(make_domain(place, &shm));
+    rc = make_own_file(shm);
+    if (rc == TALLY_OK) {
+        rc = map_file(shm, place->rank);
+    }
+    if (rc == TALLY_OK) {
+        rc = shm_alloc(&shm->common, n_slots * sizeof(struct tally__slot), &slots);
+    }
+    if (rc == TALLY_OK) {
+        shm->common.first_slot[place->rank] = tally__offset_of(&shm->common, slots);
+        rc = meet_peers(shm, place);
+    }
+    if (rc != TALLY_OK) {
+        shm_destroy(&shm->common);
+        return rc;
+    }
+    TRY(tally__group_open_domain(&shm->common, slots, place->lanes, place->open_timeout_s, &made));
+    /* Nobody leaves before all have mapped everybody's memory. */
+    rc = tally__submit_and_wait(&made->lanes[0], first_job, NULL);
+    if (rc != TALLY_OK) {
+        (void)tally_group_close(made);
+        return rc;
+    }
+    made->timeout_ns = (uint64_t)(place->timeout_s * (double)TALLY__NS_PER_SECOND);
+    *group = made;
+    return TALLY_OK;
+}

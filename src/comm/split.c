@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sub-groups: all ranks of the parent say their color and key in one round, each computes the same
+ * membership from that. Runs as a job on the parent's lane 0.
+ */
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/round.h"
+#include "comm/threads.h"
+
+/* What each rank says about itself, in its stage. */
+struct split_card {
+    int32_t color;
+    int32_t key;
+    uint64_t first_slot;
+};
+
+_Static_assert(sizeof(struct split_card) <= TALLY__STAGE_BYTES, "a card fits in a stage");
+
+struct split_request {
+    int color;
+    int key;
+    int *domain_rank;     /* room for all ranks of the parent */
+    uint64_t *first_slot; /* likewise */
+    struct tally__slot *own_slots;
+    tally_group *made;
+};
+
+/* Slots for the new group: those of a closed one, made as new, or fresh memory. */
+static int take_slots(tally_group *parent, struct tally__slot **slots)
+{
+    size_t bytes = (size_t)parent->n_lanes * sizeof **slots;
+    void *memory = tally__take_closed_slots(parent);
+
+    if (memory) {
+        memset(memory, 0, bytes);
+    } else {
+        TRY(parent->domain->ops->alloc(parent->domain, bytes, &memory));
+    }
+    *slots = memory;
+    return TALLY_OK;
+}
+
+static const struct split_card *card_of(const tally_lane *lane, int rank)
+{
+    return (const struct split_card *)(const void *)tally__stage_of(lane, rank, lane->round);
+}
+
+/* How many ranks of our color come before rank: by key, then by rank. */
+static int place_of(const tally_lane *lane, int rank)
+{
+    const struct split_card *card = card_of(lane, rank);
+    int place = 0;
+
+    for (int r = 0; r < lane->group->size; r++) {
+        const struct split_card *other = card_of(lane, r);
+
+        if (other->color == card->color &&
+            (other->key < card->key || (other->key == card->key && r < rank))) {
+            place++;
+        }
+    }
+    return place;
+}
+
+static int make_sub_group(tally_lane *lane, struct split_request *request)
+{
+    tally_group *parent = lane->group;
+    struct tally__group_parts parts = {
+        .domain = parent->domain,
+        .parent = parent,
+        .rank = place_of(lane, parent->rank),
+        .domain_rank = request->domain_rank,
+        .first_slot = request->first_slot,
+        .own_slots = request->own_slots,
+        .n_lanes = parent->n_lanes,
+        .timeout_ns = parent->timeout_ns,
+    };
+
+    for (int r = 0; r < parent->size; r++) {
+        if (card_of(lane, r)->color == request->color) {
+            int place = place_of(lane, r);
+
+            request->domain_rank[place] = parent->domain_rank[r];
+            request->first_slot[place] = card_of(lane, r)->first_slot;
+            parts.size++;
+        }
+    }
+    TRY(tally__group_make(&parts, &request->made));
+    request->made->threads = parent->threads;
+    return TALLY_OK;
+}
+
+static int split_job(tally_lane *lane, void *user)
+{
+    struct split_request *request = user;
+    tally_group *parent = lane->group;
+    struct tally__call call = {.kind = TALLY__KIND_SPLIT};
+    struct split_card *card;
+    int rc = TALLY_OK;
+
+    /* The first round proves that every rank has left the sub-groups it closed. */
+    TRY(tally__round(lane, &call));
+    if (request->color >= 0) {
+        rc = take_slots(parent, &request->own_slots);
+        if (rc != TALLY_OK) {
+            return tally__refuse(lane, TALLY__KIND_SPLIT, rc);
+        }
+    }
+    card = (struct split_card *)(void *)tally__next_stage(lane);
+    card->color = request->color;
+    card->key = request->key;
+    card->first_slot =
+        request->own_slots ? tally__offset_of(parent->domain, request->own_slots) : 0;
+    call.detail = 1;
+    rc = tally__round(lane, &call);
+    if (rc == TALLY_OK && request->color >= 0) {
+        rc = make_sub_group(lane, request);
+    }
+    return rc;
+}
+
+int tally_group_split(tally_group *parent, int color, int key, tally_group **group)
+{
+    struct split_request request = {.color = color < 0 ? -1 : color, .key = key};
+    int rc = TALLY_NOMEM;
+
+    if (!parent || !group) {
+        return tally__fail(TALLY_ARG, "tally_group_split: %s is NULL", parent ? "group" : "parent");
+    }
+    request.domain_rank =
+        tally__alloc_array((size_t)parent->size, sizeof *request.domain_rank, "a split");
+    request.first_slot =
+        tally__alloc_array((size_t)parent->size, sizeof *request.first_slot, "a split");
+    if (request.domain_rank && request.first_slot) {
+        rc = tally__submit_and_wait(&parent->lanes[0], split_job, &request);
+    }
+    tally__free(request.domain_rank);
+    tally__free(request.first_slot);
+    if (rc == TALLY_OK) {
+        *group = request.made;
+        if (request.made) {
+            atomic_fetch_add_explicit(&parent->n_children, 1, memory_order_relaxed);
+        }
+        return TALLY_OK;
+    }
+    if (request.made) {
+        tally__group_unmake(request.made);
+    }
+    if (request.own_slots) {
+        parent->domain->ops->free(parent->domain, request.own_slots);
+    }
+    return rc;
+}

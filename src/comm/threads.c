@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lane threads and their queues. Application threads enter to submit; lane threads run the jobs,
+ * or, with no lane threads, whoever waits for a future. One mutex guards the queues and the free
+ * futures; it is never held while a job or a callback runs.
+ */
+#include "comm/threads.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/futex.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/future.h"
+#include "comm/round.h"
+#include "num/fpenv.h"
+
+#define IDLE_NS 100000000u
+
+/* Tells every rank how the job went here, unless all know already or nobody can be told. */
+static int end_job(tally_lane *lane, enum tally__job_end end, int status)
+{
+    const struct tally__call call = {.kind = TALLY__KIND_END};
+
+    if (lane->job_status != TALLY_OK) {
+        return tally__fail(lane->job_status, "%s", lane->job_text);
+    }
+    if (atomic_load_explicit(&lane->group->given_up, memory_order_acquire) != TALLY_OK) {
+        return status != TALLY_OK ? status : tally__check_alive(lane->group);
+    }
+    if (status != TALLY_OK) {
+        return tally__refuse(lane, TALLY__KIND_END, status);
+    }
+    return end == TALLY__ENDS_WITH_ROUND ? tally__round(lane, &call) : TALLY_OK;
+}
+
+static void run_job(tally_future *future)
+{
+    tally_lane *lane = future->lane;
+    tally__fpenv saved = tally__fpenv_enter();
+    int status;
+
+    lane->job++;
+    lane->job_status = TALLY_OK;
+    lane->bytes_sent = 0;
+    lane->host = NULL;
+    status = tally__check_alive(lane->group);
+    if (status == TALLY_OK) {
+        status = future->fn(lane, future->user ? future->user : &future->args);
+        status = end_job(lane, future->end, status);
+    }
+    tally__fpenv_leave(saved);
+    future->status = status;
+    future->bytes_sent = lane->bytes_sent;
+    if (status != TALLY_OK) {
+        (void)snprintf(future->text, sizeof future->text, "%s", tally_last_error());
+    } else {
+        future->text[0] = '\0';
+    }
+}
+
+/* Takes the next job from a queue and runs it. False when there is none. */
+static bool run_next(struct tally__threads *threads, struct tally__queue *queue)
+{
+    tally_future *future;
+
+    (void)pthread_mutex_lock(&threads->mutex);
+    future = queue->first;
+    if (future) {
+        queue->first = future->next;
+        if (!queue->first) {
+            queue->last = &queue->first;
+        }
+    }
+    (void)pthread_mutex_unlock(&threads->mutex);
+    if (!future) {
+        return false;
+    }
+    run_job(future);
+    tally__future_finish(future);
+    return true;
+}
+
+void tally__threads_run_inline(struct tally__threads *threads, const tally_future *until)
+{
+    (void)pthread_mutex_lock(&threads->inline_mutex);
+    while (!tally__future_is_done(until) && run_next(threads, &threads->queue[0])) {
+    }
+    (void)pthread_mutex_unlock(&threads->inline_mutex);
+}
+
+static void *lane_main(void *argument)
+{
+    struct tally__queue *queue = argument;
+    struct tally__threads *threads = queue->threads;
+
+    for (;;) {
+        /* Partner: the increment in enqueue and in tally__threads_stop. Read before the queue, so
+         * that a job that comes in between changes the word we would sleep on. */
+        uint32_t seen = atomic_load_explicit(&queue->submitted, memory_order_acquire);
+
+        if (run_next(threads, queue)) {
+            continue;
+        }
+        if (atomic_load_explicit(&threads->stopping, memory_order_acquire)) {
+            return NULL;
+        }
+        tally__futex_wait(&queue->submitted, seen, IDLE_NS);
+    }
+}
+
+static void enqueue(struct tally__threads *threads, struct tally__queue *queue,
+                    tally_future *future)
+{
+    (void)pthread_mutex_lock(&threads->mutex);
+    future->next = NULL;
+    *queue->last = future;
+    queue->last = &future->next;
+    (void)pthread_mutex_unlock(&threads->mutex);
+    atomic_fetch_add_explicit(&queue->submitted, 1, memory_order_release);
+    if (threads->n > 0) {
+        tally__futex_wake(&queue->submitted);
+    }
+}
+
+static void stop_first(struct tally__threads *threads, int n)
+{
+    atomic_store_explicit(&threads->stopping, true, memory_order_release);
+    for (int i = 0; i < n; i++) {
+        atomic_fetch_add_explicit(&threads->queue[i].submitted, 1, memory_order_release);
+        tally__futex_wake(&threads->queue[i].submitted);
+        (void)pthread_join(threads->queue[i].thread, NULL);
+    }
+}
+
+static void free_threads(struct tally__threads *threads)
+{
+    while (threads->all_futures) {
+        tally_future *future = threads->all_futures;
+
+        threads->all_futures = future->next_of_all;
+        tally__free(future);
+    }
+    (void)pthread_mutex_destroy(&threads->mutex);
+    (void)pthread_mutex_destroy(&threads->inline_mutex);
+    tally__free(threads);
+}
+
+int tally__threads_start(int n, struct tally__threads **threads)
+{
+    size_t n_queues = n > 0 ? (size_t)n : 1;
+    struct tally__threads *made =
+        tally__alloc(sizeof *made + n_queues * sizeof made->queue[0], "lane threads");
+
+    if (!made) {
+        return TALLY_NOMEM;
+    }
+    made->n = n;
+    (void)pthread_mutex_init(&made->mutex, NULL);
+    (void)pthread_mutex_init(&made->inline_mutex, NULL);
+    for (size_t i = 0; i < n_queues; i++) {
+        made->queue[i].threads = made;
+        made->queue[i].last = &made->queue[i].first;
+    }
+    for (int i = 0; i < n; i++) {
+        int error = pthread_create(&made->queue[i].thread, NULL, lane_main, &made->queue[i]);
+
+        if (error != 0) {
+            stop_first(made, i);
+            free_threads(made);
+            return tally__fail_errno(TALLY_SYSTEM, error, "cannot start lane thread %d of %d", i,
+                                     n);
+        }
+    }
+    *threads = made;
+    return TALLY_OK;
+}
+
+void tally__threads_stop(struct tally__threads *threads)
+{
+    if (!threads) {
+        return;
+    }
+    if (threads->n == 0) {
+        while (run_next(threads, &threads->queue[0])) {
+        }
+    }
+    stop_first(threads, threads->n);
+    free_threads(threads);
+}
+
+bool tally__threads_is_lane(const struct tally__threads *threads)
+{
+    for (int i = 0; i < threads->n; i++) {
+        if (pthread_equal(threads->queue[i].thread, pthread_self())) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
+                  enum tally__job_end end, tally_future **future)
+{
+    struct tally__threads *threads = lane->group->threads;
+    tally_future *made;
+
+    TRY(tally__check_alive(lane->group));
+    TRY(tally__future_take(threads, &made));
+    made->lane = lane;
+    made->fn = fn;
+    made->user = user;
+    if (args) {
+        made->args = *args;
+    }
+    made->end = end;
+    made->abandoned = future == NULL;
+    /* Before enqueue: an abandoned future may be gone afterwards. */
+    if (future) {
+        *future = made;
+    }
+    enqueue(threads, &threads->queue[lane->index], made);
+    return TALLY_OK;
+}
+
+int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user)
+{
+    tally_future *future;
+    int status;
+
+    if (tally__threads_is_lane(lane->group->threads)) {
+        return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
+    }
+    TRY(tally__submit(lane, fn, user, NULL, TALLY__ENDS_WITH_ROUND, &future));
+    status = tally_future_wait(future);
+    tally_future_free(future);
+    return status;
+}
+
+int tally_submit(tally_group *group, int lane, tally_job_fn job, void *user, tally_future **future)
+{
+    if (!group || !job) {
+        return tally__fail(TALLY_ARG, "tally_submit: %s is NULL", group ? "job" : "group");
+    }
+    if (lane < 0 || lane >= group->n_lanes) {
+        return tally__fail(TALLY_ARG, "tally_submit: lane %d is not in 0..%d", lane,
+                           group->n_lanes - 1);
+    }
+    /* A job that takes no user pointer gets its future's arguments, which it does not look at. */
+    return tally__submit(&group->lanes[lane], job, user, NULL, TALLY__ENDS_WITH_ROUND, future);
+}
+
+tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
+{
+    tally_lane *other;
+
+    if (!lane || !group || group->threads != lane->group->threads) {
+        (void)tally__fail(TALLY_ARG, "tally_lane_for: the group does not share this lane's thread");
+        return NULL;
+    }
+    other = &group->lanes[lane->index];
+    /* Borrowed anew by every job: what failed in an earlier one is over. */
+    if (other != lane && (other->host != lane || other->host_job != lane->job)) {
+        other->host = lane;
+        other->host_job = lane->job;
+        other->job_status = TALLY_OK;
+    }
+    return other;
+}
+
+tally_group *tally_lane_group(const tally_lane *lane)
+{
+    return lane ? lane->group : NULL;
+}
+
+int tally_lane_index(const tally_lane *lane)
+{
+    return lane ? lane->index : -1;
+}
+
+int tally_job_fail(tally_lane *lane, int status, const char *text)
+{
+    (void)lane;
+    return tally__fail(status, "%s", text ? text : tally_status_text(status));
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lane threads of a group and its sub-groups, and the futures of their jobs. */
+#ifndef TALLY_COMM_THREADS_H
+#define TALLY_COMM_THREADS_H
+
+#include "comm/group.h"
+
+/* What the collectives remember of their arguments until their job runs. */
+union tally__args {
+    struct {
+        void *data;
+        size_t count;
+        int dtype;
+        int op;
+        int root;
+    } data;
+    struct {
+        const void *send;
+        const size_t *send_bytes;
+        void *received;
+        const size_t *received_bytes;
+    } pieces;
+};
+
+/* How a job ends: collectives end with a round of their own, jobs of the application with one that
+ * tells every rank how the job went on all. */
+enum tally__job_end { TALLY__ENDS_ITSELF, TALLY__ENDS_WITH_ROUND };
+
+/* Starts n lane threads (0: whoever waits runs the jobs). Errors: NOMEM, SYSTEM. */
+int tally__threads_start(int n, struct tally__threads **threads);
+
+/* Finishes what was submitted, stops the threads, frees the futures. NULL is accepted. */
+void tally__threads_stop(struct tally__threads *threads);
+
+/* Whether the calling thread is one of these lane threads. */
+bool tally__threads_is_lane(const struct tally__threads *threads);
+
+/*
+ * Submits a job; fn gets user, or, where user is NULL, the copy of args that the future keeps.
+ * future may be NULL. Errors: ARG, NOMEM, ABORTED.
+ */
+int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
+                  enum tally__job_end end, tally_future **future);
+
+/* Submits a job that ends with a round, waits for it, and returns its status. Errors: STATE when
+ * called from a lane. */
+int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user);
+
+#endif

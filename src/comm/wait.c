@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting for another rank. The common case is in round.c and wait.h: one load. Here is what
+ * follows when the other is late: a short spin where there is a CPU for every rank, some yields,
+ * then sleep on the futex in the other's line, in slices short enough to notice in time that it has
+ * died. Only the thread that runs a lane's jobs enters with that lane.
+ */
+#include "comm/wait.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/relax.h"
+#include "base/status.h"
+
+#define SPIN_NS 20000u
+#define N_YIELDS 30
+#define SLEEP_NS 20000000u
+/* How often the operating system is asked who is still alive. */
+#define ALIVE_NS 100000000u
+
+static bool spin(const tally_lane *lane, int rank)
+{
+    uint64_t end = tally__now_ns() + SPIN_NS;
+
+    do {
+        for (int i = 0; i < 64; i++) {
+            if (tally__has_arrived(lane, rank)) {
+                return true;
+            }
+            tally__cpu_relax();
+        }
+    } while (tally__now_ns() < end);
+    return false;
+}
+
+/* Sleeps until rank arrives or a slice of time has passed. */
+static void sleep_on(tally_lane *lane, int rank)
+{
+    struct tally__slot *own = lane->slots[lane->group->rank];
+    struct tally__line *line = &lane->slots[rank]->line[lane->round % 2];
+    uint32_t seen;
+
+    /* Either the other sees that we sleep, after its store, or we see its store, before we sleep:
+     * both sides are sequentially consistent. Partner: tally__wake_sleepers. */
+    atomic_store_explicit(&own->asleep, (uint32_t)rank + 1, memory_order_seq_cst);
+    seen = atomic_load_explicit(&line->round, memory_order_seq_cst);
+    if ((int32_t)(seen - lane->round) < 0) {
+        tally__futex_wait(&line->round, seen, SLEEP_NS);
+    }
+    atomic_store_explicit(&own->asleep, 0, memory_order_relaxed);
+}
+
+void tally__wake_sleepers(const tally_lane *lane, struct tally__line *line)
+{
+    uint32_t me = (uint32_t)lane->group->rank + 1;
+
+    for (int r = 0; r < lane->group->size; r++) {
+        /* Partner: the store in sleep_on. */
+        if (atomic_load_explicit(&lane->slots[r]->asleep, memory_order_seq_cst) == me) {
+            tally__futex_wake(&line->round);
+            return;
+        }
+    }
+}
+
+/* Whether some rank has given the group up, or the one we wait for has closed it. */
+static bool is_given_up(const tally_lane *lane, int rank, struct tally__late *late)
+{
+    for (int r = 0; r < lane->group->size; r++) {
+        /* Lane 0's slot speaks for the group. Partner: the store in tally__publish, group.c. */
+        const struct tally__slot *slot = lane->group->lanes[0].slots[r];
+
+        if (atomic_load_explicit(&slot->given_up, memory_order_acquire) == 0) {
+            continue;
+        }
+        /* Who closed the group in good order matters only to those who wait for that very rank. */
+        if (slot->given_up_status != TALLY_OK || r == rank) {
+            late->why =
+                slot->given_up_status == TALLY_OK ? TALLY__LATE_CLOSED : TALLY__LATE_GIVEN_UP;
+            late->who = r;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a rank that has not arrived is dead: asks the operating system. */
+static bool has_died(const tally_lane *lane, struct tally__late *late)
+{
+    const tally_group *group = lane->group;
+
+    for (int r = 0; r < group->size; r++) {
+        if (!tally__has_arrived(lane, r) &&
+            !group->domain->ops->alive(group->domain, group->domain_rank[r])) {
+            late->why = TALLY__LATE_DIED;
+            late->who = r;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Looks for a reason why rank will not come. */
+static bool find_reason(const tally_lane *lane, int rank, struct tally__late *late,
+                        uint64_t *next_alive_ns)
+{
+    if (is_given_up(lane, rank, late)) {
+        return true;
+    }
+    if (tally__now_ns() < *next_alive_ns) {
+        return false;
+    }
+    *next_alive_ns = tally__now_ns() + ALIVE_NS;
+    return has_died(lane, late);
+}
+
+int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
+{
+    uint64_t start = tally__now_ns();
+    uint64_t next_alive_ns = start + ALIVE_NS;
+
+    if (lane->group->spins && spin(lane, rank)) {
+        return TALLY_OK;
+    }
+    for (int i = 0; i < N_YIELDS; i++) {
+        if (tally__has_arrived(lane, rank)) {
+            return TALLY_OK;
+        }
+        (void)sched_yield();
+    }
+    while (!tally__has_arrived(lane, rank)) {
+        sleep_on(lane, rank);
+        if (tally__has_arrived(lane, rank)) {
+            break;
+        }
+        if (find_reason(lane, rank, late, &next_alive_ns)) {
+            /* Who arrived before it died or closed has done its part in this round. */
+            return tally__has_arrived(lane, late->who) ? TALLY_OK : TALLY_PEER;
+        }
+        if (tally__now_ns() - start > lane->group->timeout_ns) {
+            late->why = TALLY__LATE_TIMEOUT;
+            late->who = rank;
+            return TALLY_TIMEOUT;
+        }
+    }
+    return TALLY_OK;
+}
+
+int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,
+                        const char *waiting_at)
+{
+    tally_group *group = lane->group;
+    unsigned long long job = (unsigned long long)lane->job;
+
+    switch (late->why) {
+    case TALLY__LATE_DIED:
+        return tally__give_up(group, TALLY_PEER,
+                              "rank %d died; waited for it at %s, job %llu of lane %d", late->who,
+                              waiting_at, job, lane->index);
+    case TALLY__LATE_CLOSED:
+        return tally__give_up(group, TALLY_PEER,
+                              "rank %d closed the group; waited for it at %s, job %llu of lane %d",
+                              late->who, waiting_at, job, lane->index);
+    case TALLY__LATE_GIVEN_UP: {
+        const struct tally__slot *slot = group->lanes[0].slots[late->who];
+
+        return tally__give_up(group, slot->given_up_status, "%.*s", TALLY__TEXT_BYTES - 1,
+                              slot->given_up_text);
+    }
+    default:
+        return tally__give_up(group, TALLY_TIMEOUT,
+                              "rank %d did not arrive within %g s at %s, job %llu of lane %d", rank,
+                              (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, waiting_at,
+                              job, lane->index);
+    }
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting for another rank: spin, yield, sleep; and noticing that it will not come. */
+#ifndef TALLY_COMM_WAIT_H
+#define TALLY_COMM_WAIT_H
+
+#include "comm/group.h"
+
+/* Why a wait ended without the rank. */
+struct tally__late {
+    enum { TALLY__LATE_DIED, TALLY__LATE_CLOSED, TALLY__LATE_TIMEOUT, TALLY__LATE_GIVEN_UP } why;
+    int who; /* the rank that died, closed or gave up */
+};
+
+/* Whether rank has arrived at the lane's current round. */
+static inline bool tally__has_arrived(const tally_lane *lane, int rank)
+{
+    /* Partner: the store in arrive(), round.c. Everything the rank wrote before is visible now. */
+    uint32_t round =
+        atomic_load_explicit(&lane->slots[rank]->line[lane->round % 2].round, memory_order_acquire);
+
+    return (int32_t)(round - lane->round) >= 0;
+}
+
+/* Waits until rank has arrived; any other outcome is described in late and is not TALLY_OK. */
+int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late);
+
+/* Gives the group up for what tally__wait_for found; waiting_at says in words what we wait in. */
+int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,
+                        const char *waiting_at);
+
+/* Wakes the ranks that sleep on our line. */
+void tally__wake_sleepers(const tally_lane *lane, struct tally__line *line);
+
+#endif

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+# The two-phase exchange, its codecs, and the collectives built on it.
+target_sources(tally_objects PRIVATE
+  exchange/all_reduce.c
+  exchange/async.c
+  exchange/codec_plain.c
+  exchange/codec_u8.c
+  exchange/two_phase.c
+)

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reductions of several arrays of any dtype: n_in >= 1 inputs, in the order given, to n_out >= 1
+ * outputs, which may be inputs. Sums and means of floats are the sum kernels of num.h; the rest is
+ * here. The mean divides by n_in.
+ */
+#ifndef TALLY_NUM_REDUCE_H
+#define TALLY_NUM_REDUCE_H
+
+#include <stddef.h>
+
+/* dtype and op are those of tally.h and valid. */
+void tally__reduce(int dtype, int op, size_t n, size_t n_in, const void *const *in, size_t n_out,
+                   void *const *out);
+
+#endif
