@@ -40,7 +40,7 @@ static inline simde__m512 _mm512_cvtepi32_ps(simde__m512i x)
     return simde__m512_from_private(r);
 }
 
-/* SIMDe's _mm256_cvtps_epi32 leaves what does not fit undefined; the instruction gives INT_MIN. */
+/* What does not fit becomes INT_MIN, as the instruction has it. */
 static inline simde__m512i _mm512_cvtps_epi32(simde__m512 x)
 {
     simde__m512_private v = simde__m512_to_private(x);
@@ -99,8 +99,7 @@ static inline simde__m128i _mm512_cvtusepi32_epi8(simde__m512i x)
     return simde__m128i_from_private(r);
 }
 
-/* The conversions of F16C bit by bit: SIMDe's portable ones keep neither the payload of a NaN nor
- * the ties. value = fraction * 2^exponent. */
+/* The fp16 conversions, with the ties and the NaN payloads of the instructions. */
 static inline float emulate_f32_of_f16(uint16_t half)
 {
     int exponent = (half >> 10) & 31;
