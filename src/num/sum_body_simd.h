@@ -7,14 +7,15 @@
  *   SUM_VECTOR   type of a vector; SUM_LANES elements fill one
  *   SUM_WIDE     vectors taken per visit of an input
  *   SUM_LOAD, SUM_ADD, SUM_STORE
- *   SUM_FINISH(vector, by, divide)  what happens to the sum before it is stored
+ *   SUM_FINISH(vector, divisor)  what happens to the sum before it is stored; SUM_DIVISOR is the
+ * type of the divisor
  *
  * and undefined here again at the end. No include guard: that is the point.
  */
 
 static inline __attribute__((always_inline)) void SUM_BODY(size_t n, size_t n_in,
                                                            const SUM_ELEMENT *const *in,
-                                                           SUM_VECTOR by, bool divide, size_t n_out,
+                                                           SUM_DIVISOR divisor, size_t n_out,
                                                            SUM_ELEMENT *const *out)
 {
     size_t i = 0;
@@ -31,7 +32,7 @@ static inline __attribute__((always_inline)) void SUM_BODY(size_t n, size_t n_in
             }
         }
         for (size_t j = 0; j < SUM_WIDE; j++) {
-            sum[j] = SUM_FINISH(sum[j], by, divide);
+            sum[j] = SUM_FINISH(sum[j], divisor);
         }
         for (size_t k = 0; k < n_out; k++) {
             for (size_t j = 0; j < SUM_WIDE; j++) {
@@ -52,7 +53,7 @@ static inline __attribute__((always_inline)) void SUM_BODY(size_t n, size_t n_in
             memcpy(padded, in[k] + i, here_bytes);
             sum = SUM_ADD(sum, SUM_LOAD(padded));
         }
-        SUM_STORE(padded, SUM_FINISH(sum, by, divide));
+        SUM_STORE(padded, SUM_FINISH(sum, divisor));
         for (size_t k = 0; k < n_out; k++) {
             memcpy(out[k] + i, padded, here_bytes);
         }
@@ -67,4 +68,5 @@ static inline __attribute__((always_inline)) void SUM_BODY(size_t n, size_t n_in
 #undef SUM_ADD
 #undef SUM_STORE
 #undef SUM_FINISH
+#undef SUM_DIVISOR
 #undef SUM_WIDE

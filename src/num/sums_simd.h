@@ -26,20 +26,32 @@ static bool has_exact_reciprocal_f64(double divisor)
     return (bits & UINT64_C(0xfffffffffffff)) == 0 && exponent >= 1 && exponent <= 2045;
 }
 
-static inline vf vf_finish(vf sum, vf by, bool divide)
+/* By what and how a sum is divided. `multiply` is a constant wherever a body is inlined, so each
+ * way has a loop of its own. */
+struct vf_divisor {
+    vf by;
+    bool multiply;
+};
+
+struct vd_divisor {
+    vd by;
+    bool multiply;
+};
+
+static inline vf vf_finish(vf sum, struct vf_divisor divisor)
 {
-    return divide ? vf_div(sum, by) : vf_mul(sum, by);
+    return divisor.multiply ? vf_mul(sum, divisor.by) : vf_div(sum, divisor.by);
 }
 
-static inline vd vd_finish(vd sum, vd by, bool divide)
+static inline vd vd_finish(vd sum, struct vd_divisor divisor)
 {
-    return divide ? vd_div(sum, by) : vd_mul(sum, by);
+    return divisor.multiply ? vd_mul(sum, divisor.by) : vd_div(sum, divisor.by);
 }
 
-static inline vi vi_finish(vi sum, vi by, bool divide)
+/* Integers are not divided. */
+static inline vi vi_finish(vi sum, int none)
 {
-    (void)by;
-    (void)divide;
+    (void)none;
     return sum;
 }
 
@@ -54,6 +66,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ADD vf_add
 #define SUM_STORE vf_store
 #define SUM_FINISH vf_finish
+#define SUM_DIVISOR struct vf_divisor
 #include "num/sum_body_simd.h"
 
 #define SUM_BODY sum_f16_body
@@ -65,6 +78,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ADD vf_add
 #define SUM_STORE vf_store_f16
 #define SUM_FINISH vf_finish
+#define SUM_DIVISOR struct vf_divisor
 #include "num/sum_body_simd.h"
 
 #define SUM_BODY sum_bf16_body
@@ -76,6 +90,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ADD vf_add
 #define SUM_STORE vf_store_bf16_shuffled
 #define SUM_FINISH vf_finish
+#define SUM_DIVISOR struct vf_divisor
 #include "num/sum_body_simd.h"
 
 #define SUM_BODY sum_f64_body
@@ -87,6 +102,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ADD vd_add
 #define SUM_STORE vd_store
 #define SUM_FINISH vd_finish
+#define SUM_DIVISOR struct vd_divisor
 #include "num/sum_body_simd.h"
 
 #define SUM_BODY sum_i32_body
@@ -98,6 +114,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ADD vi_add32
 #define SUM_STORE vi_store
 #define SUM_FINISH vi_finish
+#define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
 
 #define SUM_BODY sum_i64_body
@@ -109,6 +126,7 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ADD vi_add64
 #define SUM_STORE vi_store
 #define SUM_FINISH vi_finish
+#define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
 
 #define SUM_BODY sum_u8_body
@@ -120,15 +138,16 @@ static inline vi vi_finish(vi sum, vi by, bool divide)
 #define SUM_ADD vi_add8
 #define SUM_STORE vi_store
 #define SUM_FINISH vi_finish
+#define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
 
 static void sum_f32(size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,
                     float *const *out)
 {
     if (has_exact_reciprocal_f32(divisor)) {
-        sum_f32_body(n, n_in, in, vf_set1(1.0f / divisor), false, n_out, out);
+        sum_f32_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true}, n_out, out);
     } else {
-        sum_f32_body(n, n_in, in, vf_set1(divisor), true, n_out, out);
+        sum_f32_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out, out);
     }
 }
 
@@ -136,9 +155,9 @@ static void sum_f64(size_t n, size_t n_in, const double *const *in, double divis
                     double *const *out)
 {
     if (has_exact_reciprocal_f64(divisor)) {
-        sum_f64_body(n, n_in, in, vd_set1(1.0 / divisor), false, n_out, out);
+        sum_f64_body(n, n_in, in, (struct vd_divisor){vd_set1(1.0 / divisor), true}, n_out, out);
     } else {
-        sum_f64_body(n, n_in, in, vd_set1(divisor), true, n_out, out);
+        sum_f64_body(n, n_in, in, (struct vd_divisor){vd_set1(divisor), false}, n_out, out);
     }
 }
 
@@ -146,9 +165,9 @@ static void sum_f16(size_t n, size_t n_in, const uint16_t *const *in, float divi
                     uint16_t *const *out)
 {
     if (has_exact_reciprocal_f32(divisor)) {
-        sum_f16_body(n, n_in, in, vf_set1(1.0f / divisor), false, n_out, out);
+        sum_f16_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true}, n_out, out);
     } else {
-        sum_f16_body(n, n_in, in, vf_set1(divisor), true, n_out, out);
+        sum_f16_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out, out);
     }
 }
 
@@ -156,26 +175,26 @@ static void sum_bf16(size_t n, size_t n_in, const uint16_t *const *in, float div
                      uint16_t *const *out)
 {
     if (has_exact_reciprocal_f32(divisor)) {
-        sum_bf16_body(n, n_in, in, vf_set1(1.0f / divisor), false, n_out, out);
+        sum_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true}, n_out, out);
     } else {
-        sum_bf16_body(n, n_in, in, vf_set1(divisor), true, n_out, out);
+        sum_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out, out);
     }
 }
 
 static void sum_i32(size_t n, size_t n_in, const int32_t *const *in, size_t n_out,
                     int32_t *const *out)
 {
-    sum_i32_body(n, n_in, in, vi_zero(), false, n_out, out);
+    sum_i32_body(n, n_in, in, 0, n_out, out);
 }
 
 static void sum_i64(size_t n, size_t n_in, const int64_t *const *in, size_t n_out,
                     int64_t *const *out)
 {
-    sum_i64_body(n, n_in, in, vi_zero(), false, n_out, out);
+    sum_i64_body(n, n_in, in, 0, n_out, out);
 }
 
 static void sum_u8(size_t n, size_t n_in, const uint8_t *const *in, size_t n_out,
                    uint8_t *const *out)
 {
-    sum_u8_body(n, n_in, in, vi_zero(), false, n_out, out);
+    sum_u8_body(n, n_in, in, 0, n_out, out);
 }
