@@ -78,6 +78,16 @@ bool num_same_f32(float a, float b)
     return num_bits(a) == num_bits(b) || (isnan(a) && isnan(b));
 }
 
+bool num_same_f64(double a, double b)
+{
+    uint64_t a_bits;
+    uint64_t b_bits;
+
+    memcpy(&a_bits, &a, sizeof a_bits);
+    memcpy(&b_bits, &b, sizeof b_bits);
+    return a_bits == b_bits || (isnan(a) && isnan(b));
+}
+
 float num_float(enum num_data data, uint64_t stream, size_t i)
 {
     uint64_t r = num_random(stream + 1, i);

@@ -62,7 +62,10 @@ void num_release(void);
 
 uint32_t num_bits(float x);
 float num_from_bits(uint32_t bits);
-bool num_same_f32(float a, float b); /* the same bits, or both NaN */
+
+/* The same bits, or both NaN. */
+bool num_same_f32(float a, float b);
+bool num_same_f64(double a, double b);
 
 /* Round to nearest even by way of doubles. */
 uint16_t num_oracle_f16(float x);

@@ -58,7 +58,7 @@ static void check_block(const struct num_case *c, size_t n, const float *x, floa
         }
         if (most >= 0x1p-100f && isfinite(most)) {
             num_assert(c, scale == most / 127.0f, i, "scale");
-            num_assert(c, q[i] == 128.0f + rintf(x[i] * (127.0f / most)), i, "formula");
+            num_assert(c, (float)q[i] == 128.0f + rintf(x[i] * (127.0f / most)), i, "formula");
         }
     }
 }

@@ -4,7 +4,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <string.h>
 
 #include <cmocka.h>
 
@@ -143,7 +142,7 @@ static void check_sum_f32(const struct num_case *c)
 
     make(c, &plan, 4, floats, &o);
     for (size_t i = 0; i < c->n; i++) {
-        float terms[MAX_IN];
+        float terms[MAX_IN] = {0};
 
         for (size_t k = 0; k < plan.n_in; k++) {
             terms[k] = ((const float *)o.in[0][k])[i];
@@ -171,8 +170,8 @@ static void check_sum_f64(const struct num_case *c)
     struct plan plan = plan_of(c);
     double divisor = (double)plan.divisor;
     struct operands o;
-    double exact[4099];
-    double sizes[4099];
+    double exact[4099] = {0};
+    double sizes[4099] = {0};
 
     make(c, &plan, 8, doubles, &o);
     for (size_t i = 0; i < c->n; i++) {
@@ -194,8 +193,7 @@ static void check_sum_f64(const struct num_case *c)
         for (size_t i = 0; i < c->n; i++) {
             double error = fabs(want[i] - exact[i] / divisor);
 
-            num_assert(c, isnan(want[i]) ? isnan(got[i]) : memcmp(&got[i], &want[i], 8) == 0, i,
-                       "this value differs");
+            num_assert(c, num_same_f64(got[i], want[i]), i, "this value differs");
             num_assert(c, isnan(want[i]) == isnan(exact[i] / divisor), i, "NaN lost or made");
             num_assert(c, !isfinite(error) || error <= 0x1p-49 * sizes[i] / fabs(divisor), i,
                        "not the sum");
@@ -222,7 +220,7 @@ static void check_sum_f16(const struct num_case *c)
 
     make(c, &plan, 2, f16s, &o);
     for (size_t i = 0; i < c->n; i++) {
-        float terms[MAX_IN];
+        float terms[MAX_IN] = {0};
 
         for (size_t k = 0; k < plan.n_in; k++) {
             terms[k] = (float)num_value_of_f16(((const uint16_t *)o.in[0][k])[i]);
@@ -254,7 +252,7 @@ static void check_sum_bf16(const struct num_case *c)
 
     make(c, &plan, 2, bf16s, &o);
     for (size_t i = 0; i < c->n; i++) {
-        float terms[MAX_IN];
+        float terms[MAX_IN] = {0};
 
         for (size_t k = 0; k < plan.n_in; k++) {
             terms[k] = num_from_bits((uint32_t)((const uint16_t *)o.in[0][k])[i] << 16);

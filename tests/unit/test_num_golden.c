@@ -116,7 +116,7 @@ static void fp16_then_half(void **state)
     const struct tally__kernels *kernels = ((const struct tally__level *)*state)->kernels;
 
     for (size_t i = 0; i < sizeof casts / sizeof casts[0]; i++) {
-        uint16_t half;
+        uint16_t half = 0;
         const uint16_t *in[] = {&half};
         uint16_t *out[] = {&half};
         float y;
@@ -138,7 +138,7 @@ static void bf16_then_half(void **state)
     const struct tally__kernels *kernels = ((const struct tally__level *)*state)->kernels;
 
     for (size_t i = 0; i < sizeof casts / sizeof casts[0]; i++) {
-        uint16_t half;
+        uint16_t half = 0;
         const uint16_t *in[] = {&half};
         uint16_t *out[] = {&half};
         float y;
