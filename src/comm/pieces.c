@@ -10,30 +10,11 @@
 #include "comm/round.h"
 #include "comm/threads.h"
 
-/* Where a rank's data lies for others, or TALLY__NOT_SHARED. */
-static uint64_t offset_for_peers(const tally_group *group, const void *data, size_t bytes)
-{
-    if (group->always_stages || !group->domain->ops->shares(group->domain, data, bytes)) {
-        return TALLY__NOT_SHARED;
-    }
-    return tally__offset_of(group->domain, data);
-}
-
 static const unsigned char *peer_data(const tally_lane *lane, int rank)
 {
     const tally_group *group = lane->group;
 
     return tally__at(group->domain, group->domain_rank[rank], tally__said(lane, rank)->offset);
-}
-
-static bool all_share(const tally_lane *lane)
-{
-    for (int r = 0; r < lane->group->size; r++) {
-        if (tally__said(lane, r)->offset == TALLY__NOT_SHARED) {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* memcpy, but a copy of nothing may have no address. */
@@ -91,7 +72,7 @@ int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root)
                           root);
         return tally__refuse(lane, TALLY__KIND_BROADCAST, TALLY_ARG);
     }
-    call.offset = offset_for_peers(group, data, bytes);
+    call.offset = tally__offset_for_peers(group, data, bytes);
     TRY(tally__round(lane, &call));
     if (group->rank == root) {
         tally__count_sent(lane, (uint64_t)bytes * (uint64_t)(group->size - 1));
@@ -185,11 +166,12 @@ int tally_lane_all_gather(tally_lane *lane, const void *send, const size_t *byte
         return tally__refuse(lane, TALLY__KIND_ALL_GATHER, TALLY_ARG);
     }
     call.detail = fingerprint(bytes, group->size);
-    call.offset = offset_for_peers(group, send, bytes[group->rank]);
+    call.offset = tally__offset_for_peers(group, send, bytes[group->rank]);
     TRY(tally__round(lane, &call));
     tally__count_sent(lane, (uint64_t)bytes[group->rank] * (uint64_t)(group->size - 1));
     call.detail = 0;
-    return (all_share(lane) ? gather_direct : gather_staged)(lane, &call, send, bytes, received);
+    return (tally__all_share(lane) ? gather_direct : gather_staged)(lane, &call, send, bytes,
+                                                                    received);
 }
 
 /* ---- all-to-all ---- */
@@ -299,11 +281,11 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
         (void)tally__fail(TALLY_ARG, "all-to-all: send is NULL");
         return tally__refuse(lane, TALLY__KIND_ALL_TO_ALL, TALLY_ARG);
     }
-    call.offset = offset_for_peers(group, send, all.send_total);
+    call.offset = tally__offset_for_peers(group, send, all.send_total);
     TRY(tally__round(lane, &call));
     all.start = lane->starts;
     TRY(read_tables(lane, &all));
     tally__count_sent(lane, all.send_total - send_bytes[group->rank]);
     call.detail = 1;
-    return (all_share(lane) ? to_all_direct : to_all_staged)(lane, &call, &all);
+    return (tally__all_share(lane) ? to_all_direct : to_all_staged)(lane, &call, &all);
 }

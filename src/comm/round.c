@@ -80,6 +80,24 @@ unsigned char *tally__next_stage(const tally_lane *lane)
     return tally__stage_of(lane, lane->group->rank, lane->round + 1);
 }
 
+uint64_t tally__offset_for_peers(const tally_group *group, const void *data, size_t bytes)
+{
+    if (group->always_stages || !group->domain->ops->shares(group->domain, data, bytes)) {
+        return TALLY__NOT_SHARED;
+    }
+    return tally__offset_of(group->domain, data);
+}
+
+bool tally__all_share(const tally_lane *lane)
+{
+    for (int r = 0; r < lane->group->size; r++) {
+        if (tally__said(lane, r)->offset == TALLY__NOT_SHARED) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void tally__count_sent(tally_lane *lane, uint64_t bytes)
 {
     lane->bytes_sent += bytes;

@@ -50,6 +50,12 @@ int tally__refuse(tally_lane *lane, enum tally__kind kind, int status);
 unsigned char *tally__next_stage(const tally_lane *lane);
 unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint32_t round);
 
+/* Where data lies for the other ranks, as call.offset says it, or TALLY__NOT_SHARED. */
+uint64_t tally__offset_for_peers(const tally_group *group, const void *data, size_t bytes);
+
+/* Whether every rank said an offset in the round just finished. */
+bool tally__all_share(const tally_lane *lane);
+
 /* Counts payload that this rank has sent to others. */
 void tally__count_sent(tally_lane *lane, uint64_t bytes);
 

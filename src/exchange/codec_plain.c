@@ -9,14 +9,17 @@
 
 #define SHARD_UNIT 64
 
-static size_t plain_wire_bytes(const struct tally__codec *codec, size_t n)
+static size_t plain_wire_bytes(const struct tally__codec *codec, size_t n_blocks, size_t n)
 {
+    (void)n_blocks;
     return n * codec->element_bytes;
 }
 
-static void plain_encode(const struct tally__codec *codec, size_t n, const void *x, void *wire)
+static void plain_encode(const struct tally__codec *codec, const struct tally__range *range,
+                         const void *data, void *wire)
 {
-    memcpy(wire, x, n * codec->element_bytes);
+    memcpy(wire, (const unsigned char *)data + range->start * codec->element_bytes,
+           range->n * codec->element_bytes);
 }
 
 static void plain_reduce_direct(const struct tally__codec *codec, size_t n, size_t n_in,
@@ -25,15 +28,17 @@ static void plain_reduce_direct(const struct tally__codec *codec, size_t n, size
     tally__reduce(codec->dtype, codec->op, n, n_in, x, n_out, y);
 }
 
-static void plain_reduce(const struct tally__codec *codec, size_t n, size_t n_in,
-                         const void *const *wire, void *result)
+static void plain_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                         size_t n_in, const void *const *wire, void *result)
 {
-    plain_reduce_direct(codec, n, n_in, wire, 1, &result);
+    plain_reduce_direct(codec, range->n, n_in, wire, 1, &result);
 }
 
-static void plain_decode(const struct tally__codec *codec, size_t n, const void *wire, void *y)
+static void plain_decode(const struct tally__codec *codec, const struct tally__range *range,
+                         const void *wire, void *data)
 {
-    memcpy(y, wire, n * codec->element_bytes);
+    memcpy((unsigned char *)data + range->start * codec->element_bytes, wire,
+           range->n * codec->element_bytes);
 }
 
 static const struct tally__codec_ops plain_ops = {
@@ -55,30 +60,33 @@ struct tally__codec tally__codec_plain(int dtype, int op)
                                  .op = op};
 }
 
-static size_t half_wire_bytes(const struct tally__codec *codec, size_t n)
+static size_t half_wire_bytes(const struct tally__codec *codec, size_t n_blocks, size_t n)
 {
     (void)codec;
+    (void)n_blocks;
     return n * sizeof(uint16_t);
 }
 
-static void f16_encode(const struct tally__codec *codec, size_t n, const void *x, void *wire)
+static void f16_encode(const struct tally__codec *codec, const struct tally__range *range,
+                       const void *data, void *wire)
 {
     (void)codec;
-    tally__f32_to_f16(n, x, wire);
+    tally__f32_to_f16(range->n, (const float *)data + range->start, wire);
 }
 
-static void f16_reduce(const struct tally__codec *codec, size_t n, size_t n_in,
-                       const void *const *wire, void *result)
+static void f16_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                       size_t n_in, const void *const *wire, void *result)
 {
     uint16_t *out = result;
 
-    tally__sum_f16(n, n_in, (const uint16_t *const *)wire, (float)codec->divisor, 1, &out);
+    tally__sum_f16(range->n, n_in, (const uint16_t *const *)wire, (float)codec->divisor, 1, &out);
 }
 
-static void f16_decode(const struct tally__codec *codec, size_t n, const void *wire, void *y)
+static void f16_decode(const struct tally__codec *codec, const struct tally__range *range,
+                       const void *wire, void *data)
 {
     (void)codec;
-    tally__f16_to_f32(n, wire, y);
+    tally__f16_to_f32(range->n, wire, (float *)data + range->start);
 }
 
 static const struct tally__codec_ops f16_ops = {
@@ -90,24 +98,26 @@ static const struct tally__codec_ops f16_ops = {
     .decode = f16_decode,
 };
 
-static void bf16_encode(const struct tally__codec *codec, size_t n, const void *x, void *wire)
+static void bf16_encode(const struct tally__codec *codec, const struct tally__range *range,
+                        const void *data, void *wire)
 {
     (void)codec;
-    tally__f32_to_bf16(n, x, wire);
+    tally__f32_to_bf16(range->n, (const float *)data + range->start, wire);
 }
 
-static void bf16_reduce(const struct tally__codec *codec, size_t n, size_t n_in,
-                        const void *const *wire, void *result)
+static void bf16_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                        size_t n_in, const void *const *wire, void *result)
 {
     uint16_t *out = result;
 
-    tally__sum_bf16(n, n_in, (const uint16_t *const *)wire, (float)codec->divisor, 1, &out);
+    tally__sum_bf16(range->n, n_in, (const uint16_t *const *)wire, (float)codec->divisor, 1, &out);
 }
 
-static void bf16_decode(const struct tally__codec *codec, size_t n, const void *wire, void *y)
+static void bf16_decode(const struct tally__codec *codec, const struct tally__range *range,
+                        const void *wire, void *data)
 {
     (void)codec;
-    tally__bf16_to_f32(n, wire, y);
+    tally__bf16_to_f32(range->n, wire, (float *)data + range->start);
 }
 
 static const struct tally__codec_ops bf16_ops = {

@@ -7,9 +7,32 @@
 #include "exchange/codec.h"
 #include "num/num.h"
 
-static size_t n_blocks(const struct tally__codec *codec, size_t n)
+/* A run of whole blocks within one segment: what a kernel can take in one call. */
+struct run {
+    size_t block; /* first one, counted from the range's */
+    size_t start; /* first element, likewise */
+    size_t n;
+};
+
+/* The next run of the range from block on; false at its end. */
+static bool next_run(const struct tally__codec *codec, const struct tally__range *range,
+                     struct run *run)
 {
-    return (n + codec->block - 1) / codec->block;
+    size_t done = run->start + run->n;
+    size_t block = range->first_block + run->block + (run->n + codec->block - 1) / codec->block;
+    size_t end = range->n;
+
+    if (done == range->n) {
+        return false;
+    }
+    if (codec->segments) {
+        size_t segment = tally__segment_of(codec->segments, block);
+        size_t segment_end = codec->segments->start[segment + 1] - range->start;
+
+        end = segment_end < end ? segment_end : end;
+    }
+    *run = (struct run){block - range->first_block, done, end - done};
+    return true;
 }
 
 /* Divides the sum of one block: the kernel that adds is also the one that divides. */
@@ -22,51 +45,106 @@ static void divide(size_t n, float *sum, double divisor)
 
 /* ---- affine: scale and zero point ---- */
 
-static size_t affine_wire_bytes(const struct tally__codec *codec, size_t n)
+static size_t affine_wire_bytes(const struct tally__codec *codec, size_t n_blocks, size_t n)
 {
-    return n_blocks(codec, n) * sizeof(struct tally__affine) + n;
+    (void)codec;
+    return n_blocks * sizeof(struct tally__affine) + n;
 }
 
-static void affine_encode(const struct tally__codec *codec, size_t n, const void *x, void *wire)
+static void affine_encode(const struct tally__codec *codec, const struct tally__range *range,
+                          const void *data, void *wire)
 {
+    const float *x = (const float *)data + range->start;
     struct tally__affine *map = wire;
+    uint8_t *q = (uint8_t *)(map + range->n_blocks);
 
-    tally__affine_encode_blocks(n, x, codec->block, map, (uint8_t *)(map + n_blocks(codec, n)));
+    for (struct run run = {0}; next_run(codec, range, &run);) {
+        tally__affine_encode_blocks(run.n, x + run.start, codec->block, map + run.block,
+                                    q + run.start);
+    }
 }
 
-static void affine_decode(const struct tally__codec *codec, size_t n, const void *wire, void *y)
+static void affine_decode(const struct tally__codec *codec, const struct tally__range *range,
+                          const void *wire, void *data)
 {
+    float *y = (float *)data + range->start;
     const struct tally__affine *map = wire;
+    const uint8_t *q = (const uint8_t *)(map + range->n_blocks);
 
-    tally__affine_decode_blocks(n, (const uint8_t *)(map + n_blocks(codec, n)), codec->block, map,
-                                y);
+    for (struct run run = {0}; next_run(codec, range, &run);) {
+        tally__affine_decode_blocks(run.n, q + run.start, codec->block, map + run.block,
+                                    y + run.start);
+    }
 }
 
-static void affine_reduce(const struct tally__codec *codec, size_t n, size_t n_in,
+/* One block, n elements: maps and bytes of all contributions start at byte offsets map_at and q_at.
+ */
+struct block_place {
+    size_t map_at;
+    size_t q_at;
+    size_t n;
+};
+
+static void affine_reduce_block(const struct tally__codec *codec, const struct block_place *at,
+                                size_t n_in, const void *const *wire, void *result)
+{
+    float sum[TALLY__BLOCK_MAX];
+    struct tally__affine *map = (void *)((unsigned char *)result + at->map_at);
+
+    for (size_t k = 0; k < n_in; k++) {
+        const unsigned char *from = wire[k];
+        const struct tally__affine *its = (const void *)(from + at->map_at);
+
+        (k == 0 ? tally__affine_decode : tally__affine_decode_add)(at->n, from + at->q_at, *its,
+                                                                   sum);
+    }
+    divide(at->n, sum, codec->divisor);
+    tally__affine_encode_blocks(at->n, sum, at->n, map, (uint8_t *)result + at->q_at);
+}
+
+static void scaled_reduce_block(const struct tally__codec *codec, const struct block_place *at,
+                                size_t n_in, const void *const *wire, void *result)
+{
+    float sum[TALLY__BLOCK_MAX];
+    float *scale = (void *)((unsigned char *)result + at->map_at);
+
+    for (size_t k = 0; k < n_in; k++) {
+        const unsigned char *from = wire[k];
+        const float *its = (const void *)(from + at->map_at);
+
+        (k == 0 ? tally__scaled_decode_blocks
+                : tally__scaled_decode_add_blocks)(at->n, from + at->q_at, at->n, its, sum);
+    }
+    divide(at->n, sum, codec->divisor);
+    tally__scaled_encode_blocks(at->n, sum, at->n, scale, (uint8_t *)result + at->q_at);
+}
+
+typedef void reduce_block(const struct tally__codec *codec, const struct block_place *at,
+                          size_t n_in, const void *const *wire, void *result);
+
+/* Calls reduce for every block of the range; a map takes map_bytes. */
+static void reduce_blocks(const struct tally__codec *codec, const struct tally__range *range,
+                          size_t map_bytes, reduce_block *reduce, size_t n_in,
                           const void *const *wire, void *result)
 {
-    size_t blocks = n_blocks(codec, n);
-    struct tally__affine *out_map = result;
-    uint8_t *out = (uint8_t *)(out_map + blocks);
-    float sum[TALLY__BLOCK_MAX];
+    for (struct run run = {0}; next_run(codec, range, &run);) {
+        for (size_t done = 0; done < run.n; done += codec->block) {
+            const struct block_place at = {
+                .map_at = (run.block + done / codec->block) * map_bytes,
+                .q_at = range->n_blocks * map_bytes + run.start + done,
+                .n = run.n - done < codec->block ? run.n - done : codec->block,
+            };
 
-    for (size_t b = 0; b < blocks; b++) {
-        size_t start = b * codec->block;
-        size_t count = n - start < codec->block ? n - start : codec->block;
-
-        for (size_t k = 0; k < n_in; k++) {
-            const struct tally__affine *map = wire[k];
-            const uint8_t *q = (const uint8_t *)(map + blocks) + start;
-
-            if (k == 0) {
-                tally__affine_decode(count, q, map[b], sum);
-            } else {
-                tally__affine_decode_add(count, q, map[b], sum);
-            }
+            reduce(codec, &at, n_in, wire, result);
         }
-        divide(count, sum, codec->divisor);
-        tally__affine_encode_blocks(count, sum, codec->block, &out_map[b], out + start);
     }
+}
+
+static void affine_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                          size_t n_in, const void *const *wire, void *result)
+{
+    reduce_blocks(codec, range, sizeof(struct tally__affine), affine_reduce_block, n_in, wire,
+                  result);
 }
 
 static const struct tally__codec_ops affine_ops = {
@@ -86,51 +164,42 @@ struct tally__codec tally__codec_affine(size_t block, double divisor)
 
 /* ---- scaled: a scale alone ---- */
 
-static size_t scaled_wire_bytes(const struct tally__codec *codec, size_t n)
+static size_t scaled_wire_bytes(const struct tally__codec *codec, size_t n_blocks, size_t n)
 {
-    return n_blocks(codec, n) * sizeof(float) + n;
+    (void)codec;
+    return n_blocks * sizeof(float) + n;
 }
 
-static void scaled_encode(const struct tally__codec *codec, size_t n, const void *x, void *wire)
+static void scaled_encode(const struct tally__codec *codec, const struct tally__range *range,
+                          const void *data, void *wire)
 {
+    const float *x = (const float *)data + range->start;
     float *scale = wire;
+    uint8_t *q = (uint8_t *)(scale + range->n_blocks);
 
-    tally__scaled_encode_blocks(n, x, codec->block, scale, (uint8_t *)(scale + n_blocks(codec, n)));
-}
-
-static void scaled_decode(const struct tally__codec *codec, size_t n, const void *wire, void *y)
-{
-    const float *scale = wire;
-
-    tally__scaled_decode_blocks(n, (const uint8_t *)(scale + n_blocks(codec, n)), codec->block,
-                                scale, y);
-}
-
-static void scaled_reduce(const struct tally__codec *codec, size_t n, size_t n_in,
-                          const void *const *wire, void *result)
-{
-    size_t blocks = n_blocks(codec, n);
-    float *out_scale = result;
-    uint8_t *out = (uint8_t *)(out_scale + blocks);
-    float sum[TALLY__BLOCK_MAX];
-
-    for (size_t b = 0; b < blocks; b++) {
-        size_t start = b * codec->block;
-        size_t count = n - start < codec->block ? n - start : codec->block;
-
-        for (size_t k = 0; k < n_in; k++) {
-            const float *scale = wire[k];
-            const uint8_t *q = (const uint8_t *)(scale + blocks) + start;
-
-            if (k == 0) {
-                tally__scaled_decode_blocks(count, q, codec->block, &scale[b], sum);
-            } else {
-                tally__scaled_decode_add_blocks(count, q, codec->block, &scale[b], sum);
-            }
-        }
-        divide(count, sum, codec->divisor);
-        tally__scaled_encode_blocks(count, sum, codec->block, &out_scale[b], out + start);
+    for (struct run run = {0}; next_run(codec, range, &run);) {
+        tally__scaled_encode_blocks(run.n, x + run.start, codec->block, scale + run.block,
+                                    q + run.start);
     }
+}
+
+static void scaled_decode(const struct tally__codec *codec, const struct tally__range *range,
+                          const void *wire, void *data)
+{
+    float *y = (float *)data + range->start;
+    const float *scale = wire;
+    const uint8_t *q = (const uint8_t *)(scale + range->n_blocks);
+
+    for (struct run run = {0}; next_run(codec, range, &run);) {
+        tally__scaled_decode_blocks(run.n, q + run.start, codec->block, scale + run.block,
+                                    y + run.start);
+    }
+}
+
+static void scaled_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                          size_t n_in, const void *const *wire, void *result)
+{
+    reduce_blocks(codec, range, sizeof(float), scaled_reduce_block, n_in, wire, result);
 }
 
 static const struct tally__codec_ops scaled_ops = {

@@ -21,7 +21,7 @@
 
 #include "base/status.h"
 
-/* Inputs of one reduction: a rank more than the largest world that fits a stage is not possible. */
+/* As many as the largest world has ranks. */
 #define MAX_INPUTS 4096
 #define LINE_BYTES ((size_t)64)
 
@@ -30,58 +30,48 @@ struct exchange {
     const struct tally__codec *codec;
     struct tally__call call;
     unsigned char *data;
-    size_t n;
-    size_t piece;       /* elements of a shard that pass in one turn */
-    size_t piece_bytes; /* room for them in a stage */
+    struct tally__layout layout;
+    size_t piece_blocks; /* blocks of a shard that pass in one turn */
+    size_t piece_bytes;  /* room for them in a stage */
     bool scatter_only;
     uint32_t first_round; /* the round that piece 0 passes in */
 };
 
-void tally__shard(size_t count, size_t block, int size, int rank, size_t *offset, size_t *n)
-{
-    size_t n_blocks = count / block + (count % block != 0);
-    size_t share = n_blocks / (size_t)size;
-    size_t rest = n_blocks % (size_t)size;
-    size_t r = (size_t)rank;
-    size_t first = (share * r + rest * r / (size_t)size) * block;
-    size_t end = (share * (r + 1) + rest * (r + 1) / (size_t)size) * block;
-
-    first = first < count ? first : count;
-    end = end < count ? end : count;
-    *offset = first;
-    *n = end - first;
-}
-
 void tally_shard(size_t count, int size, int rank, size_t *offset, size_t *n)
 {
     struct tally__codec plain = tally__codec_plain(TALLY_F32, TALLY_SUM);
+    const struct tally__layout layout = {.n = count, .block = plain.block};
+    struct tally__range shard;
 
     if (size < 1 || rank < 0 || rank >= size || !offset || !n) {
         return;
     }
-    tally__shard(count, plain.block, size, rank, offset, n);
+    shard = tally__shard_of(&layout, size, rank);
+    *offset = shard.start;
+    *n = shard.n;
 }
 
-static unsigned char *element(const struct exchange *x, size_t i)
+static struct tally__range shard_of(const struct exchange *x, int rank)
 {
-    return x->data + i * x->codec->element_bytes;
+    return tally__shard_of(&x->layout, x->lane->group->size, rank);
 }
 
-/* Piece number c of rank's shard: where it starts and how many elements it has, maybe none. */
-static size_t piece_of(const struct exchange *x, int rank, size_t c, size_t *start)
+/* Piece number c of rank's shard, maybe empty. */
+static struct tally__range piece_of(const struct exchange *x, int rank, size_t c)
 {
-    size_t offset;
-    size_t n;
+    struct tally__range shard = shard_of(x, rank);
+    size_t first = c * x->piece_blocks;
+    size_t n_blocks;
 
-    tally__shard(x->n, x->codec->block, x->lane->group->size, rank, &offset, &n);
-    *start = offset + c * x->piece;
-    if (c * x->piece >= n) {
-        return 0;
+    if (first >= shard.n_blocks) {
+        return (struct tally__range){0};
     }
-    return n - c * x->piece < x->piece ? n - c * x->piece : x->piece;
+    n_blocks = shard.n_blocks - first;
+    return tally__range_of(&x->layout, shard.first_block + first,
+                           n_blocks < x->piece_blocks ? n_blocks : x->piece_blocks);
 }
 
-/* Where, in `holder`'s stage, piece c of owner's shard lies. */
+/* Where, in holder's stage, piece c of owner's shard lies. */
 static unsigned char *staged(const struct exchange *x, int holder, int owner, size_t c)
 {
     return tally__stage_of(x->lane, holder, x->first_round + (uint32_t)c) +
@@ -93,11 +83,10 @@ static void encode_piece(const struct exchange *x, size_t c)
     int me = x->lane->group->rank;
 
     for (int owner = 0; owner < x->lane->group->size; owner++) {
-        size_t start;
-        size_t n = piece_of(x, owner, c, &start);
+        struct tally__range piece = piece_of(x, owner, c);
 
-        if (n > 0) {
-            x->codec->ops->encode(x->codec, n, element(x, start), staged(x, me, owner, c));
+        if (piece.n > 0) {
+            x->codec->ops->encode(x->codec, &piece, x->data, staged(x, me, owner, c));
         }
     }
 }
@@ -107,30 +96,28 @@ static void reduce_piece(const struct exchange *x, size_t c)
     const tally_group *group = x->lane->group;
     const void *inputs[MAX_INPUTS];
     unsigned char *own = staged(x, group->rank, group->rank, c);
-    size_t start;
-    size_t n = piece_of(x, group->rank, c, &start);
+    struct tally__range piece = piece_of(x, group->rank, c);
 
-    if (n == 0) {
+    if (piece.n == 0) {
         return;
     }
     for (int r = 0; r < group->size; r++) {
         inputs[r] = staged(x, r, group->rank, c);
     }
     /* Nobody but the owner looks at this part of its stage before the next round. */
-    x->codec->ops->reduce(x->codec, n, (size_t)group->size, inputs, own);
+    x->codec->ops->reduce(x->codec, &piece, (size_t)group->size, inputs, own);
     if (x->scatter_only) {
-        x->codec->ops->decode(x->codec, n, own, element(x, start));
+        x->codec->ops->decode(x->codec, &piece, own, x->data);
     }
 }
 
 static void decode_piece(const struct exchange *x, size_t c)
 {
     for (int owner = 0; owner < x->lane->group->size; owner++) {
-        size_t start;
-        size_t n = piece_of(x, owner, c, &start);
+        struct tally__range piece = piece_of(x, owner, c);
 
-        if (n > 0) {
-            x->codec->ops->decode(x->codec, n, staged(x, owner, owner, c), element(x, start));
+        if (piece.n > 0) {
+            x->codec->ops->decode(x->codec, &piece, staged(x, owner, owner, c), x->data);
         }
     }
 }
@@ -139,32 +126,30 @@ static void decode_piece(const struct exchange *x, size_t c)
 static int choose_piece(struct exchange *x)
 {
     size_t room = TALLY__STAGE_BYTES / (size_t)x->lane->group->size / LINE_BYTES * LINE_BYTES;
-    size_t block_bytes = x->codec->ops->wire_bytes(x->codec, x->codec->block);
+    size_t block_bytes = x->codec->ops->wire_bytes(x->codec, 1, x->codec->block);
 
     if (block_bytes > room) {
         return tally__fail(TALLY_UNSUPPORTED,
                            "a block of %zu elements (%zu bytes) does not fit for %d ranks",
                            x->codec->block, block_bytes, x->lane->group->size);
     }
-    x->piece = room / block_bytes * x->codec->block;
+    x->piece_blocks = room / block_bytes;
     x->piece_bytes = room;
     return TALLY_OK;
 }
 
 static int run_staged(struct exchange *x)
 {
-    size_t longest = 0;
+    size_t most_blocks = 0;
     size_t n_pieces;
 
     TRY(choose_piece(x));
     for (int r = 0; r < x->lane->group->size; r++) {
-        size_t offset;
-        size_t n;
+        size_t n_blocks = shard_of(x, r).n_blocks;
 
-        tally__shard(x->n, x->codec->block, x->lane->group->size, r, &offset, &n);
-        longest = n > longest ? n : longest;
+        most_blocks = n_blocks > most_blocks ? n_blocks : most_blocks;
     }
-    n_pieces = longest / x->piece + (longest % x->piece != 0);
+    n_pieces = most_blocks / x->piece_blocks + (most_blocks % x->piece_blocks != 0);
     x->first_round = x->lane->round + 1;
     if (n_pieces > 0) {
         encode_piece(x, 0);
@@ -189,22 +174,20 @@ static int run_direct(struct exchange *x)
     tally_group *group = x->lane->group;
     const void *inputs[MAX_INPUTS];
     void *outputs[MAX_INPUTS];
-    size_t start;
-    size_t n;
+    struct tally__range shard = shard_of(x, group->rank);
 
-    tally__shard(x->n, x->codec->block, group->size, group->rank, &start, &n);
     for (int r = 0; r < group->size; r++) {
         unsigned char *data =
             tally__at(group->domain, group->domain_rank[r], tally__said(x->lane, r)->offset);
 
-        outputs[r] = data + start * x->codec->element_bytes;
+        outputs[r] = data + shard.start * x->codec->element_bytes;
         inputs[r] = outputs[r];
     }
     if (x->scatter_only) {
         outputs[0] = outputs[group->rank];
     }
-    if (n > 0) {
-        x->codec->ops->reduce_direct(x->codec, n, (size_t)group->size, inputs,
+    if (shard.n > 0) {
+        x->codec->ops->reduce_direct(x->codec, shard.n, (size_t)group->size, inputs,
                                      x->scatter_only ? 1 : (size_t)group->size, outputs);
     }
     return tally__round(x->lane, &x->call);
@@ -214,13 +197,14 @@ static int run_one_phase(struct exchange *x)
 {
     tally_group *group = x->lane->group;
     const void *inputs[MAX_INPUTS];
+    struct tally__range all = tally__range_of(&x->layout, 0, tally__layout_blocks(&x->layout));
     void *result;
 
-    if (x->n > 0) {
-        x->codec->ops->encode(x->codec, x->n, x->data, tally__next_stage(x->lane));
+    if (all.n > 0) {
+        x->codec->ops->encode(x->codec, &all, x->data, tally__next_stage(x->lane));
     }
     TRY(tally__round(x->lane, &x->call));
-    if (x->n == 0) {
+    if (all.n == 0) {
         return TALLY_OK;
     }
     for (int r = 0; r < group->size; r++) {
@@ -228,31 +212,17 @@ static int run_one_phase(struct exchange *x)
     }
     /* Nobody looks at our next stage before the next round: room for the encoded result. */
     result = tally__next_stage(x->lane);
-    x->codec->ops->reduce(x->codec, x->n, (size_t)group->size, inputs, result);
-    x->codec->ops->decode(x->codec, x->n, result, x->data);
+    x->codec->ops->reduce(x->codec, &all, (size_t)group->size, inputs, result);
+    x->codec->ops->decode(x->codec, &all, result, x->data);
     return TALLY_OK;
-}
-
-/* Whether all ranks' data can be reached by all, as they said in the round just finished. */
-static bool all_share(const tally_lane *lane)
-{
-    for (int r = 0; r < lane->group->size; r++) {
-        if (tally__said(lane, r)->offset == TALLY__NOT_SHARED) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static uint64_t offset_for_peers(const struct exchange *x)
 {
-    const tally_group *group = x->lane->group;
+    size_t bytes = x->layout.n * x->codec->element_bytes;
 
-    if (group->always_stages || !x->codec->ops->reduce_direct ||
-        !group->domain->ops->shares(group->domain, x->data, x->n * x->codec->element_bytes)) {
-        return TALLY__NOT_SHARED;
-    }
-    return tally__offset_of(group->domain, x->data);
+    return x->codec->ops->reduce_direct ? tally__offset_for_peers(x->lane->group, x->data, bytes)
+                                        : TALLY__NOT_SHARED;
 }
 
 /* What ranks must agree on about the codec: its kind, its block, its divisor. */
@@ -272,12 +242,9 @@ static void count_two_phase(struct exchange *x)
     uint64_t bytes = 0;
 
     for (int r = 0; r < group->size; r++) {
-        size_t offset;
-        size_t n;
-        size_t shard_bytes;
+        struct tally__range shard = shard_of(x, r);
+        size_t shard_bytes = x->codec->ops->wire_bytes(x->codec, shard.n_blocks, shard.n);
 
-        tally__shard(x->n, x->codec->block, group->size, r, &offset, &n);
-        shard_bytes = x->codec->ops->wire_bytes(x->codec, n);
         if (r != group->rank) {
             bytes += shard_bytes;
         } else if (!x->scatter_only) {
@@ -293,16 +260,21 @@ static int run_two_phase(struct exchange *x)
     TRY(tally__round(x->lane, &x->call));
     count_two_phase(x);
     x->call.detail |= 1;
-    return all_share(x->lane) ? run_direct(x) : run_staged(x);
+    return tally__all_share(x->lane) ? run_direct(x) : run_staged(x);
 }
 
 static int run(struct exchange *x)
 {
-    size_t wire_bytes = x->codec->ops->wire_bytes(x->codec, x->n);
+    const struct tally__codec *codec = x->codec;
     uint64_t n_others = (uint64_t)(x->lane->group->size - 1);
+    size_t wire_bytes;
 
-    x->call.count = x->n;
-    x->call.detail = codec_detail(x->codec);
+    x->call.count = x->layout.n;
+    x->call.detail = codec_detail(codec);
+    if (codec->ops->exchange) {
+        return codec->ops->exchange(codec, x->lane, &x->call, x->data, x->layout.n);
+    }
+    wire_bytes = codec->ops->wire_bytes(codec, tally__layout_blocks(&x->layout), x->layout.n);
     if (x->scatter_only || wire_bytes > TALLY__ONE_PHASE_BYTES) {
         return run_two_phase(x);
     }
@@ -314,7 +286,11 @@ static int run(struct exchange *x)
 int tally__exchange(tally_lane *lane, const struct tally__codec *codec, struct tally__call call,
                     void *data, size_t n)
 {
-    struct exchange x = {.lane = lane, .codec = codec, .call = call, .data = data, .n = n};
+    struct exchange x = {.lane = lane,
+                         .codec = codec,
+                         .call = call,
+                         .data = data,
+                         .layout = {n, codec->block, codec->segments}};
 
     return run(&x);
 }
@@ -322,8 +298,12 @@ int tally__exchange(tally_lane *lane, const struct tally__codec *codec, struct t
 int tally__exchange_scatter(tally_lane *lane, const struct tally__codec *codec,
                             struct tally__call call, void *data, size_t n)
 {
-    struct exchange x = {
-        .lane = lane, .codec = codec, .call = call, .data = data, .n = n, .scatter_only = true};
+    struct exchange x = {.lane = lane,
+                         .codec = codec,
+                         .call = call,
+                         .data = data,
+                         .layout = {n, codec->block, codec->segments},
+                         .scatter_only = true};
 
     return run(&x);
 }

@@ -9,9 +9,6 @@
 /* Messages of at most so many bytes on the wire take one phase. Measured: docs/performance.md. */
 #define TALLY__ONE_PHASE_BYTES ((size_t)8 * 1024)
 
-/* Rank's part of count elements, cut on multiples of block. */
-void tally__shard(size_t count, size_t block, int size, int rank, size_t *offset, size_t *n);
-
 /*
  * Reduces data of all ranks by the codec's way and leaves the result, the same bits, on every rank.
  * call says what the application calls it (kind, dtype, op, root); the rest is filled in. On a lane

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks, segments and shards: arithmetic only, no data. Keeps no state. */
+#include "exchange/layout.h"
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t blocks_in(size_t n, size_t block)
+{
+    return n / block + (n % block != 0);
+}
+
+void tally__segments_fill(struct tally__segments *segments, size_t block)
+{
+    size_t first = 0;
+
+    for (size_t s = 0; s < segments->n; s++) {
+        segments->first_block[s] = first;
+        first += blocks_in(segments->start[s + 1] - segments->start[s], block);
+    }
+    segments->first_block[segments->n] = first;
+}
+
+size_t tally__layout_blocks(const struct tally__layout *layout)
+{
+    return layout->segments ? layout->segments->first_block[layout->segments->n]
+                            : blocks_in(layout->n, layout->block);
+}
+
+size_t tally__segment_of(const struct tally__segments *segments, size_t block)
+{
+    size_t low = 0;
+    size_t high = segments->n;
+
+    /* The last segment that starts at or before the block; empty ones before it start there too. */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+
+        if (segments->first_block[middle] <= block) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+size_t tally__block_start(const struct tally__layout *layout, size_t block)
+{
+    const struct tally__segments *segments = layout->segments;
+    size_t segment;
+
+    if (!segments) {
+        return smaller(block * layout->block, layout->n);
+    }
+    if (block >= segments->first_block[segments->n]) {
+        return layout->n;
+    }
+    segment = tally__segment_of(segments, block);
+    return segments->start[segment] + (block - segments->first_block[segment]) * layout->block;
+}
+
+struct tally__range tally__range_of(const struct tally__layout *layout, size_t first_block,
+                                    size_t n_blocks)
+{
+    size_t start = tally__block_start(layout, first_block);
+
+    return (struct tally__range){
+        .first_block = first_block,
+        .n_blocks = n_blocks,
+        .start = start,
+        .n = tally__block_start(layout, first_block + n_blocks) - start,
+    };
+}
+
+struct tally__range tally__shard_of(const struct tally__layout *layout, int size, int rank)
+{
+    size_t n_blocks = tally__layout_blocks(layout);
+    size_t share = n_blocks / (size_t)size;
+    size_t rest = n_blocks % (size_t)size;
+    size_t r = (size_t)rank;
+    size_t first = share * r + rest * r / (size_t)size;
+    size_t end = share * (r + 1) + rest * (r + 1) / (size_t)size;
+
+    return tally__range_of(layout, first, end - first);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How data is cut. A segment is a run of elements that belong together: a parameter. Blocks start
+ * at segment starts and have the same length but for a segment's last; they are the units that are
+ * never cut further. A shard is a run of blocks, one shard per rank; a range is any run of blocks.
+ */
+#ifndef TALLY_EXCHANGE_LAYOUT_H
+#define TALLY_EXCHANGE_LAYOUT_H
+
+#include <stddef.h>
+
+/* Where segments start, in elements and in blocks; both arrays have n + 1 entries, the last one
+ * being the end. Made by tally__segments_fill. */
+struct tally__segments {
+    size_t n;
+    size_t *start;
+    size_t *first_block;
+};
+
+struct tally__layout {
+    size_t n; /* elements */
+    size_t block;
+    const struct tally__segments *segments; /* NULL: all data is one segment */
+};
+
+struct tally__range {
+    size_t first_block;
+    size_t n_blocks;
+    size_t start; /* in elements */
+    size_t n;
+};
+
+/* Fills first_block from start, for blocks of so many elements. */
+void tally__segments_fill(struct tally__segments *segments, size_t block);
+
+size_t tally__layout_blocks(const struct tally__layout *layout);
+
+/* The first element of a block; of the block after the last, the end. */
+size_t tally__block_start(const struct tally__layout *layout, size_t block);
+
+/* The segment that holds a block. */
+size_t tally__segment_of(const struct tally__segments *segments, size_t block);
+
+struct tally__range tally__range_of(const struct tally__layout *layout, size_t first_block,
+                                    size_t n_blocks);
+
+/* The blocks that rank owns: all ranks' shares differ by one block at most. */
+struct tally__range tally__shard_of(const struct tally__layout *layout, int size, int rank);
+
+#endif
