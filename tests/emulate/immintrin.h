@@ -155,14 +155,14 @@ static inline simde__m512 _mm512_cvtph_ps(simde__m256i x)
 }
 
 /* Rounds to nearest even: the only mode asked for. */
-static inline simde__m256i _mm512_cvtps_ph(simde__m512 x, int mode)
+static inline simde__m256i _mm512_maskz_cvtps_ph(simde__mmask16 mask, simde__m512 x, int mode)
 {
     simde__m512_private v = simde__m512_to_private(x);
     simde__m256i_private r;
 
     (void)mode;
     for (int i = 0; i < 16; i++) {
-        r.u16[i] = emulate_f16_of_f32(v.f32[i]);
+        r.u16[i] = (mask >> i & 1) != 0 ? emulate_f16_of_f32(v.f32[i]) : 0;
     }
     return simde__m256i_from_private(r);
 }
