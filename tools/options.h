@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Command-line options: a table per command. Long options only; a value follows as the next word
- * or after '='. Every mistake gets one line on stderr that names it and what would be accepted.
+ * Command-line options: a table per command. A value follows as the next word, or after '=', or,
+ * for a one-letter option, directly: "--bytes 4Ki", "--bytes=4Ki", "-n 4", "-n4". Every mistake
+ * gets one line on stderr that names it and what would be accepted.
  */
 #ifndef TALLY_TOOLS_OPTIONS_H
 #define TALLY_TOOLS_OPTIONS_H
@@ -10,13 +11,22 @@
 #include <stddef.h>
 
 enum option_kind {
-    OPTION_FLAG,  /* bool: present or not */
-    OPTION_TEXT,  /* const char *: any text */
-    OPTION_BYTES, /* size_t: a count with an optional suffix Ki, Mi or Gi; at least 1 */
+    OPTION_FLAG,    /* bool: present or not */
+    OPTION_TEXT,    /* const char *: any text */
+    OPTION_BYTES,   /* size_t: a count with an optional suffix Ki, Mi or Gi; at least 1 */
+    OPTION_COUNT,   /* struct option_count: a whole number within a range */
+    OPTION_SECONDS, /* double: above 0, at most 1e8 */
+};
+
+/* What an OPTION_COUNT points to. Without the option, value stays as it is. */
+struct option_count {
+    size_t min;
+    size_t max;
+    size_t value;
 };
 
 struct option {
-    const char *name; /* without the dashes */
+    const char *name; /* without the dashes: two for a word, one for a letter */
     enum option_kind kind;
     void *target;
     const char *value_name; /* for the help: "BYTES" */
@@ -39,5 +49,12 @@ enum option_result {
 
 /* Reads argv[1..]; words that are no options are mistakes. */
 enum option_result options_read(const struct option_set *set, int argc, char **argv);
+
+/*
+ * The same, but the options end before the first word without a dash, or after "--": what follows
+ * is somebody else's command line. *rest is that part of argv, which ends in NULL like argv itself.
+ */
+enum option_result options_read_before(const struct option_set *set, int argc, char **argv,
+                                       char ***rest);
 
 #endif
