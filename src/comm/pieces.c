@@ -4,25 +4,16 @@
  * Where all ranks' data lies in group memory, everybody copies straight from where it lies, between
  * two rounds. Otherwise it passes through the stages, one stageful per round. Only jobs enter.
  */
-#include <string.h>
-
 #include "base/status.h"
 #include "comm/round.h"
 #include "comm/threads.h"
+#include "num/num.h"
 
 static const unsigned char *peer_data(const tally_lane *lane, int rank)
 {
     const tally_group *group = lane->group;
 
     return tally__at(group->domain, group->domain_rank[rank], tally__said(lane, rank)->offset);
-}
-
-/* memcpy, but a copy of nothing may have no address. */
-static void copy(void *to, const void *from, size_t bytes)
-{
-    if (bytes > 0) {
-        memcpy(to, from, bytes);
-    }
 }
 
 static size_t smaller(size_t a, size_t b)
@@ -48,11 +39,11 @@ static int broadcast_staged(tally_lane *lane, struct tally__call *call, unsigned
         size_t part = smaller(bytes - start, TALLY__STAGE_BYTES);
 
         if (group->rank == call->root) {
-            memcpy(tally__next_stage(lane), data + start, part);
+            tally__copy(part, data + start, tally__next_stage(lane));
         }
         TRY(tally__round(lane, call));
         if (group->rank != call->root) {
-            memcpy(data + start, tally__stage_of(lane, call->root, lane->round), part);
+            tally__copy(part, tally__stage_of(lane, call->root, lane->round), data + start);
         }
     }
     return TALLY_OK;
@@ -82,7 +73,7 @@ int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root)
         return broadcast_staged(lane, &call, data);
     }
     if (group->rank != root) {
-        copy(data, peer_data(lane, root), bytes);
+        tally__copy(bytes, peer_data(lane, root), data);
     }
     return tally__round(lane, &call);
 }
@@ -105,8 +96,8 @@ static void gather_part(tally_lane *lane, const size_t *bytes, size_t start,
 {
     for (int r = 0; r < lane->group->size; r++) {
         if (start < bytes[r]) {
-            memcpy(received + start, tally__stage_of(lane, r, lane->round),
-                   smaller(bytes[r] - start, TALLY__STAGE_BYTES));
+            tally__copy(smaller(bytes[r] - start, TALLY__STAGE_BYTES),
+                        tally__stage_of(lane, r, lane->round), received + start);
         }
         received += bytes[r];
     }
@@ -123,7 +114,8 @@ static int gather_staged(tally_lane *lane, struct tally__call *call, const unsig
     }
     for (size_t start = 0; start < most; start += TALLY__STAGE_BYTES) {
         if (start < own) {
-            memcpy(tally__next_stage(lane), send + start, smaller(own - start, TALLY__STAGE_BYTES));
+            tally__copy(smaller(own - start, TALLY__STAGE_BYTES), send + start,
+                        tally__next_stage(lane));
         }
         TRY(tally__round(lane, call));
         gather_part(lane, bytes, start, received);
@@ -141,7 +133,7 @@ static int gather_direct(tally_lane *lane, struct tally__call *call, const unsig
 
         /* In place, the own part is where it belongs already. */
         if (from != to) {
-            copy(to, from, bytes[r]);
+            tally__copy(bytes[r], from, to);
         }
         to += bytes[r];
     }
@@ -224,8 +216,8 @@ static void take_ours(tally_lane *lane, const struct to_all *all, uint64_t from)
 
         end = end < from + TALLY__STAGE_BYTES ? end : from + TALLY__STAGE_BYTES;
         if (first < end) {
-            memcpy(received + (first - all->start[r]),
-                   tally__stage_of(lane, r, lane->round) + (first - from), end - first);
+            tally__copy(end - first, tally__stage_of(lane, r, lane->round) + (first - from),
+                        received + (first - all->start[r]));
         }
         received += all->received_bytes[r];
     }
@@ -235,8 +227,8 @@ static int to_all_staged(tally_lane *lane, struct tally__call *call, const struc
 {
     for (uint64_t from = 0; from < all->most; from += TALLY__STAGE_BYTES) {
         if (from < all->send_total) {
-            memcpy(tally__next_stage(lane), all->send + from,
-                   smaller(all->send_total - from, TALLY__STAGE_BYTES));
+            tally__copy(smaller(all->send_total - from, TALLY__STAGE_BYTES), all->send + from,
+                        tally__next_stage(lane));
         }
         TRY(tally__round(lane, call));
         take_ours(lane, all, from);
@@ -249,7 +241,7 @@ static int to_all_direct(tally_lane *lane, struct tally__call *call, const struc
     unsigned char *to = all->received;
 
     for (int r = 0; r < lane->group->size; r++) {
-        copy(to, peer_data(lane, r) + all->start[r], all->received_bytes[r]);
+        tally__copy(all->received_bytes[r], peer_data(lane, r) + all->start[r], to);
         to += all->received_bytes[r];
     }
     return tally__round(lane, call);

@@ -15,15 +15,19 @@
 #include "base/relax.h"
 #include "base/status.h"
 
-#define SPIN_NS 20000u
-#define N_YIELDS 30
+/* Longer than it takes to wake a sleeper: otherwise one late rank puts the next one to sleep, which
+ * is then late itself, and so on. */
+#define SPIN_NS 10000u
+#define YIELD_NS 400000u
 #define SLEEP_NS 20000000u
 /* How often the operating system is asked who is still alive. */
 #define ALIVE_NS 100000000u
 
-static bool spin(const tally_lane *lane, int rank)
+/* Looks again and again for so long; between looks, lets others run if yields is set. On a CPU that
+ * nobody else wants, yielding is spinning. */
+static bool watch(const tally_lane *lane, int rank, uint64_t ns, bool yields)
 {
-    uint64_t end = tally__now_ns() + SPIN_NS;
+    uint64_t end = tally__now_ns() + ns;
 
     do {
         for (int i = 0; i < 64; i++) {
@@ -31,6 +35,9 @@ static bool spin(const tally_lane *lane, int rank)
                 return true;
             }
             tally__cpu_relax();
+        }
+        if (yields) {
+            (void)sched_yield();
         }
     } while (tally__now_ns() < end);
     return false;
@@ -122,14 +129,9 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
     uint64_t start = tally__now_ns();
     uint64_t next_alive_ns = start + ALIVE_NS;
 
-    if (lane->group->spins && spin(lane, rank)) {
+    if ((lane->group->spins && watch(lane, rank, SPIN_NS, false)) ||
+        watch(lane, rank, YIELD_NS, true)) {
         return TALLY_OK;
-    }
-    for (int i = 0; i < N_YIELDS; i++) {
-        if (tally__has_arrived(lane, rank)) {
-            return TALLY_OK;
-        }
-        (void)sched_yield();
     }
     while (!tally__has_arrived(lane, rank)) {
         sleep_on(lane, rank);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The codecs that travel as numbers: elements as they are, and fp32 as halves. Keep no state. */
-#include <string.h>
-
 #include "exchange/codec.h"
 #include "num/num.h"
 #include "num/reduce.h"
@@ -18,8 +16,8 @@ static size_t plain_wire_bytes(const struct tally__codec *codec, size_t n_blocks
 static void plain_encode(const struct tally__codec *codec, const struct tally__range *range,
                          const void *data, void *wire)
 {
-    memcpy(wire, (const unsigned char *)data + range->start * codec->element_bytes,
-           range->n * codec->element_bytes);
+    tally__copy(range->n * codec->element_bytes,
+                (const uint8_t *)data + range->start * codec->element_bytes, wire);
 }
 
 static void plain_reduce_direct(const struct tally__codec *codec, size_t n, size_t n_in,
@@ -37,8 +35,8 @@ static void plain_reduce(const struct tally__codec *codec, const struct tally__r
 static void plain_decode(const struct tally__codec *codec, const struct tally__range *range,
                          const void *wire, void *data)
 {
-    memcpy((unsigned char *)data + range->start * codec->element_bytes, wire,
-           range->n * codec->element_bytes);
+    tally__copy(range->n * codec->element_bytes, wire,
+                (uint8_t *)data + range->start * codec->element_bytes);
 }
 
 static const struct tally__codec_ops plain_ops = {

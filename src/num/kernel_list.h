@@ -65,6 +65,7 @@
     X(scaled_decode_add_blocks, void,                                                              \
       (size_t n, const uint8_t *q, size_t block, const float *scale, float *y),                    \
       (n, q, block, scale, y))                                                                     \
+    X(copy, void, (size_t n, const uint8_t *x, uint8_t *y), (n, x, y))                             \
     X(sub_f32, void, (size_t n, const float *a, const float *b, float *y), (n, a, b, y))           \
     X(axpy_f32, void, (size_t n, const float *x, float a, float *y), (n, x, a, y))                 \
     X(sqnorm_f32, double, (size_t n, const float *x), (n, x))                                      \

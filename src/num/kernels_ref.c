@@ -363,6 +363,13 @@ static void scaled_decode_add_blocks(size_t n, const uint8_t *q, size_t block, c
     }
 }
 
+static void copy(size_t n, const uint8_t *x, uint8_t *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = x[i];
+    }
+}
+
 static void sub_f32(size_t n, const float *a, const float *b, float *y)
 {
     for (size_t i = 0; i < n; i++) {

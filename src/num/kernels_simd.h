@@ -331,6 +331,25 @@ static void scaled_decode_add_blocks(size_t n, const uint8_t *q, size_t block, c
     }
 }
 
+static void copy(size_t n, const uint8_t *x, uint8_t *y)
+{
+    const size_t step = 4 * sizeof(vi);
+    size_t m = n - n % step;
+
+    for (size_t i = 0; i < m; i += step) {
+        vi a = vi_load(x + i);
+        vi b = vi_load(x + i + sizeof a);
+        vi c = vi_load(x + i + 2 * sizeof a);
+        vi d = vi_load(x + i + 3 * sizeof a);
+
+        vi_store(y + i, a);
+        vi_store(y + i + sizeof a, b);
+        vi_store(y + i + 2 * sizeof a, c);
+        vi_store(y + i + 3 * sizeof a, d);
+    }
+    memcpy(y + m, x + m, n - m);
+}
+
 static void sub_f32(size_t n, const float *a, const float *b, float *y)
 {
     size_t m = whole(n);

@@ -65,6 +65,22 @@ void test_minmax_f32(const struct tally__level *level)
     num_for_each_case(level, check_minmax_f32);
 }
 
+static void check_copy(const struct num_case *c)
+{
+    /* Whole steps of the vector levels, and all lengths in between. */
+    size_t n = 7 * c->n;
+    const uint8_t *x = num_input_bytes(c, n, 1, 1);
+    uint8_t *y = num_output(c, n, 1);
+
+    c->level->kernels->copy(n, x, y);
+    num_assert_bytes(c, y, x, n);
+}
+
+void test_copy(const struct tally__level *level)
+{
+    num_for_each_case(level, check_copy);
+}
+
 /* In place: the result takes the place of either operand. */
 static void check_sub_f32(const struct num_case *c)
 {
