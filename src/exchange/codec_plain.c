@@ -23,7 +23,9 @@ static void plain_encode(const struct tally__codec *codec, const struct tally__r
 static void plain_reduce_direct(const struct tally__codec *codec, size_t n, size_t n_in,
                                 const void *const *x, size_t n_out, void *const *y)
 {
-    tally__reduce(codec->dtype, codec->op, n, n_in, x, n_out, y);
+    const struct tally__arrays arrays = {n_in, x, n_out, y};
+
+    tally__reduce(codec->dtype, codec->op, n, &arrays);
 }
 
 static void plain_reduce(const struct tally__codec *codec, const struct tally__range *range,

@@ -119,23 +119,26 @@ static void scaled_reduce_block(const struct tally__codec *codec, const struct b
     tally__scaled_encode_blocks(at->n, sum, at->n, scale, (uint8_t *)result + at->q_at);
 }
 
-typedef void reduce_block(const struct tally__codec *codec, const struct block_place *at,
-                          size_t n_in, const void *const *wire, void *result);
+/* How one block is reduced, and how many bytes its map takes. */
+struct block_kind {
+    void (*reduce)(const struct tally__codec *codec, const struct block_place *at, size_t n_in,
+                   const void *const *wire, void *result);
+    size_t map_bytes;
+};
 
-/* Calls reduce for every block of the range; a map takes map_bytes. */
-static void reduce_blocks(const struct tally__codec *codec, const struct tally__range *range,
-                          size_t map_bytes, reduce_block *reduce, size_t n_in,
-                          const void *const *wire, void *result)
+static void reduce_blocks(const struct block_kind *kind, const struct tally__codec *codec,
+                          const struct tally__range *range, size_t n_in, const void *const *wire,
+                          void *result)
 {
     for (struct run run = {0}; next_run(codec, range, &run);) {
         for (size_t done = 0; done < run.n; done += codec->block) {
             const struct block_place at = {
-                .map_at = (run.block + done / codec->block) * map_bytes,
-                .q_at = range->n_blocks * map_bytes + run.start + done,
+                .map_at = (run.block + done / codec->block) * kind->map_bytes,
+                .q_at = range->n_blocks * kind->map_bytes + run.start + done,
                 .n = run.n - done < codec->block ? run.n - done : codec->block,
             };
 
-            reduce(codec, &at, n_in, wire, result);
+            kind->reduce(codec, &at, n_in, wire, result);
         }
     }
 }
@@ -143,8 +146,9 @@ static void reduce_blocks(const struct tally__codec *codec, const struct tally__
 static void affine_reduce(const struct tally__codec *codec, const struct tally__range *range,
                           size_t n_in, const void *const *wire, void *result)
 {
-    reduce_blocks(codec, range, sizeof(struct tally__affine), affine_reduce_block, n_in, wire,
-                  result);
+    static const struct block_kind kind = {affine_reduce_block, sizeof(struct tally__affine)};
+
+    reduce_blocks(&kind, codec, range, n_in, wire, result);
 }
 
 static const struct tally__codec_ops affine_ops = {
@@ -199,7 +203,9 @@ static void scaled_decode(const struct tally__codec *codec, const struct tally__
 static void scaled_reduce(const struct tally__codec *codec, const struct tally__range *range,
                           size_t n_in, const void *const *wire, void *result)
 {
-    reduce_blocks(codec, range, sizeof(float), scaled_reduce_block, n_in, wire, result);
+    static const struct block_kind kind = {scaled_reduce_block, sizeof(float)};
+
+    reduce_blocks(&kind, codec, range, n_in, wire, result);
 }
 
 static const struct tally__codec_ops scaled_ops = {

@@ -122,20 +122,13 @@ static void decode_piece(const struct exchange *x, size_t c)
     }
 }
 
-/* The largest number of whole blocks of which one stage holds a piece per rank. */
-static int choose_piece(struct exchange *x)
+/* Makes a piece the largest number of whole blocks of which a stage holds one per rank, maybe 0. */
+static void choose_piece(struct exchange *x)
 {
     size_t room = TALLY__STAGE_BYTES / (size_t)x->lane->group->size / LINE_BYTES * LINE_BYTES;
-    size_t block_bytes = x->codec->ops->wire_bytes(x->codec, 1, x->codec->block);
 
-    if (block_bytes > room) {
-        return tally__fail(TALLY_UNSUPPORTED,
-                           "a block of %zu elements (%zu bytes) does not fit for %d ranks",
-                           x->codec->block, block_bytes, x->lane->group->size);
-    }
-    x->piece_blocks = room / block_bytes;
+    x->piece_blocks = room / x->codec->ops->wire_bytes(x->codec, 1, x->codec->block);
     x->piece_bytes = room;
-    return TALLY_OK;
 }
 
 static int run_staged(struct exchange *x)
@@ -143,7 +136,11 @@ static int run_staged(struct exchange *x)
     size_t most_blocks = 0;
     size_t n_pieces;
 
-    TRY(choose_piece(x));
+    choose_piece(x);
+    if (x->piece_blocks == 0) {
+        return tally__fail(TALLY_UNSUPPORTED, "a block of %zu elements does not fit for %d ranks",
+                           x->codec->block, x->lane->group->size);
+    }
     for (int r = 0; r < x->lane->group->size; r++) {
         size_t n_blocks = shard_of(x, r).n_blocks;
 

@@ -54,6 +54,8 @@ EXTREME(max_u8, uint8_t, INTEGER_MORE)
 #define INTEGER_MEAN(name, type)                                                                   \
     static void name(size_t n, size_t n_in, const void *const *in, size_t n_out, void *const *out) \
     {                                                                                              \
+        const int64_t divisor = n_in > 0 ? (int64_t)n_in : 1;                                      \
+                                                                                                   \
         for (size_t i = 0; i < n; i++) {                                                           \
             uint64_t sum = 0; /* unsigned: wraps around where int64_t must not */                  \
             type mean;                                                                             \
@@ -61,7 +63,7 @@ EXTREME(max_u8, uint8_t, INTEGER_MORE)
             for (size_t k = 0; k < n_in; k++) {                                                    \
                 sum += (uint64_t)(int64_t)((const type *)in[k])[i];                                \
             }                                                                                      \
-            mean = (type)((int64_t)sum / (int64_t)n_in);                                           \
+            mean = (type)((int64_t)sum / divisor);                                                 \
             for (size_t k = 0; k < n_out; k++) {                                                   \
                 ((type *)out[k])[i] = mean;                                                        \
             }                                                                                      \
@@ -72,12 +74,13 @@ INTEGER_MEAN(mean_i32, int32_t)
 INTEGER_MEAN(mean_i64, int64_t)
 INTEGER_MEAN(mean_u8, uint8_t)
 
-typedef void widen(size_t n, const uint16_t *x, float *y);
-typedef void narrow(size_t n, const float *x, uint16_t *y);
+struct half {
+    void (*to_f32)(size_t n, const uint16_t *x, float *y);
+    void (*from_f32)(size_t n, const float *x, uint16_t *y);
+};
 
 /* Minimum or maximum of halves: exact in fp32, so the way there and back changes nothing. */
-static void extreme_half(int op, widen *to_f32, narrow *from_f32, size_t n, size_t n_in,
-                         const void *const *in, size_t n_out, void *const *out)
+static void extreme_half(int op, const struct half *half, size_t n, const struct tally__arrays *a)
 {
     for (size_t start = 0; start < n; start += CHUNK) {
         size_t count = n - start < CHUNK ? n - start : CHUNK;
@@ -86,44 +89,49 @@ static void extreme_half(int op, widen *to_f32, narrow *from_f32, size_t n, size
         const void *both[2] = {best, next};
         void *result = best;
 
-        to_f32(count, (const uint16_t *)in[0] + start, best);
-        for (size_t k = 1; k < n_in; k++) {
-            to_f32(count, (const uint16_t *)in[k] + start, next);
+        half->to_f32(count, (const uint16_t *)a->in[0] + start, best);
+        for (size_t k = 1; k < a->n_in; k++) {
+            half->to_f32(count, (const uint16_t *)a->in[k] + start, next);
             (op == TALLY_MIN ? min_f32 : max_f32)(count, 2, both, 1, &result);
         }
-        for (size_t k = 0; k < n_out; k++) {
-            from_f32(count, best, (uint16_t *)out[k] + start);
+        for (size_t k = 0; k < a->n_out; k++) {
+            half->from_f32(count, best, (uint16_t *)a->out[k] + start);
         }
     }
 }
 
-static void sum(int dtype, double divisor, size_t n, size_t n_in, const void *const *in,
-                size_t n_out, void *const *out)
+static void sum(int dtype, double divisor, size_t n, const struct tally__arrays *a)
 {
+    float f32_divisor = (float)divisor;
+
     switch (dtype) {
     case TALLY_F32:
-        tally__sum_f32(n, n_in, (const float *const *)in, (float)divisor, n_out,
-                       (float *const *)out);
+        tally__sum_f32(n, a->n_in, (const float *const *)a->in, f32_divisor, a->n_out,
+                       (float *const *)a->out);
         break;
     case TALLY_F64:
-        tally__sum_f64(n, n_in, (const double *const *)in, divisor, n_out, (double *const *)out);
+        tally__sum_f64(n, a->n_in, (const double *const *)a->in, divisor, a->n_out,
+                       (double *const *)a->out);
         break;
     case TALLY_F16:
-        tally__sum_f16(n, n_in, (const uint16_t *const *)in, (float)divisor, n_out,
-                       (uint16_t *const *)out);
+        tally__sum_f16(n, a->n_in, (const uint16_t *const *)a->in, f32_divisor, a->n_out,
+                       (uint16_t *const *)a->out);
         break;
     case TALLY_BF16:
-        tally__sum_bf16(n, n_in, (const uint16_t *const *)in, (float)divisor, n_out,
-                        (uint16_t *const *)out);
+        tally__sum_bf16(n, a->n_in, (const uint16_t *const *)a->in, f32_divisor, a->n_out,
+                        (uint16_t *const *)a->out);
         break;
     case TALLY_I32:
-        tally__sum_i32(n, n_in, (const int32_t *const *)in, n_out, (int32_t *const *)out);
+        tally__sum_i32(n, a->n_in, (const int32_t *const *)a->in, a->n_out,
+                       (int32_t *const *)a->out);
         break;
     case TALLY_I64:
-        tally__sum_i64(n, n_in, (const int64_t *const *)in, n_out, (int64_t *const *)out);
+        tally__sum_i64(n, a->n_in, (const int64_t *const *)a->in, a->n_out,
+                       (int64_t *const *)a->out);
         break;
     default:
-        tally__sum_u8(n, n_in, (const uint8_t *const *)in, n_out, (uint8_t *const *)out);
+        tally__sum_u8(n, a->n_in, (const uint8_t *const *)a->in, a->n_out,
+                      (uint8_t *const *)a->out);
     }
 }
 
@@ -139,16 +147,16 @@ static reduction *const loops[TALLY_U8 + 1][TALLY_MAX + 1] = {
     [TALLY_U8] = {[TALLY_MEAN] = mean_u8, [TALLY_MIN] = min_u8, [TALLY_MAX] = max_u8},
 };
 
-void tally__reduce(int dtype, int op, size_t n, size_t n_in, const void *const *in, size_t n_out,
-                   void *const *out)
+void tally__reduce(int dtype, int op, size_t n, const struct tally__arrays *arrays)
 {
+    static const struct half f16 = {tally__f16_to_f32, tally__f32_to_f16};
+    static const struct half bf16 = {tally__bf16_to_f32, tally__f32_to_bf16};
+
     if (loops[dtype][op]) {
-        loops[dtype][op](n, n_in, in, n_out, out);
+        loops[dtype][op](n, arrays->n_in, arrays->in, arrays->n_out, arrays->out);
     } else if (op == TALLY_SUM || op == TALLY_MEAN) {
-        sum(dtype, op == TALLY_MEAN ? (double)n_in : 1, n, n_in, in, n_out, out);
-    } else if (dtype == TALLY_F16) {
-        extreme_half(op, tally__f16_to_f32, tally__f32_to_f16, n, n_in, in, n_out, out);
+        sum(dtype, op == TALLY_MEAN ? (double)arrays->n_in : 1, n, arrays);
     } else {
-        extreme_half(op, tally__bf16_to_f32, tally__f32_to_bf16, n, n_in, in, n_out, out);
+        extreme_half(op, dtype == TALLY_F16 ? &f16 : &bf16, n, arrays);
     }
 }

@@ -9,8 +9,14 @@
 
 #include <stddef.h>
 
-/* dtype and op are those of tally.h and valid. */
-void tally__reduce(int dtype, int op, size_t n, size_t n_in, const void *const *in, size_t n_out,
-                   void *const *out);
+struct tally__arrays {
+    size_t n_in;
+    const void *const *in;
+    size_t n_out;
+    void *const *out;
+};
+
+/* Reduces n elements. dtype and op are those of tally.h and valid. */
+void tally__reduce(int dtype, int op, size_t n, const struct tally__arrays *arrays);
 
 #endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every rank has an array; afterwards every rank has the mean of all of them. Run it with
+ *
+ *     tally run -n 4 build/examples/01_allreduce
+ *
+ * or alone, as a world of one.
+ */
+#include <stdio.h>
+#include <tally.h>
+
+#define N 1000
+
+/* Says what went wrong and where; the group tells the other ranks. */
+static int fail(const char *doing, int rc)
+{
+    fprintf(stderr, "%s: %s: %s\n", doing, tally_status_name(rc), tally_last_error());
+    return 1;
+}
+
+int main(void)
+{
+    tally_group *group;
+    tally_future *future;
+    void *memory;
+    int rc = tally_group_open(NULL, &group);
+
+    if (rc != TALLY_OK) {
+        return fail("open", rc);
+    }
+    /* Memory of the group is read where it lies; an array of your own would work as well. */
+    rc = tally_group_alloc(group, N * sizeof(float), &memory);
+    if (rc != TALLY_OK) {
+        return fail("alloc", rc);
+    }
+    float *x = memory;
+    int rank = tally_group_rank(group);
+    int size = tally_group_size(group);
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)(rank * i);
+    }
+
+    rc = tally_all_reduce(group, x, N, TALLY_F32, TALLY_MEAN, &future);
+    if (rc == TALLY_OK) {
+        rc = tally_future_wait(future);
+        tally_future_free(future);
+    }
+    if (rc != TALLY_OK) {
+        return fail("all-reduce", rc);
+    }
+
+    int wrong = 0;
+    for (int i = 0; i < N; i++) {
+        /* 0 + i + 2i + ..., divided by size: small whole numbers, so exact. */
+        wrong += x[i] != (float)(i * (size * (size - 1) / 2)) / (float)size;
+    }
+    printf("rank %d of %d (%s): mean of x[10] is %g, %d wrong\n", rank, size,
+           tally_group_backend(group), (double)x[10], wrong);
+    tally_group_free(group, memory);
+    tally_group_close(group);
+    return wrong > 0;
+}
