@@ -73,20 +73,20 @@ void tally__wake_sleepers(const tally_lane *lane, struct tally__line *line)
     }
 }
 
-/* Whether some rank has given the group up, or the one we wait for has closed it. */
-static bool is_given_up(const tally_lane *lane, int rank, struct tally__late *late)
+/* What rank has said about leaving. Lane 0's slot speaks for the group. */
+static bool has_left(const tally_lane *lane, int rank)
+{
+    /* Partner: the store in publish_leaving, group.c. */
+    return atomic_load_explicit(&lane->group->lanes[0].slots[rank]->given_up,
+                                memory_order_acquire) != 0;
+}
+
+/* Whether some rank has given the group up: then so do we, even if that rank has arrived here. */
+static bool is_given_up(const tally_lane *lane, struct tally__late *late)
 {
     for (int r = 0; r < lane->group->size; r++) {
-        /* Lane 0's slot speaks for the group. Partner: the store in tally__publish, group.c. */
-        const struct tally__slot *slot = lane->group->lanes[0].slots[r];
-
-        if (atomic_load_explicit(&slot->given_up, memory_order_acquire) == 0) {
-            continue;
-        }
-        /* Who closed the group in good order matters only to those who wait for that very rank. */
-        if (slot->given_up_status != TALLY_OK || r == rank) {
-            late->why =
-                slot->given_up_status == TALLY_OK ? TALLY__LATE_CLOSED : TALLY__LATE_GIVEN_UP;
+        if (has_left(lane, r) && lane->group->lanes[0].slots[r]->given_up_status != TALLY_OK) {
+            late->why = TALLY__LATE_GIVEN_UP;
             late->who = r;
             return true;
         }
@@ -94,14 +94,30 @@ static bool is_given_up(const tally_lane *lane, int rank, struct tally__late *la
     return false;
 }
 
-/* Whether a rank that has not arrived is dead: asks the operating system. */
+/* Whether a rank has closed the group in good order without arriving here: it never will. */
+static bool is_closed(const tally_lane *lane, struct tally__late *late)
+{
+    for (int r = 0; r < lane->group->size; r++) {
+        /* In this order: what it did before it closed is visible once it has closed. */
+        if (has_left(lane, r) && !tally__has_arrived(lane, r)) {
+            late->why = TALLY__LATE_CLOSED;
+            late->who = r;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a rank has died without arriving here or leaving: asks the operating system. */
 static bool has_died(const tally_lane *lane, struct tally__late *late)
 {
     const tally_group *group = lane->group;
 
     for (int r = 0; r < group->size; r++) {
+        /* The second look is the one that counts: it may have arrived, or left, before it died. */
         if (!tally__has_arrived(lane, r) &&
-            !group->domain->ops->alive(group->domain, group->domain_rank[r])) {
+            !group->domain->ops->alive(group->domain, group->domain_rank[r]) &&
+            !tally__has_arrived(lane, r) && !has_left(lane, r)) {
             late->why = TALLY__LATE_DIED;
             late->who = r;
             return true;
@@ -110,18 +126,21 @@ static bool has_died(const tally_lane *lane, struct tally__late *late)
     return false;
 }
 
-/* Looks for a reason why rank will not come. */
-static bool find_reason(const tally_lane *lane, int rank, struct tally__late *late,
-                        uint64_t *next_alive_ns)
+/* Looks for a reason why the round will never be complete. */
+static bool find_reason(const tally_lane *lane, struct tally__late *late, uint64_t *next_alive_ns)
 {
-    if (is_given_up(lane, rank, late)) {
+    bool closed;
+
+    if (is_given_up(lane, late)) {
         return true;
     }
-    if (tally__now_ns() < *next_alive_ns) {
+    closed = is_closed(lane, late);
+    if (!closed && tally__now_ns() < *next_alive_ns) {
         return false;
     }
     *next_alive_ns = tally__now_ns() + ALIVE_NS;
-    return has_died(lane, late);
+    /* A death explains a close, not the other way round. */
+    return has_died(lane, late) || closed;
 }
 
 int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
@@ -138,9 +157,8 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
         if (tally__has_arrived(lane, rank)) {
             break;
         }
-        if (find_reason(lane, rank, late, &next_alive_ns)) {
-            /* Who arrived before it died or closed has done its part in this round. */
-            return tally__has_arrived(lane, late->who) ? TALLY_OK : TALLY_PEER;
+        if (find_reason(lane, late, &next_alive_ns)) {
+            return TALLY_PEER;
         }
         if (tally__now_ns() - start > lane->group->timeout_ns) {
             late->why = TALLY__LATE_TIMEOUT;
