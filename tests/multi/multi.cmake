@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests with ranks, as threads and as processes.
+
+add_library(tally_rank_support STATIC support/ranks.c support/oracle.c)
+target_include_directories(tally_rank_support PUBLIC
+  ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(tally_rank_support PRIVATE tally_flags)
+# Beyond POSIX: memory that a process shares with its children.
+set_source_files_properties(support/ranks.c PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
+
+# A program tests/multi/<name>.c of its own: 0 is success. It sees the tally__ functions and counts
+# allocations. Its ranks need all the CPUs there are.
+function(tally_multi_test name)
+  add_executable(${name} multi/${name}.c)
+  target_link_libraries(${name} PRIVATE
+    tally_flags tally_rank_support tally_test_support tally_static PkgConfig::cmocka m)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS multi TIMEOUT 300 PROCESSORS 2)
+endfunction()
+
+tally_multi_test(test_reductions)

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The harness for ranks. The main thread starts the ranks of one run and waits for them; every rank
+ * enters with its own context. What ranks tell each other and the main thread, beside tally, lies
+ * in one shared mapping.
+ */
+#include "support/ranks.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/group.h"
+#include "support/counting_memory.h"
+
+#define MAX_RANKS 16
+#define DEADLINE_S 240
+
+/* Shared by all ranks of a run, whatever they are. */
+struct board {
+    _Atomic uint32_t words[RANKS_N_WORDS];
+    _Atomic uint32_t done[MAX_RANKS];
+    uint64_t everywhere[MAX_RANKS];
+    uint64_t this_run[MAX_RANKS];
+};
+
+struct rank_context {
+    const struct ranks *ranks;
+    tally_group *group;
+    ranks_body *body;
+    void *user;
+    int rank;
+    int n_failures;
+    pthread_t thread;
+};
+
+static struct board *board;
+static _Thread_local struct rank_context *current;
+
+static const char *const kind_names[] = {"threads", "processes"};
+static const char *const memory_names[] = {"group memory", "heap", "staged", "mixed"};
+
+bool ranks_have_processes(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    return false;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    return false;
+#else
+    return true;
+#endif
+#else
+    return true;
+#endif
+}
+
+/* ---- inside a rank ---- */
+
+const struct ranks *ranks_now(void)
+{
+    return current->ranks;
+}
+
+int ranks_close(tally_group *group)
+{
+    int rc = tally_group_close(group);
+
+    if (rc == TALLY_OK && group == current->group) {
+        current->group = NULL;
+    }
+    return rc;
+}
+
+static bool in_group_memory(const tally_group *group)
+{
+    enum ranks_memory memory = ranks_now()->memory;
+
+    return memory == RANKS_GROUP_MEMORY || memory == RANKS_STAGED ||
+           (memory == RANKS_MIXED && tally_group_rank(group) % 2 == 0);
+}
+
+/* In mixed memory the others take part in the allocation and then use their heap. */
+void *ranks_buffer(tally_group *group, size_t bytes)
+{
+    void *memory = NULL;
+
+    if (ranks_now()->memory != RANKS_HEAP &&
+        tally_group_alloc(group, bytes + sizeof(void *), &memory) != TALLY_OK) {
+        return NULL;
+    }
+    if (in_group_memory(group)) {
+        return memory;
+    }
+    /* The collective memory hides in front of the ordinary one until both are freed. */
+    {
+        unsigned char *block = calloc(1, bytes + 64);
+
+        if (block) {
+            memcpy(block, &memory, sizeof memory);
+        }
+        return block ? block + 64 : NULL;
+    }
+}
+
+void ranks_buffer_free(tally_group *group, void *buffer)
+{
+    void *memory = buffer;
+
+    if (!buffer) {
+        return;
+    }
+    if (!in_group_memory(group)) {
+        unsigned char *block = (unsigned char *)buffer - 64;
+
+        memcpy(&memory, block, sizeof memory);
+        free(block);
+    }
+    (void)tally_group_free(group, memory);
+}
+
+void ranks_note(tally_group *group, uint64_t everywhere, uint64_t this_run)
+{
+    int rank = tally_group_rank(group);
+
+    board->everywhere[rank] = ranks_hash(board->everywhere[rank], &everywhere, sizeof everywhere);
+    board->this_run[rank] = ranks_hash(board->this_run[rank], &this_run, sizeof this_run);
+}
+
+_Atomic uint32_t *ranks_words(void)
+{
+    return board->words;
+}
+
+int ranks_await(_Atomic uint32_t *word, uint32_t value)
+{
+    for (int i = 0; i < 60000 && atomic_load(word) < value; i++) {
+        ranks_sleep_ms(1);
+    }
+    return atomic_load(word) >= value ? 0 : RANKS_FAILED;
+}
+
+int ranks_finish(tally_future *future)
+{
+    int rc = tally_future_wait(future);
+
+    tally_future_free(future);
+    return rc;
+}
+
+int ranks_job(tally_group *group, int lane, tally_job_fn job, void *user)
+{
+    tally_future *future;
+    int rc = tally_submit(group, lane, job, user, &future);
+
+    return rc == TALLY_OK ? ranks_finish(future) : rc;
+}
+
+void ranks_sleep_ms(int milliseconds)
+{
+    struct timespec pause = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+
+    (void)nanosleep(&pause, NULL);
+}
+
+uint64_t ranks_hash(uint64_t hash, const void *bytes, size_t n)
+{
+    const unsigned char *at = bytes;
+
+    for (; n >= sizeof hash; n -= sizeof hash, at += sizeof hash) {
+        uint64_t word;
+
+        memcpy(&word, at, sizeof word);
+        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+    }
+    for (; n > 0; n--, at++) {
+        hash = (hash ^ *at) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
+static void say(const tally_group *group, const char *file, int line, const char *what)
+{
+    (void)fprintf(stderr, "%s:%d: rank %d of %d (%s): %s\n", file, line, tally_group_rank(group),
+                  tally_group_size(group), tally_group_backend(group), what);
+}
+
+int ranks_fail(const tally_group *group, const char *file, int line, const char *what)
+{
+    say(group, file, line, what);
+    return RANKS_FAILED;
+}
+
+int ranks_fail_status(const tally_group *group, const char *file, int line, const char *what,
+                      int got, int expected)
+{
+    char text[1024];
+
+    (void)snprintf(text, sizeof text, "%.300s is %s (%d), not %s; last error: %.500s", what,
+                   tally_status_name(got), got, tally_status_name(expected), tally_last_error());
+    say(group, file, line, text);
+    return RANKS_FAILED;
+}
+
+int ranks_fail_text(const tally_group *group, const char *file, int line, const char *text,
+                    const char *part)
+{
+    char words[1500];
+
+    (void)snprintf(words, sizeof words, "no '%.300s' in '%.1000s'", part, text);
+    say(group, file, line, words);
+    return RANKS_FAILED;
+}
+
+/* ---- one rank from beginning to end ---- */
+
+static void run_rank(struct rank_context *context)
+{
+    current = context;
+    context->group->always_stages = context->ranks->memory == RANKS_STAGED;
+    if (context->body(context->group, context->user) != 0) {
+        context->n_failures++;
+        /* The others need not wait for a rank that has failed its test. */
+        if (context->group) {
+            (void)tally_group_abort(context->group, "a check of the test failed");
+        }
+    }
+    if (context->group && tally_group_close(context->group) != TALLY_OK) {
+        (void)fprintf(stderr, "rank %d cannot close its group: %s\n", context->rank,
+                      tally_last_error());
+        context->n_failures++;
+    }
+    atomic_store(&board->done[context->rank], 1);
+}
+
+static int count_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (folder && readdir(folder)) {
+        n++;
+    }
+    if (folder) {
+        (void)closedir(folder);
+    }
+    return n;
+}
+
+/* What must be the same after a run as before it. */
+struct holdings {
+    int descriptors;
+    size_t blocks;
+};
+
+static struct holdings take_stock(void)
+{
+    return (struct holdings){count_descriptors(), counting_memory_live()};
+}
+
+static int compare_stock(const struct ranks *ranks, struct holdings before, const char *whose)
+{
+    struct holdings after = take_stock();
+    int n_failures = 0;
+
+    if (after.descriptors != before.descriptors) {
+        (void)fprintf(stderr, "%s: %d descriptors before, %d after\n", whose, before.descriptors,
+                      after.descriptors);
+        n_failures++;
+    }
+    if (after.blocks != before.blocks && !ranks->may_leak) {
+        (void)fprintf(stderr, "%s: %zu blocks of memory before, %zu after\n", whose, before.blocks,
+                      after.blocks);
+        n_failures++;
+    }
+    return n_failures;
+}
+
+static void fill_config(const struct ranks *ranks, tally_group_config *config)
+{
+    tally_group_config_init(config, sizeof *config);
+    config->lanes = ranks->lanes;
+    config->timeout_s = ranks->timeout_s > 0 ? ranks->timeout_s : 60;
+}
+
+/* Who is not done says nothing: the main thread says it for them. */
+static void say_missing(const struct ranks *ranks)
+{
+    for (int r = 0; r < ranks->world; r++) {
+        if (!atomic_load(&board->done[r])) {
+            (void)fprintf(stderr, "rank %d of %d (%s, %s) is not done after %d s\n", r,
+                          ranks->world, kind_names[ranks->kind], memory_names[ranks->memory],
+                          DEADLINE_S);
+        }
+    }
+}
+
+/* ---- ranks as threads ---- */
+
+static void *thread_main(void *argument)
+{
+    run_rank(argument);
+    return NULL;
+}
+
+static bool all_done(int world)
+{
+    for (int r = 0; r < world; r++) {
+        if (!atomic_load(&board->done[r])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int run_threads(const struct ranks *ranks, ranks_body *body, void *user)
+{
+    struct rank_context context[MAX_RANKS];
+    tally_group *groups[MAX_RANKS];
+    tally_group_config config;
+    int n_failures = 0;
+
+    fill_config(ranks, &config);
+    if (tally_group_open_threads(&config, ranks->world, groups) != TALLY_OK) {
+        (void)fprintf(stderr, "cannot open: %s\n", tally_last_error());
+        return 1;
+    }
+    for (int r = 0; r < ranks->world; r++) {
+        context[r] = (struct rank_context){
+            .ranks = ranks, .group = groups[r], .body = body, .user = user, .rank = r};
+        if (pthread_create(&context[r].thread, NULL, thread_main, &context[r]) != 0) {
+            (void)fprintf(stderr, "cannot start a thread\n");
+            exit(1);
+        }
+    }
+    for (int ms = 0; !all_done(ranks->world); ms++) {
+        if (ms > DEADLINE_S * 1000) {
+            say_missing(ranks);
+            _exit(1);
+        }
+        ranks_sleep_ms(1);
+    }
+    for (int r = 0; r < ranks->world; r++) {
+        (void)pthread_join(context[r].thread, NULL);
+        n_failures += context[r].n_failures;
+    }
+    return n_failures;
+}
+
+/* ---- ranks as processes ---- */
+
+static void process_main(const struct ranks *ranks, int rank, const char *rendezvous,
+                         ranks_body *body, void *user)
+{
+    struct rank_context context = {.ranks = ranks, .body = body, .user = user, .rank = rank};
+    struct holdings before = take_stock();
+    tally_group_config config;
+
+    fill_config(ranks, &config);
+    config.backend = "shm";
+    config.rank = rank;
+    config.world = ranks->world;
+    config.rendezvous = rendezvous;
+    if (tally_group_open(&config, &context.group) != TALLY_OK) {
+        (void)fprintf(stderr, "rank %d cannot open: %s\n", rank, tally_last_error());
+        exit(1);
+    }
+    run_rank(&context);
+    context.n_failures += compare_stock(ranks, before, "a rank's process");
+    exit(context.n_failures != 0);
+}
+
+static int judge(const struct ranks *ranks, int rank, int status)
+{
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        return 0;
+    }
+    (void)fprintf(stderr, "rank %d of %d (processes, %s) %s %d\n", rank, ranks->world,
+                  memory_names[ranks->memory], WIFSIGNALED(status) ? "died by signal" : "exited",
+                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return 1;
+}
+
+static int collect(const struct ranks *ranks, const pid_t *child)
+{
+    int n_failures = 0;
+    int n_left = ranks->world;
+    bool collected[MAX_RANKS] = {false};
+
+    for (int ms = 0; n_left > 0; ms++) {
+        if (ms == DEADLINE_S * 1000) {
+            say_missing(ranks);
+        }
+        for (int r = 0; r < ranks->world; r++) {
+            int status;
+
+            if (collected[r]) {
+                continue;
+            }
+            if (ms == DEADLINE_S * 1000) {
+                (void)kill(child[r], SIGKILL);
+            }
+            if (waitpid(child[r], &status, WNOHANG) == child[r]) {
+                n_failures += judge(ranks, r, status);
+                collected[r] = true;
+                n_left--;
+            }
+        }
+        ranks_sleep_ms(1);
+    }
+    return n_failures;
+}
+
+static int run_processes(const struct ranks *ranks, ranks_body *body, void *user)
+{
+    static int n_runs;
+    pid_t child[MAX_RANKS];
+    char rendezvous[64];
+    int n_failures;
+
+    (void)snprintf(rendezvous, sizeof rendezvous, "@tally-test-%ld-%d", (long)getpid(), n_runs++);
+    (void)fflush(NULL);
+    for (int r = 0; r < ranks->world; r++) {
+        child[r] = fork();
+        if (child[r] == 0) {
+            process_main(ranks, r, rendezvous, body, user);
+        }
+        if (child[r] < 0) {
+            (void)fprintf(stderr, "cannot fork: %s\n", strerror(errno));
+            exit(1);
+        }
+    }
+    n_failures = collect(ranks, child);
+    if (waitpid(-1, NULL, WNOHANG) != -1 || errno != ECHILD) {
+        (void)fprintf(stderr, "a child is left\n");
+        n_failures++;
+    }
+    return n_failures;
+}
+
+/* ---- runs ---- */
+
+static int compare_notes(const struct ranks *ranks)
+{
+    for (int r = 1; r < ranks->world; r++) {
+        if (board->this_run[r] != board->this_run[0]) {
+            (void)fprintf(stderr, "ranks 0 and %d of %d (%s, %s) have different results\n", r,
+                          ranks->world, kind_names[ranks->kind], memory_names[ranks->memory]);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int ranks_run(const struct ranks *ranks, ranks_body *body, void *user)
+{
+    struct holdings before;
+    int n_failures;
+
+    if (ranks->kind == RANKS_PROCESSES && !ranks_have_processes()) {
+        return 0;
+    }
+    if (!board) {
+        board =
+            mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (board == MAP_FAILED) {
+            (void)fprintf(stderr, "no memory for the board\n");
+            exit(1);
+        }
+    }
+    memset((void *)board, 0, sizeof *board);
+    before = take_stock();
+    n_failures = (ranks->kind == RANKS_THREADS ? run_threads : run_processes)(ranks, body, user);
+    n_failures += compare_stock(ranks, before, "the test's process");
+    n_failures += compare_notes(ranks);
+    return n_failures;
+}
+
+/* Every way that data can take. To a thread, all memory is memory of the group. */
+static const struct {
+    enum ranks_kind kind;
+    enum ranks_memory memory;
+} ways[] = {
+    {RANKS_THREADS, RANKS_GROUP_MEMORY},   {RANKS_THREADS, RANKS_STAGED},
+    {RANKS_PROCESSES, RANKS_GROUP_MEMORY}, {RANKS_PROCESSES, RANKS_HEAP},
+    {RANKS_PROCESSES, RANKS_MIXED},
+};
+
+int ranks_run_all(ranks_body *body, void *user, int lanes, bool compare)
+{
+    static const int worlds[] = {1, 2, 3, 4, 7, 8};
+    int n_failures = 0;
+
+    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+        uint64_t first = 0;
+
+        for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+            struct ranks ranks = {ways[i].kind, ways[i].memory, worlds[w], lanes, 0, false};
+
+            if (ranks.kind == RANKS_PROCESSES && !ranks_have_processes()) {
+                continue;
+            }
+            n_failures += ranks_run(&ranks, body, user);
+            first = i == 0 ? board->everywhere[0] : first;
+            if (compare && board->everywhere[0] != first) {
+                (void)fprintf(stderr, "the next world's results are not those of threads\n");
+                n_failures++;
+            }
+            (void)printf("world %d, %s, %s: %016llx\n", worlds[w], kind_names[ranks.kind],
+                         memory_names[ranks.memory], (unsigned long long)board->everywhere[0]);
+        }
+    }
+    return n_failures;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs one body on every rank of a world, as threads and as processes, and sees to it that nothing
+ * is left behind: no child, no descriptor, no block of memory. No cmocka inside a rank: a failed
+ * CHECK says where and on which rank, and makes the body return.
+ */
+#ifndef TALLY_TESTS_RANKS_H
+#define TALLY_TESTS_RANKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tally.h>
+
+enum ranks_kind { RANKS_THREADS, RANKS_PROCESSES };
+
+/* How data gets from rank to rank: where the buffers lie, and whether stages are forced. */
+enum ranks_memory { RANKS_GROUP_MEMORY, RANKS_HEAP, RANKS_STAGED, RANKS_MIXED };
+
+struct ranks {
+    enum ranks_kind kind;
+    enum ranks_memory memory;
+    int world;
+    int lanes;
+    double timeout_s; /* of the group's operations; 0: 60 */
+    bool may_leak;    /* a group given up keeps what it cannot free in good order */
+};
+
+/* Returns 0, or anything else after a failed CHECK. */
+typedef int ranks_body(tally_group *group, void *user);
+
+/*
+ * Runs body on all ranks, each with its group, and closes the groups afterwards. Returns the number
+ * of things that went wrong, after saying each on stderr. A rank that is not done after four
+ * minutes is killed, or, as a thread, ends the program.
+ */
+int ranks_run(const struct ranks *ranks, ranks_body *body, void *user);
+
+/*
+ * The same for worlds of 1, 2, 3, 4, 7 and 8, as threads and as processes, by every way that data
+ * can take. Where compare is set, what rank 0 noted must be the same for all runs of one world.
+ */
+int ranks_run_all(ranks_body *body, void *user, int lanes, bool compare);
+
+/* Whether ranks can be processes here: not under ThreadSanitizer, which does not follow fork. */
+bool ranks_have_processes(void);
+
+/* Inside a body: how it was started. */
+const struct ranks *ranks_now(void);
+
+/* Inside a body, on its own thread: closes the group before the body's end. */
+int ranks_close(tally_group *group);
+
+/* Inside a body: a buffer as ranks->memory says, and its end. Group memory is collective. */
+void *ranks_buffer(tally_group *group, size_t bytes);
+void ranks_buffer_free(tally_group *group, void *buffer);
+
+/*
+ * Inside a body: notes 64 bits that rank 0 must get in all configurations alike, and 64 bits that
+ * all ranks of this run must get alike. Mixed into what was noted before.
+ */
+void ranks_note(tally_group *group, uint64_t everywhere, uint64_t this_run);
+
+/* Words that all ranks of a run share, zero at its start: for flags between ranks. */
+#define RANKS_N_WORDS 64
+_Atomic uint32_t *ranks_words(void);
+
+/* Waits, for at most a minute, until a shared word has reached a value. */
+int ranks_await(_Atomic uint32_t *word, uint32_t value);
+
+/* Waits for a future and frees it; returns the job's status. */
+int ranks_finish(tally_future *future);
+
+/* Runs a job on a lane of the group and waits for it; returns its status. */
+int ranks_job(tally_group *group, int lane, tally_job_fn job, void *user);
+
+void ranks_sleep_ms(int milliseconds);
+uint64_t ranks_hash(uint64_t hash, const void *bytes, size_t n);
+
+#define RANKS_FAILED (-1000)
+
+int ranks_fail(const tally_group *group, const char *file, int line, const char *what);
+int ranks_fail_status(const tally_group *group, const char *file, int line, const char *what,
+                      int got, int expected);
+int ranks_fail_text(const tally_group *group, const char *file, int line, const char *text,
+                    const char *part);
+
+#define CHECK(group, condition)                                           \
+    do {                                                                  \
+        if (!(condition)) {                                               \
+            return ranks_fail((group), __FILE__, __LINE__, (#condition)); \
+        }                                                                 \
+    } while (0)
+
+#define CHECK_STATUS(group, call, expected)                                                   \
+    do {                                                                                      \
+        int got_ = (call);                                                                    \
+        if (got_ != (expected)) {                                                             \
+            return ranks_fail_status((group), __FILE__, __LINE__, (#call), got_, (expected)); \
+        }                                                                                     \
+    } while (0)
+
+#define CHECK_OK(group, call) CHECK_STATUS(group, call, TALLY_OK)
+
+/* The text has this part in it. */
+#define CHECK_TEXT(group, text, part)                                            \
+    do {                                                                         \
+        if (!strstr((text), (part))) {                                           \
+            return ranks_fail_text((group), __FILE__, __LINE__, (text), (part)); \
+        }                                                                        \
+    } while (0)
+
+#endif
