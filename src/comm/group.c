@@ -162,10 +162,12 @@ int tally__give_up(tally_group *group, int status, const char *format, ...)
 
 int tally__check_alive(tally_group *group)
 {
-    if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
-        return TALLY_OK;
+    for (const tally_group *at = group; at; at = at->parent) {
+        if (atomic_load_explicit(&at->given_up, memory_order_acquire) != TALLY_OK) {
+            return tally__fail(TALLY_ABORTED, "the group was given up: %s", at->reason);
+        }
     }
-    return tally__fail(TALLY_ABORTED, "the group was given up: %s", group->reason);
+    return TALLY_OK;
 }
 
 int tally_group_abort(tally_group *group, const char *reason)

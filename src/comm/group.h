@@ -94,7 +94,7 @@ int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *o
 int tally__give_up(tally_group *group, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* TALLY_OK, or ABORTED with the reason when the group was given up. */
+/* TALLY_OK, or ABORTED with the reason when the group, or one that it is part of, was given up. */
 int tally__check_alive(tally_group *group);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/futex.h"
@@ -73,22 +74,26 @@ void tally__wake_sleepers(const tally_lane *lane, struct tally__line *line)
     }
 }
 
-/* What rank has said about leaving. Lane 0's slot speaks for the group. */
-static bool has_left(const tally_lane *lane, int rank)
+/* Whether rank has closed the group or given it up. Lane 0's slot speaks for the group. */
+static bool has_left(const tally_group *group, int rank)
 {
     /* Partner: the store in publish_leaving, group.c. */
-    return atomic_load_explicit(&lane->group->lanes[0].slots[rank]->given_up,
-                                memory_order_acquire) != 0;
+    return atomic_load_explicit(&group->lanes[0].slots[rank]->given_up, memory_order_acquire) != 0;
 }
 
-/* Whether some rank has given the group up: then so do we, even if that rank has arrived here. */
+/* Whether some rank has given the group up, or a group that it is part of: then so do we, even if
+ * that rank has arrived here. */
 static bool is_given_up(const tally_lane *lane, struct tally__late *late)
 {
-    for (int r = 0; r < lane->group->size; r++) {
-        if (has_left(lane, r) && lane->group->lanes[0].slots[r]->given_up_status != TALLY_OK) {
-            late->why = TALLY__LATE_GIVEN_UP;
-            late->who = r;
-            return true;
+    for (const tally_group *group = lane->group; group; group = group->parent) {
+        for (int r = 0; r < group->size; r++) {
+            const struct tally__slot *slot = group->lanes[0].slots[r];
+
+            if (has_left(group, r) && slot->given_up_status != TALLY_OK) {
+                late->why = TALLY__LATE_GIVEN_UP;
+                late->said = slot;
+                return true;
+            }
         }
     }
     return false;
@@ -99,7 +104,7 @@ static bool is_closed(const tally_lane *lane, struct tally__late *late)
 {
     for (int r = 0; r < lane->group->size; r++) {
         /* In this order: what it did before it closed is visible once it has closed. */
-        if (has_left(lane, r) && !tally__has_arrived(lane, r)) {
+        if (has_left(lane->group, r) && !tally__has_arrived(lane, r)) {
             late->why = TALLY__LATE_CLOSED;
             late->who = r;
             return true;
@@ -117,7 +122,7 @@ static bool has_died(const tally_lane *lane, struct tally__late *late)
         /* The second look is the one that counts: it may have arrived, or left, before it died. */
         if (!tally__has_arrived(lane, r) &&
             !group->domain->ops->alive(group->domain, group->domain_rank[r]) &&
-            !tally__has_arrived(lane, r) && !has_left(lane, r)) {
+            !tally__has_arrived(lane, r) && !has_left(lane->group, r)) {
             late->why = TALLY__LATE_DIED;
             late->who = r;
             return true;
@@ -169,31 +174,49 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
     return TALLY_OK;
 }
 
+/* Who is missing, by the numbers that the launcher knows: "rank 2", "ranks 1, 3". */
+static void list_missing(const tally_lane *lane, int rank, char *text, size_t bytes)
+{
+    const tally_group *group = lane->group;
+    size_t used = 0;
+    int n = 0;
+
+    for (int r = 0; r < group->size && used + 16 < bytes; r++) {
+        if (r == rank || !tally__has_arrived(lane, r)) {
+            n++;
+            used += (size_t)snprintf(text + used, bytes - used, "%s%d", n > 1 ? ", " : "",
+                                     group->domain_rank[r]);
+        }
+    }
+}
+
 int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,
                         const char *waiting_at)
 {
     tally_group *group = lane->group;
     unsigned long long job = (unsigned long long)lane->job;
+    const char *part = group->parent ? " of a sub-group" : "";
+    char missing[128];
 
     switch (late->why) {
     case TALLY__LATE_DIED:
         return tally__give_up(group, TALLY_PEER,
-                              "rank %d died; waited for it at %s, job %llu of lane %d", late->who,
-                              waiting_at, job, lane->index);
+                              "rank %d died; waited for it at %s, job %llu of lane %d%s",
+                              group->domain_rank[late->who], waiting_at, job, lane->index, part);
     case TALLY__LATE_CLOSED:
-        return tally__give_up(group, TALLY_PEER,
-                              "rank %d closed the group; waited for it at %s, job %llu of lane %d",
-                              late->who, waiting_at, job, lane->index);
-    case TALLY__LATE_GIVEN_UP: {
-        const struct tally__slot *slot = group->lanes[0].slots[late->who];
-
-        return tally__give_up(group, slot->given_up_status, "%.*s", TALLY__TEXT_BYTES - 1,
-                              slot->given_up_text);
-    }
+        return tally__give_up(
+            group, TALLY_PEER,
+            "rank %d closed the group; waited for it at %s, job %llu of lane %d%s",
+            group->domain_rank[late->who], waiting_at, job, lane->index, part);
+    case TALLY__LATE_GIVEN_UP:
+        return tally__give_up(group, late->said->given_up_status, "%.*s", TALLY__TEXT_BYTES - 1,
+                              late->said->given_up_text);
     default:
+        list_missing(lane, rank, missing, sizeof missing);
         return tally__give_up(group, TALLY_TIMEOUT,
-                              "rank %d did not arrive within %g s at %s, job %llu of lane %d", rank,
+                              "rank%s %s did not arrive within %g s at %s, job %llu of lane %d%s",
+                              strchr(missing, ',') ? "s" : "", missing,
                               (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, waiting_at,
-                              job, lane->index);
+                              job, lane->index, part);
     }
 }

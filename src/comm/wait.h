@@ -8,7 +8,8 @@
 /* Why a wait ended without the rank. */
 struct tally__late {
     enum { TALLY__LATE_DIED, TALLY__LATE_CLOSED, TALLY__LATE_TIMEOUT, TALLY__LATE_GIVEN_UP } why;
-    int who; /* the rank that died, closed or gave up */
+    int who;                        /* the rank that died or closed */
+    const struct tally__slot *said; /* GIVEN_UP: where the reason stands */
 };
 
 /* Whether rank has arrived at the lane's current round. */
