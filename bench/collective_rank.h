@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one rank of the collective bench does, and the memory in which it leaves its times. */
+#ifndef TALLY_BENCH_COLLECTIVE_RANK_H
+#define TALLY_BENCH_COLLECTIVE_RANK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "bench/collective_ops.h"
+
+/* How often a thing is measured: at least min times, then until the time or max is reached. */
+struct repeat_limits {
+    uint32_t min;
+    uint32_t max; /* at most COLLECTIVE_MAX_REPEATS */
+    double seconds;
+};
+
+#define COLLECTIVE_MAX_REPEATS 2000
+/* Repetitions before the first that counts. */
+#define COLLECTIVE_WARM_UP 2
+
+enum collective_time {
+    COLLECTIVE_TIME_CALL,   /* the collective, on the lane */
+    COLLECTIVE_TIME_COPY,   /* the same bytes by an ordinary-store loop */
+    COLLECTIVE_TIME_MEMCPY, /* and by memcpy */
+    COLLECTIVE_TIME_SUBMIT, /* the collective, as the application sees it */
+    COLLECTIVE_N_TIMES
+};
+
+/* When a rank left the barrier, and when it was done: on one clock for all ranks. */
+struct collective_span {
+    uint64_t start_ns;
+    uint64_t end_ns;
+};
+
+struct collective_record {
+    uint32_t n[COLLECTIVE_N_TIMES];
+    struct collective_span spans[COLLECTIVE_N_TIMES][COLLECTIVE_MAX_REPEATS];
+};
+
+/* One measurement: what to do, and, shared by the ranks, what came out. */
+struct collective_run {
+    const struct collective_op *op;
+    int ranks;
+    size_t bytes;   /* of each rank's array */
+    bool heap;      /* arrays in ordinary memory instead of the group's */
+    bool only_call; /* no copies, no submits */
+    struct repeat_limits limits;
+    char rendezvous[64];
+    struct collective_shared *shared;
+};
+
+struct collective_shared {
+    atomic_uint n_arrived; /* at the barrier of the applications, since the beginning */
+    struct collective_record records[]; /* one per rank */
+};
+
+size_t collective_shared_bytes(int ranks);
+
+/* A rank_team_fn; user is a struct collective_run. */
+int collective_rank(int rank, void *user);
+
+#endif

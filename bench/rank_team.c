@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A team of forked ranks. A failing rank writes its status and text to a pipe; the end of the pipe
+ * says that all have ended. Ranks die with their parent. One thread; keeps no state.
+ */
+#include "bench/rank_team.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+#define SLICE_MS 50
+#define GRACE_NS (2 * TALLY__NS_PER_SECOND)
+
+/* What a failing rank writes: less than PIPE_BUF, so that messages do not mix. */
+struct message {
+    int rank;
+    int status;
+    char text[TALLY__ERROR_BYTES];
+};
+
+struct member {
+    pid_t pid;
+    bool ended;
+    int wait_status;
+};
+
+struct team {
+    int n;
+    struct member *members;
+    int pipe_end; /* where messages come from */
+    struct message first;
+    bool failed;  /* some rank did; first says how, unless it was killed */
+    bool overdue; /* the team was killed because the time was up */
+};
+
+void *rank_team_share(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED) {
+        (void)tally__fail_errno(TALLY_NOMEM, errno, "cannot share %zu bytes with the ranks", bytes);
+        return NULL;
+    }
+    return memory;
+}
+
+void rank_team_unshare(void *memory, size_t bytes)
+{
+    if (memory) {
+        (void)munmap(memory, bytes);
+    }
+}
+
+static _Noreturn void be_rank(int rank, pid_t parent, int pipe_end, rank_team_fn body, void *user)
+{
+    struct message message = {.rank = rank};
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(1);
+    }
+    message.status = body(rank, user);
+    if (message.status == TALLY_OK) {
+        _exit(0);
+    }
+    (void)snprintf(message.text, sizeof message.text, "%s", tally_last_error());
+    (void)!write(pipe_end, &message, sizeof message);
+    _exit(1);
+}
+
+static void kill_all(struct team *team)
+{
+    for (int r = 0; r < team->n; r++) {
+        if (team->members[r].pid > 0 && !team->members[r].ended) {
+            (void)kill(team->members[r].pid, SIGKILL);
+        }
+    }
+}
+
+/* Takes note of ranks that have ended; with wait, of all. */
+static void collect(struct team *team, bool wait)
+{
+    for (int r = 0; r < team->n; r++) {
+        struct member *member = &team->members[r];
+        pid_t got = 0;
+
+        if (member->pid <= 0 || member->ended) {
+            continue;
+        }
+        do {
+            got = waitpid(member->pid, &member->wait_status, wait ? 0 : WNOHANG);
+        } while (got < 0 && errno == EINTR);
+        member->ended = got != 0;
+        team->failed = team->failed || (member->ended && member->wait_status != 0);
+    }
+}
+
+/* Whether a failure is the other ranks' echo of the one that came first. */
+static bool is_echo(int status)
+{
+    return status == TALLY_PEER || status == TALLY_ABORTED;
+}
+
+/* Reads one message; false at the end of the pipe. */
+static bool read_message(struct team *team)
+{
+    struct message message;
+    ssize_t got = read(team->pipe_end, &message, sizeof message);
+
+    if (got < 0 && errno == EINTR) {
+        return true;
+    }
+    if (got != (ssize_t)sizeof message) {
+        return false;
+    }
+    if (team->first.status == TALLY_OK ||
+        (is_echo(team->first.status) && !is_echo(message.status))) {
+        team->first = message;
+    }
+    team->failed = true;
+    return true;
+}
+
+/* Until all ranks have closed the pipe, which they do by ending. */
+static void attend(struct team *team, double timeout_s)
+{
+    uint64_t end = tally__now_ns() + (uint64_t)(timeout_s * (double)TALLY__NS_PER_SECOND);
+    bool had_failed = false;
+
+    for (;;) {
+        struct pollfd wanted = {.fd = team->pipe_end, .events = POLLIN};
+        int ready = poll(&wanted, 1, SLICE_MS);
+        uint64_t now = tally__now_ns();
+
+        if (ready > 0 && !read_message(team)) {
+            return;
+        }
+        collect(team, false);
+        if (team->failed && !had_failed) {
+            had_failed = true;
+            end = now + GRACE_NS < end ? now + GRACE_NS : end;
+        }
+        if (now >= end) {
+            team->overdue = !team->failed;
+            kill_all(team);
+            return;
+        }
+    }
+}
+
+static int judge(const struct team *team, double timeout_s)
+{
+    if (team->overdue) {
+        return tally__fail(TALLY_TIMEOUT, "the %d ranks did not end within %g s", team->n,
+                           timeout_s);
+    }
+    /* A rank that said nothing was killed: by whoever, but not by us unless another had failed. */
+    for (int r = 0; r < team->n && (team->first.status == TALLY_OK || is_echo(team->first.status));
+         r++) {
+        int status = team->members[r].wait_status;
+
+        if (WIFSIGNALED(status)) {
+            return tally__fail(TALLY_PEER, "rank %d of %d was killed by signal %d (%s)", r, team->n,
+                               WTERMSIG(status), strsignal(WTERMSIG(status)));
+        }
+    }
+    if (team->first.status != TALLY_OK) {
+        return tally__fail(team->first.status, "rank %d of %d: %s", team->first.rank, team->n,
+                           team->first.text);
+    }
+    return team->failed ? tally__fail(TALLY_PEER, "a rank ended without a word") : TALLY_OK;
+}
+
+static int start(struct team *team, int write_end, rank_team_fn body, void *user)
+{
+    pid_t parent = getpid();
+
+    for (int r = 0; r < team->n; r++) {
+        pid_t pid = fork();
+
+        if (pid == 0) {
+            (void)close(team->pipe_end);
+            be_rank(r, parent, write_end, body, user);
+        }
+        if (pid < 0) {
+            int error = errno;
+
+            kill_all(team);
+            collect(team, true);
+            return tally__fail_errno(TALLY_SYSTEM, error, "cannot fork rank %d of %d", r, team->n);
+        }
+        team->members[r].pid = pid;
+    }
+    return TALLY_OK;
+}
+
+int rank_team_run(int n, rank_team_fn body, void *user, double timeout_s)
+{
+    struct team team = {.n = n};
+    int ends[2];
+    int rc;
+
+    team.members = tally__alloc_array((size_t)n, sizeof *team.members, "a team of ranks");
+    if (!team.members) {
+        return TALLY_NOMEM;
+    }
+    if (pipe(ends) != 0) {
+        rc = tally__fail_errno(TALLY_SYSTEM, errno, "cannot make a pipe");
+        goto free_members;
+    }
+    team.pipe_end = ends[0];
+    /* What is still in the buffer would be written once per rank. */
+    (void)fflush(NULL);
+    rc = start(&team, ends[1], body, user);
+    (void)close(ends[1]);
+    if (rc == TALLY_OK) {
+        attend(&team, timeout_s);
+        collect(&team, true);
+        rc = judge(&team, timeout_s);
+    }
+    (void)close(ends[0]);
+free_members:
+    tally__free(team.members);
+    return rc;
+}

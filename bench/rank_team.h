@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs a function in several processes at once and says which of them failed, and how. */
+#ifndef TALLY_BENCH_RANK_TEAM_H
+#define TALLY_BENCH_RANK_TEAM_H
+
+#include <stddef.h>
+
+/* What a rank does; a status, with the thread's error text. */
+typedef int (*rank_team_fn)(int rank, void *user);
+
+/*
+ * Forks n processes, runs body(rank, user) in each, and waits for all of them. The caller must have
+ * no threads. When one fails the others get two seconds to end and are then killed, and so are all
+ * when timeout_s has passed: none survives this call, or the caller.
+ * Errors: the status of the rank that failed first of itself, with "rank 1 of 2: <its text>"; PEER
+ * for one that was killed; TIMEOUT; SYSTEM.
+ */
+int rank_team_run(int n, rank_team_fn body, void *user, double timeout_s);
+
+/* Zeroed memory that forked processes share. NULL, with an error text, when there is none. */
+void *rank_team_share(size_t bytes);
+void rank_team_unshare(void *memory, size_t bytes);
+
+#endif
