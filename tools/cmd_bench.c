@@ -4,6 +4,7 @@
 #include <tally.h>
 
 #include "bench/kernel_bench.h"
+#include "tools/bench_collective.h"
 #include "tools/command.h"
 #include "tools/json.h"
 #include "tools/options.h"
@@ -73,6 +74,7 @@ int cmd_bench(int argc, char **argv)
 {
     static const struct command benches[] = {
         {"num", "the arithmetic kernels against memcpy", bench_num},
+        {"collective", "collectives between processes against copies and MPI", bench_collective},
     };
 
     return command_dispatch("tally bench", benches, sizeof benches / sizeof benches[0], argc, argv);
