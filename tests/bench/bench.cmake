@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+# The benches do what they say; how fast is not asked. They need all the CPUs there are.
+add_test(NAME bench_collective
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bench/test_bench_collective.sh $<TARGET_FILE:tally_tool>)
+set_tests_properties(bench_collective PROPERTIES LABELS bench TIMEOUT 300 PROCESSORS 2)
