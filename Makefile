@@ -16,8 +16,9 @@ demo: build ## run the example program
 test: build ## run all tests
 	ctest --preset release
 
-bench: build ## measure the kernels on this machine; BENCH_ARGS=--json for one JSON object per line
+bench: build ## measure kernels and collectives on this machine; BENCH_ARGS=--json for one JSON object per line
 	build/tally bench num $(BENCH_ARGS)
+	build/tally bench collective $(filter --json,$(BENCH_ARGS))
 
 lint: ## check format, static analysis, include direction, sizes and names
 	scripts/setup --lint
