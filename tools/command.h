@@ -9,6 +9,10 @@ enum exit_code {
     EXIT_DONE = 0,
     EXIT_FAILED = 1, /* the work was tried and failed */
     EXIT_USAGE = 2,  /* the command line or the environment makes no sense */
+    /* As shells have it, for a program that was to be run. */
+    EXIT_NOT_EXECUTABLE = 126,
+    EXIT_NOT_FOUND = 127,
+    EXIT_SIGNALLED = 128, /* and the number of the signal */
 };
 
 struct command {
@@ -23,5 +27,6 @@ int command_dispatch(const char *of, const struct command *commands, size_t n, i
 
 int cmd_bench(int argc, char **argv);
 int cmd_env(int argc, char **argv);
+int cmd_run(int argc, char **argv);
 
 #endif

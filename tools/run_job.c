@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starts the ranks of one attempt and watches over them: passes on signals and output, finds the
+ * first rank that fails, and sees to the end of the others. One thread, one place where it waits.
+ *
+ * Each rank leads a process group of its own, and signals go to the group: what the user sends
+ * reaches a rank and its children exactly once, also from the keyboard, because the terminal sends
+ * to our group only. The exception is rank 0 when it reads from a terminal: only the foreground
+ * group may do that, so it stays in ours, and gets from the terminal itself what the terminal
+ * sends.
+ */
+#include "tools/run_job.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/command.h"
+#include "tools/run_output.h"
+
+/* How long ranks have to notice by themselves that another one failed: they know it within a
+ * second, and their own words about it are better than a signal. */
+#define NOTICE_MS 2000
+/* The same after a signal by the user: they may be busy with saving their work. */
+#define NOTICE_INTERRUPTED_MS 10000
+#define TERMINATE_MS 3000
+/* How long the children of ranks may outlive them: a tee that writes the rest of a log. */
+#define LEAVE_MS 2000
+#define SWEEP_MS 100
+#define N_SWEEPS 50
+/* More than a pipe holds. */
+#define N_READS 32
+
+enum phase {
+    PHASE_RUNNING,
+    PHASE_NOTICING,    /* a rank failed; the others may find out */
+    PHASE_TERMINATING, /* they were asked to end */
+    PHASE_KILLING,     /* they were not asked */
+    PHASE_LEAVING,     /* no rank is left; their children may end */
+    PHASE_SWEEPING,    /* those are being killed */
+    PHASE_OVER,        /* no process is left; output may still have to be written */
+};
+
+struct rank {
+    pid_t pid; /* 0: has ended */
+    bool own_group;
+};
+
+struct job {
+    struct run_plan *plan;
+    struct rank *ranks;
+    struct run_stream *streams; /* with a prefix: output and error of rank 0, of rank 1, ... */
+    struct pollfd *polled;      /* signals, two sinks, streams */
+    int n_streams;
+    int n_running;
+    struct run_sink out;
+    struct run_sink err;
+    enum phase phase;
+    int64_t deadline_ms; /* of the phase; -1: none */
+    int n_sweeps;
+    int exit_code;
+    bool rank_failed;
+    bool interrupted;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void signal_rank(const struct rank *rank, int number)
+{
+    if (rank->pid > 0) {
+        (void)kill(rank->own_group ? -rank->pid : rank->pid, number);
+    }
+}
+
+static void signal_ranks(const struct job *job, int number)
+{
+    for (int i = 0; i < job->plan->n_ranks; i++) {
+        signal_rank(&job->ranks[i], number);
+    }
+}
+
+/* Whatever is in the pipes; a process that we could not end may write for ever. */
+static void drain(struct run_stream *stream)
+{
+    for (int i = 0; i < N_READS && run_stream_read(stream); i++) {
+    }
+}
+
+static void close_streams(struct job *job, const struct run_sink *of)
+{
+    for (int i = 0; i < job->n_streams; i++) {
+        if (job->streams[i].sink == of) {
+            run_stream_close(&job->streams[i]);
+        }
+    }
+}
+
+/* The one function that changes the phase. */
+static void enter(struct job *job, enum phase phase)
+{
+    int64_t limit_ms = -1;
+
+    switch (phase) {
+    case PHASE_RUNNING:
+        break;
+    case PHASE_NOTICING:
+        limit_ms = job->interrupted ? NOTICE_INTERRUPTED_MS : NOTICE_MS;
+        break;
+    case PHASE_TERMINATING:
+        run_say(&job->err, "ending %d other rank%s", job->n_running,
+                job->n_running == 1 ? "" : "s");
+        signal_ranks(job, SIGTERM);
+        limit_ms = TERMINATE_MS;
+        break;
+    case PHASE_KILLING:
+        signal_ranks(job, SIGKILL);
+        break;
+    case PHASE_LEAVING:
+        limit_ms = LEAVE_MS;
+        break;
+    case PHASE_SWEEPING:
+        (void)run_leftovers_signal(&job->plan->leftovers, SIGKILL);
+        job->n_sweeps++;
+        limit_ms = SWEEP_MS;
+        break;
+    case PHASE_OVER:
+        for (int i = 0; i < job->n_streams; i++) {
+            drain(&job->streams[i]);
+            run_stream_close(&job->streams[i]);
+        }
+        break;
+    }
+    job->phase = phase;
+    job->deadline_ms = limit_ms < 0 ? -1 : now_ms() + limit_ms;
+}
+
+/* The time of a phase is up. */
+static void escalate(struct job *job)
+{
+    if (job->phase == PHASE_SWEEPING && job->n_sweeps == N_SWEEPS) {
+        run_say(&job->err, "processes that the ranks left behind cannot be ended");
+        enter(job, PHASE_OVER);
+    } else if (job->phase == PHASE_SWEEPING) {
+        enter(job, PHASE_SWEEPING);
+    } else {
+        enter(job, (enum phase)(job->phase + 1));
+    }
+}
+
+/* Looks whether the phase has reached its end, by what has happened or by the clock. */
+static void advance(struct job *job)
+{
+    if (job->phase < PHASE_LEAVING && job->n_running == 0) {
+        enter(job, PHASE_LEAVING);
+    }
+    if ((job->phase == PHASE_LEAVING || job->phase == PHASE_SWEEPING) &&
+        run_leftovers_signal(&job->plan->leftovers, 0) == 0) {
+        enter(job, PHASE_OVER);
+    }
+    if (job->deadline_ms >= 0 && now_ms() >= job->deadline_ms) {
+        escalate(job);
+    }
+}
+
+static void report_failure(struct job *job, int rank, int status)
+{
+    if (job->n_streams > 0) {
+        drain(&job->streams[2 * rank]);
+        drain(&job->streams[2 * rank + 1]);
+    }
+    if (WIFSIGNALED(status)) {
+        run_say(&job->err, "rank %d was killed by signal %d (%s)", rank, WTERMSIG(status),
+                strsignal(WTERMSIG(status)));
+        job->exit_code = EXIT_SIGNALLED + WTERMSIG(status);
+    } else {
+        run_say(&job->err, "rank %d exited with status %d", rank, WEXITSTATUS(status));
+        job->exit_code = WEXITSTATUS(status);
+    }
+    job->rank_failed = true;
+    enter(job, PHASE_NOTICING);
+}
+
+static int find_rank(const struct job *job, pid_t pid)
+{
+    for (int i = 0; i < job->plan->n_ranks; i++) {
+        if (job->ranks[i].pid == pid) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Of ranks found dead together, one killed by a signal is the cause: who merely notices that
+ * another one is gone exits by itself. */
+static bool is_likelier_cause(int status, int than)
+{
+    return WIFSIGNALED(status) && !WIFSIGNALED(than);
+}
+
+static void reap(struct job *job)
+{
+    int failed = -1;
+    int failed_status = 0;
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        int rank = find_rank(job, pid);
+
+        if (rank < 0) {
+            run_leftovers_forget(&job->plan->leftovers, pid);
+            continue;
+        }
+        job->ranks[rank].pid = 0;
+        job->n_running--;
+        if (status != 0 && (failed < 0 || is_likelier_cause(status, failed_status))) {
+            failed = rank;
+            failed_status = status;
+        }
+    }
+    /* Later ones fail because this one did, or because we ended them. */
+    if (failed >= 0 && job->phase == PHASE_RUNNING) {
+        report_failure(job, failed, failed_status);
+    }
+}
+
+static void pass_on(const struct job *job, const struct run_signal *signal)
+{
+    for (int i = 0; i < job->plan->n_ranks; i++) {
+        if (job->ranks[i].own_group || !signal->from_terminal) {
+            signal_rank(&job->ranks[i], signal->number);
+        }
+    }
+}
+
+/* Stops with the ranks, like any job that the user puts aside, and goes on with them. */
+static void pause_job(struct job *job, const struct run_signal *signal)
+{
+    int64_t start_ms = now_ms();
+
+    pass_on(job, signal);
+    (void)kill(getpid(), SIGSTOP);
+    signal_ranks(job, SIGCONT);
+    if (job->deadline_ms >= 0) {
+        job->deadline_ms += now_ms() - start_ms;
+    }
+}
+
+static void interrupt_job(struct job *job, const struct run_signal *signal)
+{
+    job->interrupted = true;
+    pass_on(job, signal);
+    if (job->phase == PHASE_LEAVING) {
+        enter(job, PHASE_SWEEPING);
+    } else if (job->phase == PHASE_OVER) {
+        run_sink_clear(&job->out); /* nobody reads it, and the user does not want to wait */
+        run_sink_clear(&job->err);
+    }
+}
+
+static void obey_signals(struct job *job)
+{
+    struct run_signal signal;
+
+    while (run_signals_next(&job->plan->signals, &signal)) {
+        switch (signal.wish) {
+        case RUN_WISH_REAP:
+            reap(job);
+            break;
+        case RUN_WISH_END:
+            interrupt_job(job, &signal);
+            break;
+        case RUN_WISH_TELL:
+            pass_on(job, &signal);
+            break;
+        case RUN_WISH_PAUSE:
+            pause_job(job, &signal);
+            break;
+        }
+    }
+}
+
+/* Ranks whose output cannot be written learn it as they would without us: their pipe breaks. */
+static void check_sink(struct job *job, struct run_sink *sink)
+{
+    if (sink->error == 0 || sink->given_up) {
+        return;
+    }
+    sink->given_up = true;
+    run_sink_clear(sink);
+    close_streams(job, sink);
+    if (job->exit_code == 0) {
+        job->exit_code = EXIT_FAILED;
+    }
+    run_say(&job->err, "cannot write to %s: %s", sink->name, strerror(sink->error));
+}
+
+static void move_output(struct job *job)
+{
+    for (int i = 0; i < job->n_streams; i++) {
+        if (job->polled[3 + i].revents != 0) {
+            (void)run_stream_read(&job->streams[i]);
+        }
+    }
+    run_sink_flush(&job->out);
+    check_sink(job, &job->out);
+    run_sink_flush(&job->err);
+    check_sink(job, &job->err);
+}
+
+static void wait_for_something(struct job *job)
+{
+    int64_t left_ms = job->deadline_ms < 0 ? -1 : job->deadline_ms - now_ms();
+
+    job->polled[0] = (struct pollfd){.fd = job->plan->signals.fd, .events = POLLIN};
+    job->polled[1] =
+        (struct pollfd){.fd = run_sink_waits(&job->out) ? job->out.fd : -1, .events = POLLOUT};
+    job->polled[2] =
+        (struct pollfd){.fd = run_sink_waits(&job->err) ? job->err.fd : -1, .events = POLLOUT};
+    for (int i = 0; i < job->n_streams; i++) {
+        const struct run_stream *stream = &job->streams[i];
+
+        job->polled[3 + i] = (struct pollfd){.fd = run_sink_is_full(stream->sink) ? -1 : stream->fd,
+                                             .events = POLLIN};
+    }
+    if (job->deadline_ms >= 0 && left_ms < 0) {
+        left_ms = 0;
+    }
+    (void)poll(job->polled, 3 + (nfds_t)job->n_streams, (int)left_ms);
+}
+
+static void watch(struct job *job)
+{
+    advance(job);
+    while (job->phase != PHASE_OVER || run_sink_waits(&job->out) || run_sink_waits(&job->err)) {
+        wait_for_something(job);
+        obey_signals(job);
+        move_output(job);
+        advance(job);
+    }
+    /* A wish that came too late for this attempt still means: no further one. */
+    obey_signals(job);
+}
+
+static void refuse(struct job *job, int rank, const struct run_refusal *refusal)
+{
+    static const char *const steps[] = {[RUN_STEP_FORK] = "no new process",
+                                        [RUN_STEP_FILES] = "no input or output",
+                                        [RUN_STEP_BIND] = "not pinned to its cores"};
+
+    job->exit_code = EXIT_FAILED;
+    if (refusal->step == RUN_STEP_EXEC) {
+        run_say(&job->err, "cannot run %s: %s", job->plan->command[0], strerror(refusal->error));
+        job->exit_code = refusal->error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+    } else {
+        run_say(&job->err, "cannot start rank %d of %d: %s: %s", rank, job->plan->n_ranks,
+                steps[refusal->step], strerror(refusal->error));
+    }
+    if (job->n_running > 0) {
+        enter(job, PHASE_TERMINATING);
+    }
+}
+
+static bool open_streams(struct job *job, struct run_start *how)
+{
+    if (!run_stream_open(&job->streams[job->n_streams], how->rank, &job->out, &how->out_fd)) {
+        return false;
+    }
+    job->n_streams++;
+    if (!run_stream_open(&job->streams[job->n_streams], how->rank, &job->err, &how->err_fd)) {
+        return false;
+    }
+    job->n_streams++;
+    return true;
+}
+
+static bool start_rank(struct job *job, int rank, struct run_refusal *refusal)
+{
+    const struct run_plan *plan = job->plan;
+    struct run_start how = {.command = plan->command,
+                            .rank = rank,
+                            .own_group = rank > 0 || !isatty(STDIN_FILENO),
+                            .out_fd = -1,
+                            .err_fd = -1,
+                            .binding = plan->binding,
+                            .signals = &plan->signals,
+                            .files = plan->files};
+    bool started = false;
+
+    if (plan->prefix && !open_streams(job, &how)) {
+        *refusal = (struct run_refusal){RUN_STEP_FILES, errno};
+    } else {
+        started = run_start(&how, &job->ranks[rank].pid, refusal);
+        job->ranks[rank].own_group = how.own_group;
+        job->n_running += started;
+    }
+    if (how.out_fd >= 0) {
+        (void)close(how.out_fd);
+    }
+    if (how.err_fd >= 0) {
+        (void)close(how.err_fd);
+    }
+    return started;
+}
+
+static void start_ranks(struct job *job)
+{
+    struct run_refusal refusal;
+
+    for (int rank = 0; rank < job->plan->n_ranks; rank++) {
+        if (!start_rank(job, rank, &refusal)) {
+            refuse(job, rank, &refusal);
+            return;
+        }
+    }
+}
+
+static bool open_job(struct job *job, int attempt)
+{
+    int n_ranks = job->plan->n_ranks;
+
+    job->ranks = calloc((size_t)n_ranks, sizeof *job->ranks);
+    job->streams = calloc(2 * (size_t)n_ranks, sizeof *job->streams);
+    job->polled = calloc(3 + 2 * (size_t)n_ranks, sizeof *job->polled);
+    if (!job->ranks || !job->streams || !job->polled) {
+        return false;
+    }
+    return run_environment_set(n_ranks, attempt);
+}
+
+static void close_job(struct job *job)
+{
+    run_sink_clear(&job->out);
+    run_sink_clear(&job->err);
+    free(job->ranks);
+    free(job->streams);
+    free(job->polled);
+}
+
+struct run_result run_job(struct run_plan *plan, int attempt)
+{
+    struct job job = {.plan = plan,
+                      .out = {.fd = STDOUT_FILENO, .name = "standard output"},
+                      .err = {.fd = STDERR_FILENO, .name = "standard error"},
+                      .deadline_ms = -1};
+    struct run_result result;
+
+    if (open_job(&job, attempt)) {
+        start_ranks(&job);
+        watch(&job);
+    } else {
+        (void)fprintf(stderr, "tally run: cannot prepare the job: %s\n", strerror(errno));
+        job.exit_code = EXIT_FAILED;
+    }
+    result.exit_code = job.exit_code;
+    /* Where the output is lost, another attempt would lose it too. */
+    result.may_restart =
+        job.rank_failed && !job.interrupted && !job.out.given_up && !job.err.given_up;
+    close_job(&job);
+    return result;
+}

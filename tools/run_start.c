@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starts one rank. One thread, which must live as long as the ranks: the kernel kills a rank when
+ * the thread that forked it ends. Keeps true: whoever gets a pid from here gets a process in which
+ * the program itself runs; all that can go wrong before that is reported, through a pipe that
+ * closes when the program takes over.
+ */
+#include "tools/run_start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NOT_RUN 127
+
+/* A new name each time: no straggler of an earlier attempt can take a place in this one. */
+static bool invent_name(char *name, size_t bytes)
+{
+    unsigned char random[16];
+    int n = snprintf(name, bytes, "@tally-%lu-", (unsigned long)getuid());
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof random; i++) {
+        n += snprintf(name + n, bytes - (size_t)n, "%02x", random[i]);
+    }
+    return true;
+}
+
+bool run_environment_set(int n_ranks, int attempt)
+{
+    char name[80];
+    char world[16];
+    char attempts[16];
+
+    (void)snprintf(world, sizeof world, "%d", n_ranks);
+    (void)snprintf(attempts, sizeof attempts, "%d", attempt);
+    return invent_name(name, sizeof name) && setenv("TALLY_RENDEZVOUS", name, 1) == 0 &&
+           setenv("TALLY_WORLD", world, 1) == 0 && setenv("TALLY_ATTEMPT", attempts, 1) == 0;
+}
+
+static _Noreturn void give_up(int report, enum run_step step, int error)
+{
+    const struct run_refusal refusal = {.step = step, .error = error};
+
+    /* Without a reader there is no launcher either, and nobody to tell. */
+    if (write(report, &refusal, sizeof refusal) < 0) {
+        _exit(NOT_RUN);
+    }
+    _exit(NOT_RUN);
+}
+
+/* Only rank 0 reads what we could read; the others would share it with it byte by byte. */
+static bool set_files(const struct run_start *how)
+{
+    if (how->rank > 0) {
+        int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+        if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) {
+            return false;
+        }
+    }
+    return (how->out_fd < 0 || dup2(how->out_fd, STDOUT_FILENO) >= 0) &&
+           (how->err_fd < 0 || dup2(how->err_fd, STDERR_FILENO) >= 0);
+}
+
+static _Noreturn void become_rank(const struct run_start *how, pid_t launcher, int report)
+{
+    char rank[16];
+    int error;
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) {
+        _exit(NOT_RUN); /* it died before it could take us along */
+    }
+    if (how->own_group) {
+        (void)setpgid(0, 0);
+    }
+    (void)snprintf(rank, sizeof rank, "%d", how->rank);
+    if (setenv("TALLY_RANK", rank, 1) != 0 || !set_files(how)) {
+        give_up(report, RUN_STEP_FILES, errno);
+    }
+    error = how->binding ? run_binding_apply(how->binding, how->rank) : 0;
+    if (error != 0) {
+        give_up(report, RUN_STEP_BIND, error);
+    }
+    (void)setrlimit(RLIMIT_NOFILE, &how->files);
+    run_signals_restore(how->signals);
+    (void)execvp(how->command[0], how->command);
+    give_up(report, RUN_STEP_EXEC, errno);
+}
+
+bool run_start(const struct run_start *how, pid_t *pid, struct run_refusal *refusal)
+{
+    pid_t launcher = getpid();
+    pid_t child;
+    int report[2];
+    ssize_t n;
+
+    if (pipe2(report, O_CLOEXEC) != 0) {
+        *refusal = (struct run_refusal){RUN_STEP_FORK, errno};
+        return false;
+    }
+    child = fork();
+    if (child == 0) {
+        become_rank(how, launcher, report[1]);
+    }
+    (void)close(report[1]);
+    if (child < 0) {
+        *refusal = (struct run_refusal){RUN_STEP_FORK, errno};
+        (void)close(report[0]);
+        return false;
+    }
+    n = read(report[0], refusal, sizeof *refusal);
+    (void)close(report[0]);
+    if (n == (ssize_t)sizeof *refusal) {
+        (void)waitpid(child, NULL, 0);
+        return false;
+    }
+    *pid = child;
+    return true;
+}
