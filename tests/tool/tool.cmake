@@ -3,3 +3,17 @@
 add_test(NAME tool_command_line
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_command_line.sh $<TARGET_FILE:tally_tool>)
 set_tests_properties(tool_command_line PROPERTIES LABELS tool TIMEOUT 120)
+
+# What the tests of `tally run` start: a rank of a real group, and a terminal.
+add_executable(run_reduce tool/run_reduce.c)
+target_link_libraries(run_reduce PRIVATE tally_flags tally)
+add_executable(run_terminal tool/run_terminal.c)
+target_link_libraries(run_terminal PRIVATE tally_flags)
+set_source_files_properties(tool/run_terminal.c PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
+
+foreach(part ranks output signals)
+  add_test(NAME tool_run_${part}
+    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_run_${part}.sh $<TARGET_FILE:tally_tool>
+      $<TARGET_FILE:run_reduce> $<TARGET_FILE:run_terminal> "${hwloc_FOUND}")
+  set_tests_properties(tool_run_${part} PROPERTIES LABELS tool TIMEOUT 300)
+endforeach()

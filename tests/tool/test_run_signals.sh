@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2016 # the dollars belong to the ranks' shells
+# `tally run` and signals: passed on once, never to survivors, and nobody outlives the launcher.
+# shellcheck source=tests/tool/run_support.sh
+source "$(dirname "$0")/run_support.sh"
+
+# A rank that says what it gets, and its child, which would say so too. SIGHUP ends both.
+listen='
+for s in INT TERM USR1; do trap "echo got $s" "$s"; done
+trap "echo got HUP; exit 0" HUP
+bash -c "for s in INT TERM USR1; do trap \"echo child got \$s\" \$s; done
+    trap \"exit 0\" HUP; echo ready; while :; do sleep 0.1; done" &
+while :; do wait; sleep 0.1; done'
+
+start -n 3 bash -c "$listen"
+wait_until has_lines out '^ready$' 3 || complain "'$what': not all ranks started"
+for signal in TERM USR1; do
+    kill "-$signal" "$launcher"
+    wait_until has_lines out "^got $signal$" 3 || complain "'$what': $signal was not passed on"
+    wait_until has_lines out "^child got $signal$" 3 || complain "'$what': children did not get $signal"
+done
+kill -INT "$launcher" # ignored: this shell started the launcher in the background
+kill -HUP "$launcher"
+finish
+expect_rc 0
+expect out '^got HUP$' 3
+expect out '^(child )?got TERM$' 6
+expect out '^(child )?got USR1$' 6
+expect out 'got INT' 0
+expect_nobody
+
+# By default a rank dies of it, and the job is not started again.
+start -n 3 --max-restarts 5 bash -c 'echo ready; exec sleep 1000'
+wait_until has_lines out '^ready$' 3
+kill -TERM "$launcher"
+finish
+expect_rc 143
+expect err '^tally run: rank [012] was killed by signal 15 \(Terminated\)$' 1
+expect err 'restarting' 0
+expect_nobody
+
+# The launcher is killed: no rank is left, whatever it does with signals.
+touch "$work/alive"
+for option in --prefix --bind ''; do
+    [ "$option" = --bind ] && [ -z "$has_hwloc" ] && continue
+    start -n 4 ${option:+"$option"} bash -c 'trap "" TERM HUP INT; echo x >>"$1"; exec sleep 1000' \
+        name "$work/alive"
+    wait_until has_lines alive x 4 || complain "'$what': not all ranks started"
+    kill -9 "$launcher"
+    finish
+    expect_rc 137
+    expect_nobody
+    : >"$work/alive"
+done
+
+# Stopped and continued together.
+start -n 2 bash -c 'echo $$; exec sleep 1000'
+wait_until has_lines out '' 2
+mapfile -t ranks <"$work/out"
+kill -TSTP "$launcher"
+wait_until all_are T "$launcher" "${ranks[@]}" || complain "'$what' did not stop with its ranks"
+kill -CONT "$launcher"
+wait_until all_are S "$launcher" "${ranks[@]}" || complain "'$what' did not go on with its ranks"
+kill -TERM "$launcher"
+finish
+expect_rc 143
+expect_nobody
+
+# At a terminal: Ctrl-C reaches everybody once, whether or not rank 0 may read the keyboard.
+say_int='trap "echo got INT; exit 0" INT; echo ready; while :; do sleep 0.1; done'
+what="Ctrl-C at a terminal"
+env "$mark" "$terminal" 3 $'\003' "$tally" run -n 3 --max-restarts 5 bash -c "$say_int" >"$work/out"
+rc=$?
+expect_rc 0
+expect out 'got INT' 3
+expect_nobody
+what="Ctrl-C at a terminal without input"
+env "$mark" "$terminal" 3 $'\003' \
+    bash -c 'exec "$@" </dev/null' name "$tally" run -n 3 --prefix bash -c "$say_int" >"$work/out"
+rc=$?
+expect_rc 0
+expect out '\[[012]\] got INT' 3
+expect_nobody
+what="Ctrl-C at a terminal ends ranks that do not care"
+env "$mark" "$terminal" 3 $'\003' "$tally" run -n 3 --max-restarts 5 \
+    bash -c 'echo ready; exec sleep 1000' >"$work/out"
+rc=$?
+expect_rc 130
+expect out 'tally run: rank [012] was killed by signal 2 \(Interrupt\)' 1
+expect_nobody
+what="typing at a terminal"
+env "$mark" "$terminal" 2 $'hello\n' "$tally" run -n 2 --prefix bash -c 'echo ready; read -r word
+    echo "<$word>"' >"$work/out"
+rc=$?
+expect_rc 0
+expect out '\[0\] <hello>' 1
+expect out '\[1\] <>' 1
+conclude
