@@ -154,7 +154,7 @@ int tally_lane_all_gather(tally_lane *lane, const void *send, const size_t *byte
     }
     if (!bytes || (call.count > 0 && !received) || (bytes[group->rank] > 0 && !send)) {
         (void)tally__fail(TALLY_ARG, "all-gather: %s is NULL",
-                          !bytes ? "bytes" : (!send ? "send" : "received"));
+                          !bytes ? "bytes" : (!received ? "received" : "send"));
         return tally__refuse(lane, TALLY__KIND_ALL_GATHER, TALLY_ARG);
     }
     call.detail = fingerprint(bytes, group->size);
@@ -225,7 +225,8 @@ static void take_ours(tally_lane *lane, const struct to_all *all, uint64_t from)
 
 static int to_all_staged(tally_lane *lane, struct tally__call *call, const struct to_all *all)
 {
-    for (uint64_t from = 0; from < all->most; from += TALLY__STAGE_BYTES) {
+    /* One round at least: a rank that expects what nobody sends must be heard. */
+    for (uint64_t from = 0; from == 0 || from < all->most; from += TALLY__STAGE_BYTES) {
         if (from < all->send_total) {
             tally__copy(smaller(all->send_total - from, TALLY__STAGE_BYTES), all->send + from,
                         tally__next_stage(lane));
@@ -252,6 +253,7 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
 {
     struct tally__call call = {.kind = TALLY__KIND_ALL_TO_ALL};
     struct to_all all = {.send = send, .received = received, .received_bytes = received_bytes};
+    size_t received_total = 0;
     uint64_t *table;
     tally_group *group;
 
@@ -268,9 +270,11 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
     for (int r = 0; r < group->size; r++) {
         table[r] = send_bytes[r];
         all.send_total += send_bytes[r];
+        received_total += received_bytes[r];
     }
-    if (!send && all.send_total > 0) {
-        (void)tally__fail(TALLY_ARG, "all-to-all: send is NULL");
+    if ((!send && all.send_total > 0) || (!received && received_total > 0)) {
+        (void)tally__fail(TALLY_ARG, "all-to-all: %s is NULL",
+                          !send && all.send_total > 0 ? "send" : "received");
         return tally__refuse(lane, TALLY__KIND_ALL_TO_ALL, TALLY_ARG);
     }
     call.offset = tally__offset_for_peers(group, send, all.send_total);

@@ -41,6 +41,11 @@ static void describe(const struct tally__call *call, char *text, size_t bytes)
                        (unsigned long long)call->count, (int)call->root);
         break;
     case TALLY__KIND_ALL_GATHER:
+        /* The total may be the same where the sizes are not. */
+        (void)snprintf(text, bytes, "%s of %llu bytes (sizes %08llx)", name,
+                       (unsigned long long)call->count,
+                       (unsigned long long)call->detail & 0xffffffff);
+        break;
     case TALLY__KIND_ALL_TO_ALL:
     case TALLY__KIND_ALLOC:
         (void)snprintf(text, bytes, "%s of %llu bytes", name, (unsigned long long)call->count);
