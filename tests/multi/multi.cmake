@@ -19,3 +19,4 @@ function(tally_multi_test name)
 endfunction()
 
 tally_multi_test(test_reductions)
+tally_multi_test(test_group_end)
