@@ -34,6 +34,7 @@ struct message {
 struct member {
     pid_t pid;
     bool ended;
+    bool killed; /* by us */
     int wait_status;
 };
 
@@ -86,6 +87,7 @@ static void kill_all(struct team *team)
     for (int r = 0; r < team->n; r++) {
         if (team->members[r].pid > 0 && !team->members[r].ended) {
             (void)kill(team->members[r].pid, SIGKILL);
+            team->members[r].killed = true;
         }
     }
 }
@@ -161,27 +163,43 @@ static void attend(struct team *team, double timeout_s)
     }
 }
 
-static int judge(const struct team *team, double timeout_s)
+/* The rank that was killed, though not by us, or ended in another way without a message. */
+static int blame_silent(const struct team *team)
 {
-    if (team->overdue) {
-        return tally__fail(TALLY_TIMEOUT, "the %d ranks did not end within %g s", team->n,
-                           timeout_s);
-    }
-    /* A rank that said nothing was killed: by whoever, but not by us unless another had failed. */
-    for (int r = 0; r < team->n && (team->first.status == TALLY_OK || is_echo(team->first.status));
-         r++) {
-        int status = team->members[r].wait_status;
+    for (int r = 0; r < team->n; r++) {
+        int status = team->members[r].killed ? 0 : team->members[r].wait_status;
 
         if (WIFSIGNALED(status)) {
             return tally__fail(TALLY_PEER, "rank %d of %d was killed by signal %d (%s)", r, team->n,
                                WTERMSIG(status), strsignal(WTERMSIG(status)));
         }
+        if (status != 0 && team->first.status == TALLY_OK) {
+            return tally__fail(TALLY_PEER, "rank %d of %d ended with exit status %d", r, team->n,
+                               WEXITSTATUS(status));
+        }
     }
-    if (team->first.status != TALLY_OK) {
-        return tally__fail(team->first.status, "rank %d of %d: %s", team->first.rank, team->n,
-                           team->first.text);
+    return TALLY_OK;
+}
+
+static int judge(const struct team *team, double timeout_s)
+{
+    const struct message *first = &team->first;
+    bool names_rank = strncmp(first->text, "rank ", 5) == 0;
+
+    if (team->overdue) {
+        return tally__fail(TALLY_TIMEOUT, "the %d ranks did not end within %g s", team->n,
+                           timeout_s);
     }
-    return team->failed ? tally__fail(TALLY_PEER, "a rank ended without a word") : TALLY_OK;
+    if (first->status == TALLY_OK || is_echo(first->status)) {
+        TRY(blame_silent(team));
+    }
+    if (first->status == TALLY_OK) {
+        return TALLY_OK;
+    }
+    if (names_rank) {
+        return tally__fail(first->status, "%s", first->text);
+    }
+    return tally__fail(first->status, "rank %d of %d: %s", first->rank, team->n, first->text);
 }
 
 static int start(struct team *team, int write_end, rank_team_fn body, void *user)
