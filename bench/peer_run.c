@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -98,7 +99,8 @@ static int fail_with_line(const struct command_line *line, int status, const cha
     return tally__fail(status, "%s: %s", what, text);
 }
 
-/* In the child: a process group of its own, so that all of it can be ended. */
+/* In the child: a process group of its own, so that all of it can be ended, and told to end when
+ * its parent is gone. */
 static _Noreturn void be_launcher(const struct command_line *line, int output)
 {
     int nothing = open("/dev/null", O_RDWR);
@@ -107,6 +109,7 @@ static _Noreturn void be_launcher(const struct command_line *line, int output)
     /* execvp takes char *, for history's sake; it does not write. */
     memcpy(words, line->words, sizeof words);
     (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     (void)dup2(nothing, STDIN_FILENO);
     (void)dup2(output, STDOUT_FILENO);
     (void)dup2(nothing, STDERR_FILENO);

@@ -85,7 +85,7 @@ rejects '65 ranks are not in 1..64' --ranks 65
 rejects "unknown option '--fast'; accepted: .*--peer" --fast
 
 # One of two ranks is killed in the middle.
-"$tally" bench collective --bytes 1Mi --seconds 60 >"$work/out" 2>"$work/err" &
+"$tally" bench collective --bytes 16Mi --seconds 60 >"$work/out" 2>"$work/err" &
 bench=$!
 victim=
 for _ in $(seq 100); do
