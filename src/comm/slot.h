@@ -53,7 +53,7 @@ struct tally__slot {
     int32_t given_up_status;
     char given_up_text[TALLY__TEXT_BYTES];
     char text[2][TALLY__TEXT_BYTES]; /* why call.status is not TALLY_OK, per line */
-    _Alignas(4096) unsigned char stage[TALLY__N_STAGES][TALLY__STAGE_BYTES];
+    _Alignas(64) unsigned char stage[TALLY__N_STAGES][TALLY__STAGE_BYTES];
 };
 
 #endif
