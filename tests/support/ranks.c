@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "comm/group.h"
@@ -147,79 +146,6 @@ int ranks_await(_Atomic uint32_t *word, uint32_t value)
         ranks_sleep_ms(1);
     }
     return atomic_load(word) >= value ? 0 : RANKS_FAILED;
-}
-
-int ranks_finish(tally_future *future)
-{
-    int rc = tally_future_wait(future);
-
-    tally_future_free(future);
-    return rc;
-}
-
-int ranks_job(tally_group *group, int lane, tally_job_fn job, void *user)
-{
-    tally_future *future;
-    int rc = tally_submit(group, lane, job, user, &future);
-
-    return rc == TALLY_OK ? ranks_finish(future) : rc;
-}
-
-void ranks_sleep_ms(int milliseconds)
-{
-    struct timespec pause = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
-
-    (void)nanosleep(&pause, NULL);
-}
-
-uint64_t ranks_hash(uint64_t hash, const void *bytes, size_t n)
-{
-    const unsigned char *at = bytes;
-
-    for (; n >= sizeof hash; n -= sizeof hash, at += sizeof hash) {
-        uint64_t word;
-
-        memcpy(&word, at, sizeof word);
-        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 29;
-    }
-    for (; n > 0; n--, at++) {
-        hash = (hash ^ *at) * UINT64_C(1099511628211);
-    }
-    return hash;
-}
-
-static void say(const tally_group *group, const char *file, int line, const char *what)
-{
-    (void)fprintf(stderr, "%s:%d: rank %d of %d (%s): %s\n", file, line, tally_group_rank(group),
-                  tally_group_size(group), tally_group_backend(group), what);
-}
-
-int ranks_fail(const tally_group *group, const char *file, int line, const char *what)
-{
-    say(group, file, line, what);
-    return RANKS_FAILED;
-}
-
-int ranks_fail_status(const tally_group *group, const char *file, int line, const char *what,
-                      int got, int expected)
-{
-    char text[1024];
-
-    (void)snprintf(text, sizeof text, "%.300s is %s (%d), not %s; last error: %.500s", what,
-                   tally_status_name(got), got, tally_status_name(expected), tally_last_error());
-    say(group, file, line, text);
-    return RANKS_FAILED;
-}
-
-int ranks_fail_text(const tally_group *group, const char *file, int line, const char *text,
-                    const char *part)
-{
-    char words[1500];
-
-    (void)snprintf(words, sizeof words, "no '%.300s' in '%.1000s'", part, text);
-    say(group, file, line, words);
-    return RANKS_FAILED;
 }
 
 /* ---- one rank from beginning to end ---- */
@@ -496,29 +422,38 @@ static const struct {
     {RANKS_PROCESSES, RANKS_MIXED},
 };
 
-int ranks_run_all(ranks_body *body, void *user, int lanes, bool compare)
+const int ranks_worlds[RANKS_N_WORLDS] = {1, 2, 3, 4, 7, 8};
+
+int ranks_run_world(ranks_body *body, void *user, int lanes, int world, bool compare)
 {
-    static const int worlds[] = {1, 2, 3, 4, 7, 8};
+    uint64_t first = 0;
     int n_failures = 0;
 
-    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
-        uint64_t first = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        struct ranks ranks = {ways[i].kind, ways[i].memory, world, lanes, 0, false};
 
-        for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-            struct ranks ranks = {ways[i].kind, ways[i].memory, worlds[w], lanes, 0, false};
-
-            if (ranks.kind == RANKS_PROCESSES && !ranks_have_processes()) {
-                continue;
-            }
-            n_failures += ranks_run(&ranks, body, user);
-            first = i == 0 ? board->everywhere[0] : first;
-            if (compare && board->everywhere[0] != first) {
-                (void)fprintf(stderr, "the next world's results are not those of threads\n");
-                n_failures++;
-            }
-            (void)printf("world %d, %s, %s: %016llx\n", worlds[w], kind_names[ranks.kind],
-                         memory_names[ranks.memory], (unsigned long long)board->everywhere[0]);
+        if (ranks.kind == RANKS_PROCESSES && !ranks_have_processes()) {
+            continue;
         }
+        n_failures += ranks_run(&ranks, body, user);
+        (void)printf("world %d, %s, %s: %016llx\n", world, kind_names[ranks.kind],
+                     memory_names[ranks.memory], (unsigned long long)board->everywhere[0]);
+        first = i == 0 ? board->everywhere[0] : first;
+        if (compare && board->everywhere[0] != first) {
+            (void)fprintf(stderr, "these results are not those of threads: %016llx\n",
+                          (unsigned long long)first);
+            n_failures++;
+        }
+    }
+    return n_failures;
+}
+
+int ranks_run_all(ranks_body *body, void *user, int lanes, bool compare)
+{
+    int n_failures = 0;
+
+    for (size_t w = 0; w < RANKS_N_WORLDS; w++) {
+        n_failures += ranks_run_world(body, user, lanes, ranks_worlds[w], compare);
     }
     return n_failures;
 }

@@ -42,6 +42,13 @@ int ranks_run(const struct ranks *ranks, ranks_body *body, void *user);
  */
 int ranks_run_all(ranks_body *body, void *user, int lanes, bool compare);
 
+/* The same for one world. */
+int ranks_run_world(ranks_body *body, void *user, int lanes, int world, bool compare);
+
+/* The worlds of ranks_run_all. */
+#define RANKS_N_WORLDS 6
+extern const int ranks_worlds[RANKS_N_WORLDS];
+
 /* Whether ranks can be processes here: not under ThreadSanitizer, which does not follow fork. */
 bool ranks_have_processes(void);
 
