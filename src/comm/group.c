@@ -224,30 +224,38 @@ static void close_spanning(tally_group *group)
     domain->ops->destroy(domain);
 }
 
-static int close_job(tally_lane *lane, void *user)
+static int drain_job(tally_lane *lane, void *user)
 {
     (void)lane;
     (void)user;
     return TALLY_OK;
 }
 
+/* Waits until the lanes have done what was submitted before. Nobody else has to come. */
+static void drain(tally_group *group)
+{
+    for (int i = 0; i < group->n_lanes; i++) {
+        tally_future *future;
+
+        if (tally__submit(&group->lanes[i], drain_job, NULL, NULL, TALLY__ENDS_ITSELF, &future) ==
+            TALLY_OK) {
+            (void)tally_future_wait(future);
+            tally_future_free(future);
+        }
+    }
+}
+
 /*
- * A sub-group's slots may be used again only when nobody will look at them any more: every rank has
- * passed the closing jobs, and a split begins with a round of the parent. Where that cannot be had,
- * because a rank is gone, they stay until the parent is closed.
+ * A sub-group's slots may be used again only when nobody will look at them any more; until a split
+ * finds that out (tally__mark_reusable), or the parent is closed, the object stays in its list.
  */
 static void close_sub_group(tally_group *group)
 {
     tally_group *parent = group->parent;
     tally_group **tail;
 
-    group->reusable = true;
-    for (int i = 0; i < group->n_lanes; i++) {
-        if (tally__submit_and_wait(&group->lanes[i], close_job, NULL) != TALLY_OK) {
-            group->reusable = false;
-        }
-    }
-    if (!group->reusable) {
+    drain(group);
+    if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
         publish_leaving(group, TALLY_OK, "");
     }
     (void)pthread_mutex_lock(&parent->closed_mutex);
@@ -259,6 +267,30 @@ static void close_sub_group(tally_group *group)
     group->closed = NULL;
     (void)pthread_mutex_unlock(&parent->closed_mutex);
     atomic_fetch_sub_explicit(&parent->n_children, 1, memory_order_relaxed);
+}
+
+/* Whether every rank has closed the group in good order. */
+static bool is_closed_by_all(const tally_group *group)
+{
+    for (int r = 0; r < group->size; r++) {
+        const struct tally__slot *slot = group->lanes[0].slots[r];
+
+        /* Partner: the store in publish_leaving. */
+        if (atomic_load_explicit(&slot->given_up, memory_order_acquire) == 0 ||
+            slot->given_up_status != TALLY_OK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void tally__mark_reusable(tally_group *parent)
+{
+    (void)pthread_mutex_lock(&parent->closed_mutex);
+    for (tally_group *child = parent->closed; child; child = child->next_closed) {
+        child->reusable = child->reusable || is_closed_by_all(child);
+    }
+    (void)pthread_mutex_unlock(&parent->closed_mutex);
 }
 
 struct tally__slot *tally__take_closed_slots(tally_group *parent)

@@ -55,7 +55,7 @@ struct tally_group {
     pthread_mutex_t closed_mutex;
     tally_group *closed;
     tally_group *next_closed; /* in the parent's list */
-    bool reusable;            /* closed by all ranks in good order */
+    bool reusable;            /* known to be closed by all ranks in good order */
 };
 
 /*
@@ -79,8 +79,11 @@ int tally__group_make(const struct tally__group_parts *parts, tally_group **grou
 /* Frees the group object; neither its slots nor its domain. */
 void tally__group_unmake(tally_group *group);
 
-/* The slots of a closed sub-group that nobody looks at any more, or NULL. Only after a round of the
- * parent, on its lane 0. */
+/* Finds out which closed sub-groups all ranks have closed. On the parent's lane 0, between a round
+ * that proves who has closed what, and one after which slots are made as new. */
+void tally__mark_reusable(tally_group *parent);
+
+/* The slots of a closed sub-group that nobody looks at any more, or NULL. After such rounds. */
 struct tally__slot *tally__take_closed_slots(tally_group *parent);
 
 /* Opens the group that spans a domain; takes the domain over, also on failure. */

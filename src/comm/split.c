@@ -101,7 +101,11 @@ static int split_job(tally_lane *lane, void *user)
     struct split_card *card;
     int rc = TALLY_OK;
 
-    /* The first round proves that every rank has left the sub-groups it closed. */
+    /* After the first round every rank sees the same sub-groups closed; after the second nobody
+     * looks at their slots any more. */
+    TRY(tally__round(lane, &call));
+    tally__mark_reusable(parent);
+    call.detail = 1;
     TRY(tally__round(lane, &call));
     if (request->color >= 0) {
         rc = take_slots(parent, &request->own_slots);
@@ -114,7 +118,7 @@ static int split_job(tally_lane *lane, void *user)
     card->key = request->key;
     card->first_slot =
         request->own_slots ? tally__offset_of(parent->domain, request->own_slots) : 0;
-    call.detail = 1;
+    call.detail = 2;
     rc = tally__round(lane, &call);
     if (rc == TALLY_OK && request->color >= 0) {
         rc = make_sub_group(lane, request);
