@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the fault tests share: a crew of rank processes that report into memory the test can read
+ * after their death, bounds on every wait, and a look for anything they left behind.
+ */
+#ifndef TALLY_FAULT_SUPPORT_H
+#define TALLY_FAULT_SUPPORT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "tally.h"
+
+#define FAULT_MAX_RANKS 8
+#define FAULT_MAX_FAILURES 6
+#define FAULT_TEXT_BYTES 640
+#define FAULT_SKIP 77
+#define FAULT_NS_PER_MS UINT64_C(1000000)
+
+/* How far a rank has come. Only forward. */
+enum fault_stage { FAULT_BORN, FAULT_OPEN, FAULT_FAILED, FAULT_CLOSED };
+
+struct fault_failure {
+    int status;
+    char text[FAULT_TEXT_BYTES];
+};
+
+/* Written by one rank; read by the test once stage says so. */
+struct fault_report {
+    atomic_int stage; /* enum fault_stage, stored with release */
+    int n_failures;
+    struct fault_failure failure[FAULT_MAX_FAILURES];
+    uint64_t failed_ns;               /* when the first call failed */
+    uint64_t n_done;                  /* collectives that were well before that */
+    char complaint[FAULT_TEXT_BYTES]; /* not "": the rank itself saw something wrong */
+};
+
+struct fault_member {
+    pid_t pid; /* 0: not running */
+    int exit_status;
+    bool was_struck;
+};
+
+struct fault_crew {
+    int n;
+    struct fault_member member[FAULT_MAX_RANKS];
+    struct fault_report *report; /* per rank, shared with the ranks */
+};
+
+/* What a rank does; its process exits with what this returns. */
+typedef int (*fault_body)(int rank, struct fault_report *report, void *user);
+
+uint64_t fault_now_ns(void);
+void fault_sleep_ns(uint64_t ns);
+
+/* A number in 0..n-1, and the next state. */
+uint32_t fault_random(uint64_t *state, uint32_t n);
+
+/* Memory that forked processes share with us. Never returns NULL. */
+void *fault_shared_alloc(size_t bytes);
+void fault_shared_free(void *memory, size_t bytes);
+
+void fault_crew_init(struct fault_crew *crew, int n);
+void fault_crew_start(struct fault_crew *crew, int rank, fault_body body, void *user);
+/* Reaps who has ended; true when all have. */
+bool fault_crew_all_ended(struct fault_crew *crew);
+/* Waits for all; after max_s the rest is killed and it is false: somebody hung. */
+bool fault_crew_wait(struct fault_crew *crew, double max_s);
+/* Whether all who were not struck have come so far. */
+bool fault_crew_reached(const struct fault_crew *crew, int stage);
+void fault_crew_strike(struct fault_crew *crew, int rank, int signal);
+void fault_crew_free(struct fault_crew *crew);
+
+/* A rank's own words about a failed call, and about something that is wrong. */
+void fault_note_failure(struct fault_report *report, int status);
+void fault_complain(struct fault_report *report, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void fault_set_stage(struct fault_report *report, int stage);
+
+/* Whether the text blames rank: "rank 2 died", "ranks 1, 2 did not come"; not one who is merely
+ * mentioned further on. */
+bool fault_blames(const char *text, int rank);
+
+/* From now on nothing but this program uses /dev/shm, of so many bytes. False when not allowed. */
+bool fault_private_dev_shm(const char *size);
+
+/* Counts what is open now, and from now on takes in orphans, so that fault_leftovers sees them. */
+void fault_leftovers_begin(void);
+/* What is left of ranks whose sockets carry this name in theirs: NULL, or a static text. */
+const char *fault_leftovers(const char *name);
+
+/* A config with everything set: rank, world and where they meet; timeouts in seconds. */
+tally_group_config fault_config(int rank, int world, const char *rendezvous, double timeout_s,
+                                double open_timeout_s);
+
+#endif
