@@ -95,10 +95,11 @@ int tally_future_wait_for(tally_future *future, double seconds)
                            FOREVER_S);
     }
     if (!tally__future_is_done(future)) {
+        if (tally__threads_is_lane(future->threads)) {
+            return tally__fail(TALLY_STATE, "tally_future_wait: a lane cannot wait for a job");
+        }
         if (future->threads->n == 0) {
             tally__threads_run_inline(future->threads, future);
-        } else if (tally__threads_is_lane(future->threads)) {
-            return tally__fail(TALLY_STATE, "tally_future_wait: a lane cannot wait for a job");
         }
         if (!sleep_until_done(future, tally__now_ns() +
                                           (uint64_t)(seconds * (double)TALLY__NS_PER_SECOND))) {

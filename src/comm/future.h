@@ -38,7 +38,9 @@ struct tally__queue {
 
 struct tally__threads {
     pthread_mutex_t mutex;
-    pthread_mutex_t inline_mutex; /* with n = 0: one waiting thread at a time runs jobs */
+    pthread_mutex_t inline_mutex;    /* with n = 0: one waiting thread at a time runs jobs */
+    _Atomic pthread_t inline_thread; /* which one that is, while runs_inline */
+    atomic_bool runs_inline;
     int n;
     atomic_bool stopping;
     tally_future *free_futures;
@@ -54,7 +56,7 @@ void tally__future_finish(tally_future *future);
 
 bool tally__future_is_done(const tally_future *future);
 
-/* With n = 0: runs queued jobs on this thread until one future is done. */
+/* With n = 0: runs queued jobs on this thread until one future is done, or all with NULL. */
 void tally__threads_run_inline(struct tally__threads *threads, const tally_future *until);
 
 #endif

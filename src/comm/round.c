@@ -206,6 +206,7 @@ int tally__refuse(tally_lane *lane, enum tally__kind kind, int status)
     struct tally__call call = {.kind = (uint16_t)kind, .status = status};
     char text[TALLY__TEXT_BYTES];
 
-    (void)snprintf(text, sizeof text, "%.*s", TALLY__TEXT_BYTES - 1, tally_last_error());
+    (void)snprintf(text, sizeof text, "%.*s", TALLY__TEXT_BYTES - 1,
+                   *tally_last_error() ? tally_last_error() : tally_status_text(status));
     return complete(lane, &call, text);
 }

@@ -35,6 +35,26 @@ static int end_job(tally_lane *lane, enum tally__job_end end, int status)
     return end == TALLY__ENDS_WITH_ROUND ? tally__round(lane, &call) : TALLY_OK;
 }
 
+/* A job that fails without a text of its own must not pass on that of an earlier failure; one that
+ * succeeds leaves the thread's text as it was. */
+static int run_function(tally_future *future)
+{
+    char before[TALLY__ERROR_BYTES];
+    size_t length = strlen(tally_last_error());
+    int status;
+
+    if (length > 0) {
+        memcpy(before, tally_last_error(), length + 1);
+        (void)tally__fail(TALLY_OK, "%s", "");
+    }
+    status = future->fn(future->lane, future->user);
+    status = end_job(future->lane, future->end, status);
+    if (length > 0 && status == TALLY_OK) {
+        (void)tally__fail(TALLY_OK, "%s", before);
+    }
+    return status;
+}
+
 static void run_job(tally_future *future)
 {
     tally_lane *lane = future->lane;
@@ -47,8 +67,7 @@ static void run_job(tally_future *future)
     lane->host = NULL;
     status = tally__check_alive(lane->group);
     if (status == TALLY_OK) {
-        status = future->fn(lane, future->user ? future->user : &future->args);
-        status = end_job(lane, future->end, status);
+        status = run_function(future);
     }
     tally__fpenv_leave(saved);
     future->status = status;
@@ -85,8 +104,12 @@ static bool run_next(struct tally__threads *threads, struct tally__queue *queue)
 void tally__threads_run_inline(struct tally__threads *threads, const tally_future *until)
 {
     (void)pthread_mutex_lock(&threads->inline_mutex);
-    while (!tally__future_is_done(until) && run_next(threads, &threads->queue[0])) {
+    threads->inline_thread = pthread_self();
+    /* Partner: the load in tally__threads_is_lane. */
+    atomic_store_explicit(&threads->runs_inline, true, memory_order_release);
+    while (!(until && tally__future_is_done(until)) && run_next(threads, &threads->queue[0])) {
     }
+    atomic_store_explicit(&threads->runs_inline, false, memory_order_relaxed);
     (void)pthread_mutex_unlock(&threads->inline_mutex);
 }
 
@@ -183,8 +206,7 @@ void tally__threads_stop(struct tally__threads *threads)
         return;
     }
     if (threads->n == 0) {
-        while (run_next(threads, &threads->queue[0])) {
-        }
+        tally__threads_run_inline(threads, NULL);
     }
     stop_first(threads, threads->n);
     free_threads(threads);
@@ -197,7 +219,9 @@ bool tally__threads_is_lane(const struct tally__threads *threads)
             return true;
         }
     }
-    return false;
+    /* With no lane threads: whoever runs the jobs now. Partner: tally__threads_run_inline. */
+    return atomic_load_explicit(&threads->runs_inline, memory_order_acquire) &&
+           pthread_equal(threads->inline_thread, pthread_self());
 }
 
 int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
@@ -213,6 +237,7 @@ int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tal
     made->user = user;
     if (args) {
         made->args = *args;
+        made->user = &made->args;
     }
     made->end = end;
     made->abandoned = future == NULL;
@@ -247,23 +272,25 @@ int tally_submit(tally_group *group, int lane, tally_job_fn job, void *user, tal
         return tally__fail(TALLY_ARG, "tally_submit: lane %d is not in 0..%d", lane,
                            group->n_lanes - 1);
     }
-    /* A job that takes no user pointer gets its future's arguments, which it does not look at. */
     return tally__submit(&group->lanes[lane], job, user, NULL, TALLY__ENDS_WITH_ROUND, future);
 }
 
 tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
 {
     tally_lane *other;
+    tally_lane *host;
 
     if (!lane || !group || group->threads != lane->group->threads) {
         (void)tally__fail(TALLY_ARG, "tally_lane_for: the group does not share this lane's thread");
         return NULL;
     }
     other = &group->lanes[lane->index];
+    /* The lane whose job this is, also when it is asked for by way of a borrowed one. */
+    host = lane->host ? lane->host : lane;
     /* Borrowed anew by every job: what failed in an earlier one is over. */
-    if (other != lane && (other->host != lane || other->host_job != lane->job)) {
-        other->host = lane;
-        other->host_job = lane->job;
+    if (other != host && (other->host != host || other->host_job != host->job)) {
+        other->host = host;
+        other->host_job = host->job;
         other->job_status = TALLY_OK;
     }
     return other;

@@ -32,11 +32,11 @@ int tally__threads_start(int n, struct tally__threads **threads);
 /* Finishes what was submitted, stops the threads, frees the futures. NULL is accepted. */
 void tally__threads_stop(struct tally__threads *threads);
 
-/* Whether the calling thread is one of these lane threads. */
+/* Whether the calling thread is one of these lane threads, or runs a job in place of one. */
 bool tally__threads_is_lane(const struct tally__threads *threads);
 
 /*
- * Submits a job; fn gets user, or, where user is NULL, the copy of args that the future keeps.
+ * Submits a job; fn gets user, or, where args is not NULL, the copy of args that the future keeps.
  * future may be NULL. Errors: ARG, NOMEM, ABORTED.
  */
 int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
