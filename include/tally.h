@@ -404,6 +404,280 @@ TALLY_API int tally_broadcast(tally_group *group, void *data, size_t bytes, int 
                               tally_future **future);
 TALLY_API int tally_barrier(tally_group *group, tally_future **future);
 
+/* ---- parameters ---------------------------------------------------------------------------- */
+
+typedef enum tally_param_flag {
+    TALLY_PARAM_FROZEN = 1,  /* broadcast at creation, has no gradient */
+    TALLY_PARAM_IGNORED = 2, /* tally does not touch it at all */
+    TALLY_PARAM_DELAYED = 4, /* reduced by tally_ddp_reduce_delayed, not with the others */
+    TALLY_PARAM_SPARSE = 8   /* refused, clearly: sparse gradients are not supported */
+} tally_param_flag;
+
+/*
+ * One parameter of the model. Its number, from 0 in the order given, is what grad_ready takes. All
+ * ranks give the same names, shapes, dtypes and flags in the same order.
+ */
+typedef struct tally_param {
+    size_t size;           /* sizeof(tally_param), in every entry */
+    const char *name;      /* for messages and checkpoints; unique */
+    int n_dims;            /* 0 for a scalar */
+    const size_t *shape;   /* n_dims entries; NULL for a scalar */
+    const size_t *strides; /* in elements; NULL: row-major. Must be dense: a permutation of that */
+    int dtype;             /* TALLY_F32, TALLY_F64, TALLY_F16 or TALLY_BF16 */
+    void *data;            /* the parameter itself */
+    void *grad;            /* its gradient; NULL: tally provides it, see tally_ddp_grad */
+    unsigned flags;        /* of tally_param_flag */
+} tally_param;
+
+/* A buffer: state of the model that is not trained, such as running means. Kept equal to rank 0's.
+ */
+typedef struct tally_buffer {
+    size_t size; /* sizeof(tally_buffer), in every entry */
+    const char *name;
+    void *data;
+    size_t bytes;
+} tally_buffer;
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+typedef struct tally_ddp tally_ddp;
+typedef struct tally_hook tally_hook;
+
+/* One parameter's part of a bucket. */
+typedef struct tally_bucket_param {
+    int index; /* of the parameter, as in tally_ddp_create */
+    const char *name;
+    int n_dims;
+    const size_t *shape;
+    size_t offset;  /* of its gradient in the bucket, in elements */
+    size_t n;       /* elements */
+    void *gradient; /* the same as an address; elements lie as in the parameter's strides */
+    void *data;     /* the parameter itself */
+} tally_bucket_param;
+
+/* Gradients that travel together, as a hook sees them. Only data may be written to. */
+typedef struct tally_bucket {
+    size_t size;             /* sizeof(tally_bucket) */
+    int index;               /* 0..count-1: buckets are reduced in this order */
+    int count;               /* of buckets in a step */
+    int is_last;             /* index == count - 1 */
+    unsigned long long step; /* synchronised steps before this one */
+    unsigned generation;     /* changes when parameters move to other buckets */
+    double divisor;          /* what to divide the sum by: the number of ranks, but for join */
+    int dtype;
+    size_t n;   /* elements */
+    void *data; /* all gradients, one after the other; the hook leaves the mean here */
+    int n_params;
+    const tally_bucket_param *params;
+} tally_bucket;
+
+/*
+ * A hook of one's own: fill the table, size first. state is passed back to every function. reduce
+ * is required, the others may be NULL.
+ */
+typedef struct tally_hook_table {
+    size_t size;      /* sizeof(tally_hook_table) */
+    const char *name; /* for messages; ranks compare it */
+    /* reduce may run for several buckets at once, on several lanes. */
+    int concurrent;
+    /* Before the first reduce. Application's thread; may block; a failure fails set_hook. */
+    int (*attach)(void *state, tally_ddp *ddp);
+    /*
+     * Turns the bucket's gradients into their mean over all ranks. On a lane: blocking collectives,
+     * straight on. A failure fails the step on every rank with its status and text; the gradients
+     * are undefined then.
+     */
+    int (*reduce)(void *state, tally_lane *lane, const tally_bucket *bucket);
+    /* After the last reduce: the hook is being replaced, or the ddp freed. Application's thread. */
+    void (*detach)(void *state, tally_ddp *ddp);
+    /* Frees state. When nobody uses the hook any more. */
+    void (*destroy)(void *state);
+} tally_hook_table;
+
+/*
+ * Makes a hook of the table and its state. On success the hook owns state, and destroys it. Local;
+ * any thread. Errors: ARG naming what the table lacks, NOMEM.
+ */
+TALLY_API int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **hook);
+
+/* Drops the caller's hold on a hook; a ddp that uses it keeps it until it is replaced or freed. */
+TALLY_API void tally_hook_free(tally_hook *hook);
+
+/* ---- data-parallel training ---------------------------------------------------------------- */
+
+/*
+ * A ddp takes the gradients of a model, says when which of them travel, and leaves their mean. A
+ * step:
+ *
+ *     forward();
+ *     backward();                    calls tally_ddp_grad_ready(ddp, i) as each gradient completes
+ *     tally_ddp_wait(ddp);           every gradient is now the mean over all ranks
+ *     update();
+ *
+ * Gradients are grouped in buckets. A bucket is reduced on a lane as soon as its gradients, and
+ * those of all buckets before it, are ready, while backward goes on.
+ *
+ * Accumulation: a micro-step that only adds to the gradients calls neither grad_ready nor wait.
+ *
+ * Views and copies. If no parameter has a gradient pointer, gradients live in the buckets: ask
+ * tally_ddp_grad where. Their addresses never change, and nothing is ever copied. Otherwise the
+ * application keeps its own arrays; grad_ready copies in, wait copies out, and after the first step
+ * the buckets are arranged once more by the order in which gradients became ready on rank 0.
+ */
+typedef struct tally_ddp_config {
+    size_t size;             /* set by tally_ddp_config_init */
+    size_t bucket_cap_bytes; /* a bucket is full when it reaches this; 0: 25 MiB */
+    size_t
+        first_bucket_bytes; /* the same for the first one; 0: 1 MiB, or bucket_cap_bytes if set */
+    const size_t *bucket_caps; /* instead of those two: one cap per bucket, the last one repeats */
+    size_t n_bucket_caps;
+    int keep_parameters;         /* 1: do not start from rank 0's parameters and buffers */
+    const tally_buffer *buffers; /* state that is not trained; rank 0's after every step */
+    size_t n_buffers;
+    int keep_buffers; /* 1: do not broadcast buffers after each step */
+    /* Instead of the broadcast, if set: brings the buffers in line. On a lane; a failure fails the
+     * step on every rank. */
+    int (*buffer_hook)(void *user, tally_lane *lane, const tally_buffer *buffers, size_t n);
+    void *buffer_hook_user;
+    int find_unused;  /* 1: a gradient that was not announced before wait is absent, not missing */
+    int static_graph; /* 1: what the first step announces, and how often, holds for all steps */
+    int skip_unused;  /* 1: a bucket without a gradient on any rank is not reduced */
+    int join;         /* 1: ranks may run out of input at different steps, see tally_ddp_join */
+    int join_stops;   /* 1: when one has run out, all fail with STATE, instead of going on */
+    int join_divides_by_active; /* 1: the mean is over the ranks that still have input, not all */
+} tally_ddp_config;
+
+/* Fills a config with "not set" throughout. size is sizeof(tally_ddp_config). */
+TALLY_API void tally_ddp_config_init(tally_ddp_config *config, size_t size);
+
+/*
+ * Makes a ddp for n parameters. config may be NULL. Names, shapes and data pointers are copied; the
+ * arrays they point to must stay. All ranks compare parameters and config; the first difference is
+ * MISMATCH and names the parameter and both ranks. Then rank 0's parameters and buffers are copied
+ * to all. The ddp has a group of its own, made from this one, which must be closed later.
+ * Collective; blocks. Errors: ARG, UNSUPPORTED, MISMATCH, NOMEM, those of any exchange.
+ */
+TALLY_API int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
+                               const tally_ddp_config *config, tally_ddp **ddp);
+
+/* Frees a ddp. NULL is accepted. Collective; blocks; not between grad_ready and wait (STATE). */
+TALLY_API int tally_ddp_free(tally_ddp *ddp);
+
+/*
+ * Uses this hook from the next step on; until the first call, gradients travel as they are. The ddp
+ * takes a hold of its own. Collective, between steps; blocks.
+ * Errors: ARG, STATE, MISMATCH when ranks give hooks of different names, what attach returns.
+ */
+TALLY_API int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook);
+
+/* Where parameter i's gradient lies, or NULL for one without. Any thread; never blocks. */
+TALLY_API void *tally_ddp_grad(const tally_ddp *ddp, int i);
+
+/*
+ * Says that parameter i's gradient is complete for this step. Any thread, several at once; does not
+ * wait for communication. Errors: ARG, STATE for a gradient announced twice, ABORTED.
+ */
+TALLY_API int tally_ddp_grad_ready(tally_ddp *ddp, int i);
+
+/* Says that parameter i has no gradient in this step: it counts as zeros where other ranks have
+ * one; where no rank has one, the gradient is left untouched. Otherwise as tally_ddp_grad_ready. */
+TALLY_API int tally_ddp_grad_absent(tally_ddp *ddp, int i);
+
+/*
+ * Ends the step: waits until every gradient is the mean. Collective; blocks; one thread. Errors:
+ * STATE when nothing was announced or gradients are missing (the text lists them; under find_unused
+ * they are absent instead), or, under static_graph, when the graph has changed; what a hook
+ * returned; those of any exchange. After a failure other than STATE the gradients are undefined;
+ * the next step starts afresh, unless the group was given up.
+ */
+TALLY_API int tally_ddp_wait(tally_ddp *ddp);
+
+/* Whether no rank had a gradient for parameter i in the last step. Errors: ARG. */
+TALLY_API int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused);
+
+/*
+ * Between begin and end, grad_ready, grad_absent and wait do nothing: for programs that cannot
+ * avoid calling them in an accumulation micro-step. Not between grad_ready and wait (STATE). Local.
+ */
+TALLY_API int tally_ddp_no_sync_begin(tally_ddp *ddp);
+TALLY_API int tally_ddp_no_sync_end(tally_ddp *ddp);
+
+/* Sets all gradients to zero. Local; between steps. Errors: ARG, STATE. */
+TALLY_API int tally_ddp_zero_grad(tally_ddp *ddp);
+
+/*
+ * Scales all gradients so that their joint 2-norm is at most max_norm, and gives the norm there was
+ * before. Per-parameter norms in fp64, added in parameter order: the same bits on every rank.
+ * Local; between steps. norm may be NULL. Errors: ARG, STATE, NUMERIC naming the first parameter
+ * with an infinity or a NaN (nothing is scaled then).
+ */
+TALLY_API int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm);
+
+/* Replaces value by its mean over all ranks: for a loss to be logged. Collective, between steps;
+ * blocks. Errors: ARG, STATE, those of any exchange. */
+TALLY_API int tally_ddp_mean_scalar(tally_ddp *ddp, double *value);
+
+/*
+ * For ranks with different amounts of input: with config.join every rank calls this when it has run
+ * out. It takes part in the others' steps, with zeros, until all have run out; then the parameters
+ * and buffers of the last rank that had input (the highest, if several) are everywhere. Collective
+ * in that every rank calls it once; between steps; blocks. Errors: ARG, STATE without config.join,
+ * or with config.join_stops when another rank still has input; what any step returns.
+ */
+TALLY_API int tally_ddp_join(tally_ddp *ddp);
+
+/* Reduces the gradients of the parameters flagged DELAYED; they follow the buckets of the
+ * step under way, and the next wait waits for them too. Not with config.join. Collective, at the
+ * same point of a step on all ranks. Errors: ARG, STATE, ABORTED. */
+TALLY_API int tally_ddp_reduce_delayed(tally_ddp *ddp);
+
+/* ---- statistics ---------------------------------------------------------------------------- */
+
+/* Times are in seconds. Those of the last step and, with mean_, averages over all steps. */
+typedef struct tally_ddp_stats {
+    size_t size;             /* set by the caller: sizeof(tally_ddp_stats) */
+    unsigned long long step; /* synchronised steps so far */
+    int rank;
+    int world;
+    size_t n_params;       /* with a gradient */
+    size_t gradient_bytes; /* of all of them */
+    size_t n_buckets;
+    size_t n_reduced;    /* buckets that were reduced in the last step */
+    size_t unused_bytes; /* gradients no rank had in the last step */
+    int views;
+    int rebuilt;                         /* buckets were arranged by ready order */
+    const char *hook;                    /* its name; valid until it is replaced */
+    unsigned long long wire_bytes;       /* payload sent by this rank in the last step */
+    unsigned long long total_wire_bytes; /* in all steps */
+    double backward_s;                   /* first announcement to the call of wait */
+    double comm_s;                       /* lanes busy with buckets, one after the other */
+    double exposed_s;                    /* what wait waited */
+    double overlap;                      /* part of comm_s that wait did not see, 0..1 */
+    double mean_backward_s;
+    double mean_comm_s;
+    double mean_exposed_s;
+} tally_ddp_stats;
+
+/* One bucket in the last step; times count from the step's first announcement. */
+typedef struct tally_bucket_stats {
+    size_t size; /* set by the caller: sizeof(tally_bucket_stats) */
+    size_t n_params;
+    size_t bytes;
+    double ready_s;  /* its last gradient was announced */
+    double launch_s; /* it was handed to its lane */
+    double start_s;  /* the lane began */
+    double done_s;   /* the lane was done */
+    unsigned long long wire_bytes;
+} tally_bucket_stats;
+
+/* Any thread; between steps for figures that belong together; never blocks long. Errors: ARG. */
+TALLY_API int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats);
+TALLY_API int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats *stats);
+
+/* In which order gradients became ready in the last step: up to n parameter numbers; returns how
+ * many there are. Likewise. */
+TALLY_API size_t tally_ddp_ready_order(tally_ddp *ddp, int *order, size_t n);
+
 #ifdef __cplusplus
 }
 #endif

@@ -50,8 +50,9 @@ struct tally__codec {
     size_t element_bytes; /* of the application's array */
     size_t block;
     const struct tally__segments *segments; /* NULL: blocks start at the first element only */
-    double divisor;                         /* of codecs that add; the plain codec has op instead */
-    int dtype;                              /* of the plain codec */
+    double
+        divisor; /* of the sum; the plain codec divides for the mean only, by W where this is 0 */
+    int dtype;   /* of the plain codec */
     int op;
     struct tally__tensors *tensors; /* of the per-tensor codec */
 };

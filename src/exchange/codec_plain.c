@@ -23,7 +23,8 @@ static void plain_encode(const struct tally__codec *codec, const struct tally__r
 static void plain_reduce_direct(const struct tally__codec *codec, size_t n, size_t n_in,
                                 const void *const *x, size_t n_out, void *const *y)
 {
-    const struct tally__arrays arrays = {n_in, x, n_out, y};
+    double divisor = codec->divisor > 0 ? codec->divisor : (double)n_in;
+    const struct tally__arrays arrays = {n_in, x, n_out, y, divisor};
 
     tally__reduce(codec->dtype, codec->op, n, &arrays);
 }

@@ -19,21 +19,21 @@
 #define INTEGER_LESS(a, b) ((a) < (b))
 
 /* Defines <name>: keeps of all inputs the one that comes first in the order LESS. */
-#define EXTREME(name, type, LESS)                                                                  \
-    static void name(size_t n, size_t n_in, const void *const *in, size_t n_out, void *const *out) \
-    {                                                                                              \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            type best = ((const type *)in[0])[i];                                                  \
-                                                                                                   \
-            for (size_t k = 1; k < n_in; k++) {                                                    \
-                type next = ((const type *)in[k])[i];                                              \
-                                                                                                   \
-                best = LESS(next, best) ? next : best;                                             \
-            }                                                                                      \
-            for (size_t k = 0; k < n_out; k++) {                                                   \
-                ((type *)out[k])[i] = best;                                                        \
-            }                                                                                      \
-        }                                                                                          \
+#define EXTREME(name, type, LESS)                             \
+    static void name(size_t n, const struct tally__arrays *a) \
+    {                                                         \
+        for (size_t i = 0; i < n; i++) {                      \
+            type best = ((const type *)a->in[0])[i];          \
+                                                              \
+            for (size_t k = 1; k < a->n_in; k++) {            \
+                type next = ((const type *)a->in[k])[i];      \
+                                                              \
+                best = LESS(next, best) ? next : best;        \
+            }                                                 \
+            for (size_t k = 0; k < a->n_out; k++) {           \
+                ((type *)a->out[k])[i] = best;                \
+            }                                                 \
+        }                                                     \
     }
 
 #define FLOAT_MORE(a, b) ((a) > (b) || isnan(a))
@@ -51,23 +51,23 @@ EXTREME(min_u8, uint8_t, INTEGER_LESS)
 EXTREME(max_u8, uint8_t, INTEGER_MORE)
 
 /* Defines <name>: the sum in 64 bits, divided with truncation. */
-#define INTEGER_MEAN(name, type)                                                                   \
-    static void name(size_t n, size_t n_in, const void *const *in, size_t n_out, void *const *out) \
-    {                                                                                              \
-        const int64_t divisor = n_in > 0 ? (int64_t)n_in : 1;                                      \
-                                                                                                   \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            uint64_t sum = 0; /* unsigned: wraps around where int64_t must not */                  \
-            type mean;                                                                             \
-                                                                                                   \
-            for (size_t k = 0; k < n_in; k++) {                                                    \
-                sum += (uint64_t)(int64_t)((const type *)in[k])[i];                                \
-            }                                                                                      \
-            mean = (type)((int64_t)sum / divisor);                                                 \
-            for (size_t k = 0; k < n_out; k++) {                                                   \
-                ((type *)out[k])[i] = mean;                                                        \
-            }                                                                                      \
-        }                                                                                          \
+#define INTEGER_MEAN(name, type)                                                  \
+    static void name(size_t n, const struct tally__arrays *a)                     \
+    {                                                                             \
+        const int64_t divisor = a->divisor >= 1 ? (int64_t)a->divisor : 1;        \
+                                                                                  \
+        for (size_t i = 0; i < n; i++) {                                          \
+            uint64_t sum = 0; /* unsigned: wraps around where int64_t must not */ \
+            type mean;                                                            \
+                                                                                  \
+            for (size_t k = 0; k < a->n_in; k++) {                                \
+                sum += (uint64_t)(int64_t)((const type *)a->in[k])[i];            \
+            }                                                                     \
+            mean = (type)((int64_t)sum / divisor);                                \
+            for (size_t k = 0; k < a->n_out; k++) {                               \
+                ((type *)a->out[k])[i] = mean;                                    \
+            }                                                                     \
+        }                                                                         \
     }
 
 INTEGER_MEAN(mean_i32, int32_t)
@@ -88,11 +88,12 @@ static void extreme_half(int op, const struct half *half, size_t n, const struct
         float next[CHUNK];
         const void *both[2] = {best, next};
         void *result = best;
+        const struct tally__arrays pair = {2, both, 1, &result, 1};
 
         half->to_f32(count, (const uint16_t *)a->in[0] + start, best);
         for (size_t k = 1; k < a->n_in; k++) {
             half->to_f32(count, (const uint16_t *)a->in[k] + start, next);
-            (op == TALLY_MIN ? min_f32 : max_f32)(count, 2, both, 1, &result);
+            (op == TALLY_MIN ? min_f32 : max_f32)(count, &pair);
         }
         for (size_t k = 0; k < a->n_out; k++) {
             half->from_f32(count, best, (uint16_t *)a->out[k] + start);
@@ -135,8 +136,7 @@ static void sum(int dtype, double divisor, size_t n, const struct tally__arrays 
     }
 }
 
-typedef void reduction(size_t n, size_t n_in, const void *const *in, size_t n_out,
-                       void *const *out);
+typedef void reduction(size_t n, const struct tally__arrays *a);
 
 /* The plain loops, by dtype and op; what is not here is a sum or goes by way of fp32. */
 static reduction *const loops[TALLY_U8 + 1][TALLY_MAX + 1] = {
@@ -153,9 +153,9 @@ void tally__reduce(int dtype, int op, size_t n, const struct tally__arrays *arra
     static const struct half bf16 = {tally__bf16_to_f32, tally__f32_to_bf16};
 
     if (loops[dtype][op]) {
-        loops[dtype][op](n, arrays->n_in, arrays->in, arrays->n_out, arrays->out);
+        loops[dtype][op](n, arrays);
     } else if (op == TALLY_SUM || op == TALLY_MEAN) {
-        sum(dtype, op == TALLY_MEAN ? (double)arrays->n_in : 1, n, arrays);
+        sum(dtype, op == TALLY_MEAN ? arrays->divisor : 1, n, arrays);
     } else {
         extreme_half(op, dtype == TALLY_F16 ? &f16 : &bf16, n, arrays);
     }

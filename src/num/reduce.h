@@ -2,7 +2,7 @@
 /*
  * Reductions of several arrays of any dtype: n_in >= 1 inputs, in the order given, to n_out >= 1
  * outputs, which may be inputs. Sums and means of floats are the sum kernels of num.h; the rest is
- * here. The mean divides by n_in.
+ * here.
  */
 #ifndef TALLY_NUM_REDUCE_H
 #define TALLY_NUM_REDUCE_H
@@ -14,6 +14,7 @@ struct tally__arrays {
     const void *const *in;
     size_t n_out;
     void *const *out;
+    double divisor; /* of the mean */
 };
 
 /* Reduces n elements. dtype and op are those of tally.h and valid. */

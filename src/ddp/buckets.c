@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buckets: from the plan to memory. All buckets of a ddp lie in one piece of group memory, each on
+ * a cache line of its own; inside a bucket, gradients lie one after the other. The thread that
+ * creates the ddp, or ends the step after which buckets are arranged anew, enters.
+ */
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "ddp/ddp.h"
+#include "ddp/plan.h"
+
+/* Splits the order: first all that travel with the step, then the delayed ones; keeps the rest. */
+static size_t put_delayed_last(const tally_ddp *ddp, const int *from, int *order)
+{
+    size_t n_normal = 0;
+    size_t k = 0;
+
+    for (int delayed = 0; delayed < 2; delayed++) {
+        for (size_t i = 0; i < ddp->n_order; i++) {
+            bool is_delayed = (ddp->params[from[i]].flags & TALLY_PARAM_DELAYED) != 0;
+
+            if (is_delayed == (delayed == 1)) {
+                order[k++] = from[i];
+            }
+        }
+        n_normal = delayed == 0 ? k : n_normal;
+    }
+    return n_normal;
+}
+
+/* Plans both parts of the order; returns per entry its bucket, counted through. */
+static int plan_buckets(const tally_ddp *ddp, const int *order, size_t n_normal, size_t *bucket,
+                        struct tally__buckets *buckets)
+{
+    static const size_t no_cap = SIZE_MAX;
+    struct tally__plan_item *items =
+        tally__alloc_array(ddp->n_params, sizeof *items, "the bucket plan");
+    struct tally__plan normal = {.bucket = bucket};
+    struct tally__plan delayed = {.bucket = bucket + n_normal};
+
+    if (!items) {
+        return TALLY_NOMEM;
+    }
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        items[i] = (struct tally__plan_item){ddp->params[i].bytes, ddp->params[i].dtype};
+    }
+    tally__plan_make(items, order, n_normal, ddp->caps, ddp->n_caps, &normal);
+    tally__plan_make(items, order + n_normal, ddp->n_order - n_normal, &no_cap, 1, &delayed);
+    for (size_t k = n_normal; k < ddp->n_order; k++) {
+        bucket[k] += normal.n_buckets;
+    }
+    buckets->n = normal.n_buckets;
+    buckets->n_delayed = delayed.n_buckets;
+    tally__free(items);
+    return TALLY_OK;
+}
+
+/* Fills in bucket b: which parameters it has, one after the other. Returns where the next one's
+ * parameters go. */
+static tally_bucket_param *fill_bucket(tally_ddp *ddp, struct tally__buckets *buckets, size_t b,
+                                       const int *order, const size_t *bucket_of,
+                                       tally_bucket_param *next)
+{
+    tally_bucket *seen = &buckets->bucket[b].seen;
+
+    *seen = (tally_bucket){.size = sizeof *seen,
+                           .index = (int)b,
+                           .count = (int)buckets->n,
+                           .is_last = b + 1 == buckets->n,
+                           .params = next};
+    buckets->bucket[b].ddp = ddp;
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        const struct tally__param *param = &ddp->params[order[k]];
+
+        if (bucket_of[k] == b) {
+            *next++ = (tally_bucket_param){.index = order[k],
+                                           .name = param->name,
+                                           .n_dims = param->n_dims,
+                                           .shape = param->shape,
+                                           .offset = seen->n,
+                                           .n = param->n,
+                                           .data = param->data};
+            seen->dtype = param->dtype;
+            seen->n += param->n;
+            seen->n_params++;
+        }
+    }
+    return next;
+}
+
+static int build(tally_ddp *ddp, const int *from, struct tally__buckets *buckets, int *order,
+                 size_t *bucket_of)
+{
+    tally_bucket_param *next;
+    size_t n;
+
+    TRY(plan_buckets(ddp, order, put_delayed_last(ddp, from, order), bucket_of, buckets));
+    n = buckets->n + buckets->n_delayed;
+    buckets->bucket = tally__alloc_array(n, sizeof *buckets->bucket, "buckets");
+    buckets->params = tally__alloc_array(ddp->n_order, sizeof *buckets->params, "buckets");
+    if (!buckets->bucket || !buckets->params) {
+        return TALLY_NOMEM;
+    }
+    next = buckets->params;
+    for (size_t b = 0; b < n; b++) {
+        next = fill_bucket(ddp, buckets, b, order, bucket_of, next);
+    }
+    return TALLY_OK;
+}
+
+static size_t bucket_bytes(const tally_bucket *seen)
+{
+    size_t bytes = seen->n * tally_dtype_bytes(seen->dtype);
+
+    return (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
+}
+
+/* A job that fails on all ranks when it fails on one; user is a status. What can fail is memory. */
+static int agree_job(tally_lane *lane, void *user)
+{
+    int status = *(const int *)user;
+
+    return status == TALLY_OK ? TALLY_OK
+                              : tally_job_fail(lane, status, "cannot allocate the bucket plan");
+}
+
+int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets *buckets)
+{
+    int *planned = tally__alloc_array(ddp->n_order, sizeof *planned, "the bucket plan");
+    size_t *bucket_of = tally__alloc_array(ddp->n_order, sizeof *bucket_of, "the bucket plan");
+    size_t bytes = 0;
+    int rc = TALLY_NOMEM;
+
+    *buckets = (struct tally__buckets){0};
+    if (planned && bucket_of) {
+        rc = build(ddp, order, buckets, planned, bucket_of);
+    }
+    tally__free(planned);
+    tally__free(bucket_of);
+    rc = tally__ddp_run(ddp, agree_job, &rc);
+    for (size_t b = 0; rc == TALLY_OK && b < buckets->n + buckets->n_delayed; b++) {
+        bytes += bucket_bytes(&buckets->bucket[b].seen);
+    }
+    if (rc == TALLY_OK) {
+        rc = tally_group_alloc(ddp->group, bytes, &buckets->memory);
+    }
+    if (rc != TALLY_OK) {
+        tally__buckets_free(ddp, buckets);
+    }
+    return rc;
+}
+
+void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets)
+{
+    unsigned char *memory = buckets->memory;
+    tally_bucket_param *seen_param = buckets->params;
+
+    ddp->buckets = *buckets;
+    ddp->generation++;
+    for (size_t b = 0; b < buckets->n + buckets->n_delayed; b++) {
+        tally_bucket *seen = &buckets->bucket[b].seen;
+
+        seen->data = memory;
+        seen->generation = ddp->generation;
+        for (int k = 0; k < seen->n_params; k++, seen_param++) {
+            struct tally__param *param = &ddp->params[seen_param->index];
+
+            param->bucket = (int)b;
+            param->offset = seen_param->offset * tally_dtype_bytes(seen->dtype);
+            seen_param->gradient = memory + param->offset;
+            if (ddp->views) {
+                param->grad = seen_param->gradient;
+            }
+        }
+        memory += bucket_bytes(seen);
+    }
+}
+
+unsigned char *tally__slice(const tally_ddp *ddp, const struct tally__param *param)
+{
+    return (unsigned char *)ddp->buckets.bucket[param->bucket].seen.data + param->offset;
+}
+
+void tally__buckets_free(tally_ddp *ddp, struct tally__buckets *buckets)
+{
+    for (size_t b = 0; buckets->bucket && b < buckets->n + buckets->n_delayed; b++) {
+        tally__free(buckets->bucket[b].saved);
+    }
+    if (buckets->memory) {
+        (void)tally_group_free(ddp->group, buckets->memory);
+    }
+    tally__free(buckets->bucket);
+    tally__free(buckets->params);
+    *buckets = (struct tally__buckets){0};
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ddp object: making it, its hook, and freeing it. Not responsible for steps (reducer.c). One
+ * thread of the application enters at a time.
+ */
+#include "ddp/ddp.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/group.h"
+
+#define DEFAULT_CAP_BYTES ((size_t)25 << 20)
+#define DEFAULT_FIRST_BYTES ((size_t)1 << 20)
+
+void tally_ddp_config_init(tally_ddp_config *config, size_t size)
+{
+    if (config && size >= sizeof *config) {
+        *config = (tally_ddp_config){.size = size};
+    }
+}
+
+int tally__ddp_lanes(const tally_ddp *ddp)
+{
+    return ddp->group->n_lanes;
+}
+
+int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
+{
+    tally_future *future;
+    int rc;
+
+    TRY(tally_submit(ddp->group, 0, job, user, &future));
+    rc = tally_future_wait(future);
+    tally_future_free(future);
+    return rc;
+}
+
+int tally__check_between_steps(tally_ddp *ddp, const char *call)
+{
+    bool in_step;
+
+    if (!ddp) {
+        return tally__fail(TALLY_ARG, "%s: ddp is NULL", call);
+    }
+    (void)pthread_mutex_lock(&ddp->mutex);
+    in_step = ddp->in_step;
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    if (in_step) {
+        return tally__fail(TALLY_STATE, "%s: a step is under way; call tally_ddp_wait first", call);
+    }
+    return TALLY_OK;
+}
+
+static int copy_caps(tally_ddp *ddp, const tally_ddp_config *config)
+{
+    size_t n = config->n_bucket_caps;
+
+    if (n > 0 && (!config->bucket_caps || config->bucket_cap_bytes || config->first_bucket_bytes)) {
+        return tally__fail(TALLY_ARG, "config: n_bucket_caps goes with bucket_caps, and instead of "
+                                      "bucket_cap_bytes and first_bucket_bytes");
+    }
+    ddp->n_caps = n > 0 ? n : 2;
+    ddp->caps = tally__alloc_array(ddp->n_caps, sizeof *ddp->caps, "bucket caps");
+    if (!ddp->caps) {
+        return TALLY_NOMEM;
+    }
+    if (n > 0) {
+        memcpy(ddp->caps, config->bucket_caps, n * sizeof *ddp->caps);
+        return TALLY_OK;
+    }
+    ddp->caps[1] = config->bucket_cap_bytes ? config->bucket_cap_bytes : DEFAULT_CAP_BYTES;
+    ddp->caps[0] = config->bucket_cap_bytes ? config->bucket_cap_bytes : DEFAULT_FIRST_BYTES;
+    if (config->first_bucket_bytes) {
+        ddp->caps[0] = config->first_bucket_bytes;
+    }
+    return TALLY_OK;
+}
+
+static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
+{
+    ddp->buffers = tally__alloc_array(config->n_buffers, sizeof *ddp->buffers, "buffers");
+    if (!ddp->buffers) {
+        return TALLY_NOMEM;
+    }
+    for (size_t i = 0; i < config->n_buffers; i++) {
+        const tally_buffer *buffer = &config->buffers[i];
+
+        if (buffer->size < sizeof *buffer || (!buffer->data && buffer->bytes > 0)) {
+            return tally__fail(TALLY_ARG, "buffer %zu has %s", i,
+                               buffer->data ? "too small a size" : "no data");
+        }
+        ddp->buffers[i] = *buffer;
+    }
+    return TALLY_OK;
+}
+
+static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
+{
+    tally_ddp_config unset;
+
+    tally_ddp_config_init(&unset, sizeof unset);
+    if (!config) {
+        config = &unset;
+    }
+    if (config->size < sizeof *config) {
+        return tally__fail(TALLY_ARG,
+                           "config->size is %zu, expected at least %zu: use tally_ddp_config_init",
+                           config->size, sizeof *config);
+    }
+    if (config->n_buffers > 0 && !config->buffers) {
+        return tally__fail(TALLY_ARG, "config: %zu buffers, but buffers is NULL",
+                           config->n_buffers);
+    }
+    TRY(copy_caps(ddp, config));
+    TRY(copy_buffers(ddp, config));
+    ddp->config = *config;
+    return TALLY_OK;
+}
+
+/* What this rank can check and copy by itself. */
+static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally_ddp_config *config)
+{
+    if (!params || n == 0) {
+        return tally__fail(TALLY_ARG, "tally_ddp_create: %s",
+                           params ? "there are no parameters" : "params is NULL");
+    }
+    TRY(copy_config(ddp, config));
+    TRY(tally__params_copy(ddp, params, n));
+    return tally__hook_all_reduce(&ddp->hook);
+}
+
+struct creation {
+    tally_ddp *ddp;
+    int status; /* of fill, and why */
+    char text[TALLY__ERROR_BYTES];
+};
+
+/* All ranks learn whether all could fill theirs, compare what they were given, and take rank 0's
+ * values. */
+static int create_job(tally_lane *lane, void *user)
+{
+    struct creation *creation = user;
+    tally_ddp *ddp = creation->ddp;
+
+    if (creation->status != TALLY_OK) {
+        return tally__fail(creation->status, "%s", creation->text);
+    }
+    TRY(tally__params_compare(lane, ddp));
+    for (size_t i = 0; !ddp->config.keep_parameters && i < ddp->n_params; i++) {
+        if (!(ddp->params[i].flags & TALLY_PARAM_IGNORED)) {
+            TRY(tally_lane_broadcast(lane, ddp->params[i].data, ddp->params[i].bytes, 0));
+        }
+    }
+    for (size_t i = 0; !ddp->config.keep_parameters && i < ddp->config.n_buffers; i++) {
+        TRY(tally_lane_broadcast(lane, ddp->buffers[i].data, ddp->buffers[i].bytes, 0));
+    }
+    return TALLY_OK;
+}
+
+static void unmake(tally_ddp *ddp)
+{
+    if (ddp->group) {
+        tally__buckets_free(ddp, &ddp->buckets);
+        (void)tally_group_close(ddp->group);
+    }
+    tally__params_free(ddp);
+    tally_hook_free(ddp->hook);
+    tally__free(ddp->caps);
+    tally__free(ddp->buffers);
+    (void)pthread_mutex_destroy(&ddp->mutex);
+    tally__free(ddp);
+}
+
+/* From a filled object to a working one. Collective. */
+static int start(tally_ddp *ddp, struct creation *creation)
+{
+    struct tally__buckets buckets;
+
+    TRY(tally__ddp_run(ddp, create_job, creation));
+    TRY(tally__buckets_make(ddp, ddp->order, &buckets));
+    tally__buckets_adopt(ddp, &buckets);
+    ddp->recording = ddp->config.static_graph != 0;
+    /* Views never move; where any step may lack gradients, an order says nothing about the next. */
+    ddp->rebuild_due = !ddp->views && (!ddp->config.find_unused || ddp->config.static_graph);
+    tally__step_reset(ddp);
+    return TALLY_OK;
+}
+
+int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
+                     const tally_ddp_config *config, tally_ddp **ddp)
+{
+    struct creation creation;
+    tally_ddp *made;
+    int rc;
+
+    if (!group || !ddp) {
+        return tally__fail(TALLY_ARG, "tally_ddp_create: %s is NULL", group ? "ddp" : "group");
+    }
+    made = tally__alloc(sizeof *made, "a ddp");
+    if (!made) {
+        return TALLY_NOMEM;
+    }
+    (void)pthread_mutex_init(&made->mutex, NULL);
+    creation = (struct creation){.ddp = made, .status = fill(made, params, n, config)};
+    (void)snprintf(creation.text, sizeof creation.text, "%s", tally_last_error());
+    rc = tally_group_split(group, 0, tally_group_rank(group), &made->group);
+    if (rc == TALLY_OK) {
+        rc = start(made, &creation);
+    }
+    if (rc != TALLY_OK) {
+        char text[TALLY__ERROR_BYTES];
+
+        memcpy(text, tally_last_error(), strlen(tally_last_error()) + 1);
+        unmake(made);
+        return tally__fail(rc, "%s", text);
+    }
+    *ddp = made;
+    return TALLY_OK;
+}
+
+int tally_ddp_free(tally_ddp *ddp)
+{
+    if (!ddp) {
+        return TALLY_OK;
+    }
+    TRY(tally__check_between_steps(ddp, "tally_ddp_free"));
+    if (ddp->hook->table.detach) {
+        ddp->hook->table.detach(ddp->hook->state, ddp);
+    }
+    unmake(ddp);
+    return TALLY_OK;
+}
+
+/* All ranks compare the names of their hooks. */
+static int compare_hooks(tally_lane *lane, void *user)
+{
+    char ours[64] = "";
+    char theirs[64];
+
+    (void)snprintf(ours, sizeof ours, "%s", (const char *)user);
+    memcpy(theirs, ours, sizeof theirs);
+    TRY(tally_lane_broadcast(lane, theirs, sizeof theirs, 0));
+    if (memcmp(ours, theirs, sizeof ours) != 0) {
+        return tally__fail(TALLY_MISMATCH, "hook '%s' here, '%s' on rank 0", ours, theirs);
+    }
+    return TALLY_OK;
+}
+
+int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook)
+{
+    TRY(tally__check_between_steps(ddp, "tally_ddp_attach_hook"));
+    if (!hook) {
+        return tally__fail(TALLY_ARG, "tally_ddp_attach_hook: hook is NULL");
+    }
+    TRY(tally__ddp_run(ddp, compare_hooks, (void *)(uintptr_t)hook->table.name));
+    if (hook->table.attach) {
+        TRY(hook->table.attach(hook->state, ddp));
+    }
+    tally__hook_hold(hook);
+    if (ddp->hook->table.detach) {
+        ddp->hook->table.detach(ddp->hook->state, ddp);
+    }
+    tally_hook_free(ddp->hook);
+    ddp->hook = hook;
+    return TALLY_OK;
+}

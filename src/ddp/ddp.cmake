@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# Parameters, buckets, steps.
+target_sources(tally_objects PRIVATE
+  ddp/buckets.c
+  ddp/ddp.c
+  ddp/grads.c
+  ddp/join.c
+  ddp/params.c
+  ddp/plan.c
+  ddp/reducer.c
+  ddp/stats.c
+  ddp/step_end.c
+)

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ddp object, as the files of ddp share it. */
+#ifndef TALLY_DDP_DDP_H
+#define TALLY_DDP_DDP_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hook/hook.h"
+#include "tally.h"
+
+/*
+ * Where a parameter's gradient stands in this step. CLAIMED: a thread is copying it into its
+ * bucket; from READY or ABSENT on its bytes belong to the bucket.
+ */
+enum tally__grad_state {
+    TALLY__GRAD_WAITING,
+    TALLY__GRAD_CLAIMED,
+    TALLY__GRAD_READY,
+    TALLY__GRAD_ABSENT
+};
+
+struct tally__param {
+    char *name;
+    int n_dims;
+    size_t *shape;
+    int dtype;
+    unsigned flags;
+    size_t n;
+    size_t bytes;
+    void *data;
+    void *grad;     /* what the application sees: its own array, ours, or a place in a bucket */
+    void *own_grad; /* the array we made for it when it keeps copies and gave none */
+    int bucket;     /* -1: has no gradient */
+    size_t offset;  /* in its bucket, in bytes */
+    enum tally__grad_state state;
+    int n_announced; /* in this step */
+    int n_expected;  /* per step, under static_graph */
+    bool unused;     /* no rank had a gradient in the last step */
+};
+
+/* Who owns a bucket's bytes: the application's threads while it fills, the lane once launched. */
+enum tally__bucket_state { TALLY__BUCKET_FILLING, TALLY__BUCKET_LAUNCHED };
+
+struct tally__bucket {
+    tally_bucket seen; /* what the hook sees */
+    tally_ddp *ddp;
+    size_t n_missing; /* gradients that are neither ready nor absent */
+    enum tally__bucket_state state;
+    tally_future *future;
+    unsigned char *saved; /* gradients in view mode that were absent, as they were; maybe NULL */
+    bool skipped;         /* no rank had a gradient for it */
+    /* When it was complete, launched, begun and done. The last two are the lane's until collected.
+     */
+    uint64_t ready_ns;
+    uint64_t launch_ns;
+    uint64_t start_ns;
+    uint64_t done_ns;
+    uint64_t bytes_sent;
+};
+
+/* What is said about the last step, and summed over all. Guarded by the mutex. */
+struct tally__step_stats {
+    uint64_t first_ns; /* the first announcement of the step under way */
+    uint64_t backward_ns;
+    uint64_t comm_ns;
+    uint64_t exposed_ns;
+    uint64_t wire_bytes;
+    size_t n_reduced;
+    size_t n_ready;
+    uint64_t total_backward_ns;
+    uint64_t total_comm_ns;
+    uint64_t total_exposed_ns;
+    uint64_t total_wire_bytes;
+    bool rebuilt;
+};
+
+/* Who takes part in a step under config.join; by the lane, read by later jobs of the same lane. */
+struct tally__presence {
+    bool active;   /* this rank has input */
+    int n_active;  /* ranks that have */
+    int root;      /* the highest of them */
+    bool stopped;  /* some have not, and config.join_stops says to end there */
+    int who_ended; /* the lowest rank without input, then */
+    tally_future *future;
+};
+
+/* The buckets and which parameter lies where in them. */
+struct tally__buckets {
+    size_t n;         /* buckets of a step */
+    size_t n_delayed; /* those of delayed parameters, behind them */
+    struct tally__bucket *bucket;
+    tally_bucket_param *params; /* of all buckets, one after the other */
+    void *memory;               /* of the group: all gradients */
+};
+
+struct tally_ddp {
+    tally_group *group; /* our own */
+    tally_ddp_config config;
+    size_t *caps;
+    size_t n_caps;
+    tally_buffer *buffers;
+    size_t n_params;
+    struct tally__param *params;
+    int *order; /* parameters with a gradient, in the order the plan takes them */
+    size_t n_order;
+    struct tally__buckets buckets;
+    bool views;
+    bool rebuild_due;
+    unsigned generation;
+    unsigned long long step;
+    tally_hook *hook;
+
+    pthread_mutex_t mutex; /* guards what follows, and the state of parameters and buckets */
+    bool in_step;          /* something was announced since the last wait */
+    bool no_sync;
+    bool recording; /* static_graph: the first step, which only counts */
+    bool delayed_asked;
+    size_t next_bucket;
+    size_t n_ready;
+    int *ready_order;
+    int *last_order; /* ready_order of the last step */
+    struct tally__step_stats stats;
+    struct tally__presence presence;
+    int32_t *used; /* per parameter: 1 if this rank has a gradient; after the step, on how many */
+};
+
+/* params.c */
+int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n);
+void tally__params_free(tally_ddp *ddp);
+/* A job: all ranks compare what they were given. user is the ddp. */
+int tally__params_compare(tally_lane *lane, void *user);
+
+/* buckets.c */
+/* Buckets for the parameters with a gradient, in this order; touches nothing else. Collective: on
+ * failure all ranks fail. */
+int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets *buckets);
+/* Makes them the ddp's. */
+void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets);
+/* Collective. */
+void tally__buckets_free(tally_ddp *ddp, struct tally__buckets *buckets);
+unsigned char *tally__slice(const tally_ddp *ddp, const struct tally__param *param);
+
+/* reducer.c */
+void tally__step_reset(tally_ddp *ddp);
+/* Takes part in a step of others with zeros. With presence agreed on already. Collective. */
+int tally__shadow_step(tally_ddp *ddp);
+
+/* join.c: says whether this rank has input, and learns who has; a job on lane 0. */
+int tally__presence_job(tally_lane *lane, void *user);
+/* The error of a step that config.join_stops ended. */
+int tally__join_stopped(const tally_ddp *ddp);
+
+/* TALLY_OK between steps; STATE naming the call inside one. */
+int tally__check_between_steps(tally_ddp *ddp, const char *call);
+
+/* How many lanes the ddp's group has. */
+int tally__ddp_lanes(const tally_ddp *ddp);
+
+/* Runs a job on the ddp's lane 0 and waits for it. */
+int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Uneven inputs. Under config.join every step begins with a job on lane 0 in which ranks say
+ * whether they have input; a rank that has run out repeats that job and takes part in the steps of
+ * those who have, with zeros, until nobody has. The thread that has run out of input enters.
+ */
+#include "base/status.h"
+#include "ddp/ddp.h"
+
+int tally__join_stopped(const tally_ddp *ddp)
+{
+    return tally__fail(TALLY_STATE, "rank %d has run out of input, and config.join_stops is set",
+                       ddp->presence.who_ended);
+}
+
+int tally__presence_job(tally_lane *lane, void *user)
+{
+    tally_ddp *ddp = user;
+    struct tally__presence *presence = &ddp->presence;
+    int size = tally_group_size(ddp->group);
+    int rank = tally_group_rank(ddp->group);
+    /* How many have input; the highest that has; minus the lowest that has not. */
+    int32_t active = presence->active;
+    int32_t extremes[2] = {presence->active ? rank : -1, presence->active ? -size : -rank};
+
+    TRY(tally_lane_all_reduce(lane, &active, 1, TALLY_I32, TALLY_SUM));
+    TRY(tally_lane_all_reduce(lane, extremes, 2, TALLY_I32, TALLY_MAX));
+    presence->stopped = ddp->config.join_stops && active > 0 && active < size;
+    presence->who_ended = (int)-extremes[1];
+    if (presence->stopped) {
+        return tally__join_stopped(ddp);
+    }
+    presence->n_active = active;
+    presence->root = active > 0 ? extremes[0] : 0;
+    return TALLY_OK;
+}
+
+struct farewell {
+    tally_ddp *ddp;
+    bool was_last; /* this rank had input in the last step of all */
+};
+
+/* Everybody takes the parameters and buffers of the highest rank that had input to the end. */
+static int farewell_job(tally_lane *lane, void *user)
+{
+    const struct farewell *farewell = user;
+    tally_ddp *ddp = farewell->ddp;
+    int32_t root = farewell->was_last ? tally_group_rank(ddp->group) : -1;
+
+    TRY(tally_lane_all_reduce(lane, &root, 1, TALLY_I32, TALLY_MAX));
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        if (!(ddp->params[i].flags & TALLY_PARAM_IGNORED)) {
+            TRY(tally_lane_broadcast(lane, ddp->params[i].data, ddp->params[i].bytes, root));
+        }
+    }
+    for (size_t i = 0; i < ddp->config.n_buffers; i++) {
+        TRY(tally_lane_broadcast(lane, ddp->buffers[i].data, ddp->buffers[i].bytes, root));
+    }
+    return TALLY_OK;
+}
+
+int tally_ddp_join(tally_ddp *ddp)
+{
+    struct farewell farewell = {ddp, true};
+
+    TRY(tally__check_between_steps(ddp, "tally_ddp_join"));
+    if (!ddp->config.join) {
+        return tally__fail(TALLY_STATE, "tally_ddp_join: config.join is not set");
+    }
+    ddp->presence.active = false;
+    for (;;) {
+        int rc = tally__ddp_run(ddp, tally__presence_job, ddp);
+
+        if (rc != TALLY_OK) {
+            /* Those with input have launched their buckets: they fail one by one, with us. */
+            return ddp->presence.stopped ? tally__shadow_step(ddp) : rc;
+        }
+        if (ddp->presence.n_active == 0) {
+            break;
+        }
+        farewell.was_last = false;
+        TRY(tally__shadow_step(ddp));
+    }
+    return tally__ddp_run(ddp, farewell_job, &farewell);
+}

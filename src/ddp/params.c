@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Parameters: copying what the application said, checking it, and comparing it between ranks. The
+ * thread that creates the ddp enters; the comparison runs as a job.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "ddp/ddp.h"
+
+#define DESCRIPTION_BYTES 256
+
+static bool has_gradient(unsigned flags)
+{
+    return (flags & (TALLY_PARAM_FROZEN | TALLY_PARAM_IGNORED)) == 0;
+}
+
+/* Whether strides describe the elements without gaps or overlaps: row-major but for the order of
+ * dimensions. Dimensions of one element may have any stride. */
+static bool is_dense(const tally_param *param)
+{
+    size_t expected = 1;
+    int n_left = 0;
+
+    for (int d = 0; d < param->n_dims; d++) {
+        n_left += param->shape[d] > 1;
+    }
+    /* Each turn finds the next dimension outwards, or none. */
+    while (n_left > 0) {
+        int found = -1;
+
+        for (int d = 0; d < param->n_dims; d++) {
+            if (param->shape[d] > 1 && param->strides[d] == expected) {
+                found = d;
+            }
+        }
+        if (found < 0) {
+            return false;
+        }
+        expected *= param->shape[found];
+        n_left--;
+    }
+    return true;
+}
+
+static int count_elements(const tally_param *param, size_t *n)
+{
+    size_t count = 1;
+
+    for (int d = 0; d < param->n_dims; d++) {
+        if (param->shape[d] != 0 && count > SIZE_MAX / 16 / param->shape[d]) {
+            return tally__fail(TALLY_ARG, "parameter '%s' has too many elements", param->name);
+        }
+        count *= param->shape[d];
+    }
+    *n = count;
+    return TALLY_OK;
+}
+
+static int check_param(const tally_param *param, size_t i)
+{
+    unsigned known =
+        TALLY_PARAM_FROZEN | TALLY_PARAM_IGNORED | TALLY_PARAM_DELAYED | TALLY_PARAM_SPARSE;
+
+    if (param->size < sizeof *param) {
+        return tally__fail(TALLY_ARG, "parameter %zu: size is %zu, expected at least %zu", i,
+                           param->size, sizeof *param);
+    }
+    if (!param->name || param->name[0] == '\0') {
+        return tally__fail(TALLY_ARG, "parameter %zu has no name", i);
+    }
+    if ((param->flags & ~known) != 0) {
+        return tally__fail(TALLY_ARG, "parameter '%s' has unknown flags %#x", param->name,
+                           param->flags & ~known);
+    }
+    if (param->flags & TALLY_PARAM_SPARSE) {
+        return tally__fail(TALLY_UNSUPPORTED,
+                           "parameter '%s' has a sparse gradient: tally reduces dense ones only",
+                           param->name);
+    }
+    if (param->dtype < TALLY_F32 || param->dtype > TALLY_BF16) {
+        return tally__fail(TALLY_ARG, "parameter '%s' has dtype %d; accepted: f32 f64 f16 bf16",
+                           param->name, param->dtype);
+    }
+    if (param->n_dims < 0 || (param->n_dims > 0 && !param->shape)) {
+        return tally__fail(TALLY_ARG, "parameter '%s' has %d dimensions and %s shape", param->name,
+                           param->n_dims, param->shape ? "a" : "no");
+    }
+    if (param->strides && !is_dense(param)) {
+        return tally__fail(TALLY_ARG, "parameter '%s' has strides with gaps or overlaps",
+                           param->name);
+    }
+    return TALLY_OK;
+}
+
+static int copy_param(const tally_param *from, struct tally__param *to)
+{
+    size_t name_bytes = strlen(from->name) + 1;
+
+    TRY(count_elements(from, &to->n));
+    to->name = tally__alloc(name_bytes, "a parameter's name");
+    to->shape = tally__alloc_array((size_t)from->n_dims, sizeof *to->shape, "a parameter's shape");
+    if (!to->name || !to->shape) {
+        return TALLY_NOMEM;
+    }
+    memcpy(to->name, from->name, name_bytes);
+    if (from->n_dims > 0) {
+        memcpy(to->shape, from->shape, (size_t)from->n_dims * sizeof *to->shape);
+    }
+    to->n_dims = from->n_dims;
+    to->dtype = from->dtype;
+    to->flags = from->flags;
+    to->bytes = to->n * tally_dtype_bytes(from->dtype);
+    to->data = from->data;
+    to->grad = from->grad;
+    to->bucket = -1;
+    if (!from->data && to->n > 0 && !(from->flags & TALLY_PARAM_IGNORED)) {
+        return tally__fail(TALLY_ARG, "parameter '%s' has no data", from->name);
+    }
+    return TALLY_OK;
+}
+
+static int check_names(const tally_ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(ddp->params[i].name, ddp->params[j].name) == 0) {
+                return tally__fail(TALLY_ARG, "parameters %zu and %zu are both called '%s'", j, i,
+                                   ddp->params[i].name);
+            }
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Gradients are views when no parameter brought an array of its own. */
+static int choose_mode(tally_ddp *ddp)
+{
+    ddp->views = true;
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        if (has_gradient(ddp->params[i].flags) && ddp->params[i].grad) {
+            ddp->views = false;
+        }
+    }
+    for (size_t i = 0; i < ddp->n_params && !ddp->views; i++) {
+        struct tally__param *param = &ddp->params[i];
+
+        if (has_gradient(param->flags) && !param->grad) {
+            param->own_grad = tally__alloc(param->bytes, "a gradient");
+            if (!param->own_grad) {
+                return TALLY_NOMEM;
+            }
+            param->grad = param->own_grad;
+        }
+    }
+    return TALLY_OK;
+}
+
+int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
+{
+    ddp->params = tally__alloc_array(n, sizeof *ddp->params, "parameters");
+    ddp->order = tally__alloc_array(n, sizeof *ddp->order, "parameters");
+    ddp->ready_order = tally__alloc_array(n, sizeof *ddp->ready_order, "parameters");
+    ddp->last_order = tally__alloc_array(n, sizeof *ddp->last_order, "parameters");
+    ddp->used = tally__alloc_array(n, sizeof *ddp->used, "parameters");
+    if (!ddp->params || !ddp->order || !ddp->ready_order || !ddp->last_order || !ddp->used) {
+        return TALLY_NOMEM;
+    }
+    for (size_t i = 0; i < n; i++) {
+        /* The size in each entry says how far it is to the next: later versions may add fields. */
+        const tally_param *param =
+            (const void *)((const unsigned char *)params + i * params[0].size);
+
+        TRY(check_param(param, i));
+        ddp->n_params++;
+        TRY(copy_param(param, &ddp->params[i]));
+    }
+    TRY(check_names(ddp));
+    /* The last parameters' gradients are ready first. */
+    for (size_t i = n; i-- > 0;) {
+        if (has_gradient(ddp->params[i].flags)) {
+            ddp->order[ddp->n_order++] = (int)i;
+        }
+    }
+    if (ddp->n_order == 0) {
+        return tally__fail(TALLY_ARG, "none of %zu parameters has a gradient", n);
+    }
+    return choose_mode(ddp);
+}
+
+void tally__params_free(tally_ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        tally__free(ddp->params[i].name);
+        tally__free(ddp->params[i].shape);
+        tally__free(ddp->params[i].own_grad);
+    }
+    tally__free(ddp->params);
+    tally__free(ddp->order);
+    tally__free(ddp->ready_order);
+    tally__free(ddp->last_order);
+    tally__free(ddp->used);
+}
+
+/* ---- comparing ---- */
+
+/* What entry i comes to in words: a parameter, or behind the last one the config. Ranks whose words
+ * differ, differ. */
+static void describe(const tally_ddp *ddp, size_t i, char *text)
+{
+    static const char *const dtypes[] = {"f32", "f64", "f16", "bf16"};
+    size_t used;
+
+    memset(text, 0, DESCRIPTION_BYTES);
+    if (i > ddp->n_params) {
+        (void)snprintf(text, DESCRIPTION_BYTES, "nothing");
+        return;
+    }
+    if (i == ddp->n_params) {
+        used =
+            (size_t)snprintf(text, DESCRIPTION_BYTES,
+                             "config find_unused=%d static_graph=%d skip_unused=%d join=%d%d%d "
+                             "buffers=%zu views=%d caps=",
+                             ddp->config.find_unused, ddp->config.static_graph,
+                             ddp->config.skip_unused, ddp->config.join, ddp->config.join_stops,
+                             ddp->config.join_divides_by_active, ddp->config.n_buffers, ddp->views);
+        for (size_t c = 0; c < ddp->n_caps && used < DESCRIPTION_BYTES; c++) {
+            used += (size_t)snprintf(text + used, DESCRIPTION_BYTES - used, "%zu,", ddp->caps[c]);
+        }
+        return;
+    }
+    used = (size_t)snprintf(text, DESCRIPTION_BYTES, "'%.100s' %s flags=%u [", ddp->params[i].name,
+                            dtypes[ddp->params[i].dtype], ddp->params[i].flags);
+    for (int d = 0; d < ddp->params[i].n_dims && used < DESCRIPTION_BYTES; d++) {
+        used += (size_t)snprintf(text + used, DESCRIPTION_BYTES - used, "%s%zu", d ? "," : "",
+                                 ddp->params[i].shape[d]);
+    }
+    if (used < DESCRIPTION_BYTES) {
+        (void)snprintf(text + used, DESCRIPTION_BYTES - used, "]");
+    }
+}
+
+/* Rank 0's words for each entry travel to all; every rank says the first entry at which it differs.
+ */
+static int find_difference(tally_lane *lane, const tally_ddp *ddp, int64_t *first)
+{
+    uint64_t count = ddp->n_params + 1;
+    int64_t own = INT64_MAX;
+
+    TRY(tally_lane_broadcast(lane, &count, sizeof count, 0));
+    for (size_t i = 0; i < count || i < ddp->n_params + 1; i++) {
+        char theirs[DESCRIPTION_BYTES];
+        char ours[DESCRIPTION_BYTES];
+
+        describe(ddp, i, ours);
+        memcpy(theirs, ours, sizeof theirs);
+        if (i < count) {
+            TRY(tally_lane_broadcast(lane, theirs, sizeof theirs, 0));
+        }
+        if ((i >= count || memcmp(theirs, ours, sizeof ours) != 0) && own == INT64_MAX) {
+            own = (int64_t)i;
+        }
+    }
+    *first = own;
+    return tally_lane_all_reduce(lane, first, 1, TALLY_I64, TALLY_MIN);
+}
+
+int tally__params_compare(tally_lane *lane, void *user)
+{
+    tally_ddp *ddp = user;
+    tally_group *group = tally_lane_group(lane);
+    int64_t first;
+    int64_t who;
+    char zero[DESCRIPTION_BYTES];
+    char other[DESCRIPTION_BYTES];
+    char ours[DESCRIPTION_BYTES];
+
+    TRY(find_difference(lane, ddp, &first));
+    if (first == INT64_MAX) {
+        return TALLY_OK;
+    }
+    describe(ddp, (size_t)first, ours);
+    memcpy(zero, ours, sizeof zero);
+    TRY(tally_lane_broadcast(lane, zero, sizeof zero, 0));
+    who = memcmp(zero, ours, sizeof ours) != 0 ? tally_group_rank(group) : INT64_MAX;
+    TRY(tally_lane_all_reduce(lane, &who, 1, TALLY_I64, TALLY_MIN));
+    memcpy(other, ours, sizeof other);
+    TRY(tally_lane_broadcast(lane, other, sizeof other, (int)who));
+    return tally__fail(TALLY_MISMATCH, "parameter %lld differs: rank 0 has %s, rank %lld has %s",
+                       (long long)first, zero, (long long)who, other);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bucket plan: arithmetic on sizes. Keeps no state. */
+#include "ddp/plan.h"
+
+#include <stdint.h>
+
+#include "tally.h"
+
+#define N_DTYPES (TALLY_U8 + 1)
+#define OPEN SIZE_MAX
+
+/* The bucket that a dtype is filling. */
+struct filling {
+    size_t first; /* entry of the order that opened it, or OPEN when it is empty */
+    size_t bytes;
+    size_t cap; /* index of its cap */
+};
+
+/* Gives every entry of the dtype that has no bucket yet the next number. */
+static void close_bucket(const struct tally__plan_item *items, const int *order, size_t end,
+                         struct filling *filling, struct tally__plan *plan)
+{
+    int dtype = items[order[filling->first]].dtype;
+
+    for (size_t k = filling->first; k < end; k++) {
+        if (items[order[k]].dtype == dtype && plan->bucket[k] == OPEN) {
+            plan->bucket[k] = plan->n_buckets;
+        }
+    }
+    plan->n_buckets++;
+    filling->first = OPEN;
+    filling->bytes = 0;
+}
+
+void tally__plan_make(const struct tally__plan_item *items, const int *order, size_t n,
+                      const size_t *caps, size_t n_caps, struct tally__plan *plan)
+{
+    struct filling filling[N_DTYPES];
+
+    for (int d = 0; d < N_DTYPES; d++) {
+        filling[d] = (struct filling){.first = OPEN};
+    }
+    plan->n_buckets = 0;
+    for (size_t k = 0; k < n; k++) {
+        const struct tally__plan_item *item = &items[order[k]];
+        struct filling *own = &filling[item->dtype];
+
+        plan->bucket[k] = OPEN;
+        if (own->first == OPEN) {
+            own->first = k;
+        }
+        own->bytes += item->bytes;
+        if (own->bytes >= caps[own->cap]) {
+            close_bucket(items, order, k + 1, own, plan);
+            own->cap += own->cap + 1 < n_caps;
+        }
+    }
+    /* Leftovers, the earliest first. */
+    for (size_t k = 0; k < n; k++) {
+        if (plan->bucket[k] == OPEN) {
+            close_bucket(items, order, n, &filling[items[order[k]].dtype], plan);
+        }
+    }
+}

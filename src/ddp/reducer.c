@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reducer: counts each bucket's gradients down, launches buckets strictly in order, waits in
+ * the same order. grad_ready and grad_absent enter from any thread; wait from one. The mutex guards
+ * the states; copying happens outside it, under the protection of the state CLAIMED.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "ddp/ddp.h"
+#include "ddp/stats.h"
+#include "ddp/step_end.h"
+#include "num/num.h"
+
+static void lock(tally_ddp *ddp)
+{
+    (void)pthread_mutex_lock(&ddp->mutex);
+}
+
+static void unlock(tally_ddp *ddp)
+{
+    (void)pthread_mutex_unlock(&ddp->mutex);
+}
+
+/* ---- launching ---- */
+
+/* Whether any rank has a gradient for the bucket. */
+static int any_used(tally_lane *lane, const struct tally__bucket *bucket, bool *used)
+{
+    int32_t any = 0;
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        any |= bucket->ddp->used[bucket->seen.params[k].index];
+    }
+    TRY(tally_lane_all_reduce(lane, &any, 1, TALLY_I32, TALLY_MAX));
+    *used = any != 0;
+    return TALLY_OK;
+}
+
+static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
+{
+    tally_ddp *ddp = bucket->ddp;
+
+    bucket->skipped = false;
+    if (ddp->presence.stopped) {
+        return tally__join_stopped(ddp);
+    }
+    if (ddp->config.skip_unused) {
+        bool used = true;
+
+        TRY(any_used(lane, bucket, &used));
+        if (!used) {
+            bucket->skipped = true;
+            return TALLY_OK;
+        }
+    }
+    return ddp->hook->table.reduce(ddp->hook->state, lane, &bucket->seen);
+}
+
+static int bucket_job(tally_lane *lane, void *user)
+{
+    struct tally__bucket *bucket = user;
+    tally_ddp *ddp = bucket->ddp;
+    int rc;
+
+    bucket->start_ns = tally__now_ns();
+    bucket->seen.divisor = ddp->config.join && ddp->config.join_divides_by_active
+                               ? ddp->presence.n_active
+                               : tally_group_size(ddp->group);
+    rc = reduce_bucket(lane, bucket);
+    bucket->done_ns = tally__now_ns();
+    return rc;
+}
+
+static int launch(tally_ddp *ddp, struct tally__bucket *bucket)
+{
+    /* Who is present is learned on lane 0: with join, buckets must follow it there. */
+    bool many = ddp->hook->table.concurrent && !ddp->config.join;
+
+    bucket->seen.step = ddp->step;
+    bucket->launch_ns = tally__now_ns();
+    TRY(tally_submit(ddp->group, many ? bucket->seen.index % tally__ddp_lanes(ddp) : 0, bucket_job,
+                     bucket, &bucket->future));
+    bucket->state = TALLY__BUCKET_LAUNCHED;
+    return TALLY_OK;
+}
+
+/* With the mutex held: launches every complete bucket whose turn it is. */
+static int launch_complete(tally_ddp *ddp)
+{
+    struct tally__buckets *buckets = &ddp->buckets;
+
+    while (ddp->next_bucket < buckets->n && buckets->bucket[ddp->next_bucket].n_missing == 0) {
+        TRY(launch(ddp, &buckets->bucket[ddp->next_bucket]));
+        ddp->next_bucket++;
+    }
+    return TALLY_OK;
+}
+
+/* ---- announcing ---- */
+
+static int check_index(const tally_ddp *ddp, int i)
+{
+    if (!ddp) {
+        return tally__fail(TALLY_ARG, "ddp is NULL");
+    }
+    if (i < 0 || (size_t)i >= ddp->n_params) {
+        return tally__fail(TALLY_ARG, "there is no parameter %d: they are 0..%zu", i,
+                           ddp->n_params - 1);
+    }
+    if (ddp->params[i].bucket < 0) {
+        return tally__fail(TALLY_ARG, "parameter '%s' has no gradient: it is frozen or ignored",
+                           ddp->params[i].name);
+    }
+    return TALLY_OK;
+}
+
+/* With the mutex held: the first announcement of a step. */
+static int begin_step(tally_ddp *ddp)
+{
+    if (ddp->in_step) {
+        return TALLY_OK;
+    }
+    ddp->stats.first_ns = tally__now_ns();
+    if (ddp->config.join) {
+        ddp->presence.active = true;
+        TRY(tally_submit(ddp->group, 0, tally__presence_job, ddp, &ddp->presence.future));
+    }
+    ddp->in_step = true;
+    return TALLY_OK;
+}
+
+/* With the mutex held: one more announcement. *act says whether it completes the gradient. */
+static int announce(tally_ddp *ddp, struct tally__param *param, bool *act)
+{
+    TRY(begin_step(ddp));
+    param->n_announced++;
+    *act = false;
+    if (ddp->recording) {
+        return TALLY_OK;
+    }
+    if (ddp->config.static_graph && param->n_announced > param->n_expected) {
+        return tally__fail(
+            TALLY_STATE,
+            "the graph has changed: parameter '%s' was announced %d times, %d in the "
+            "first step",
+            param->name, param->n_announced, param->n_expected);
+    }
+    if (ddp->config.static_graph && param->n_announced < param->n_expected) {
+        return TALLY_OK;
+    }
+    if (param->state != TALLY__GRAD_WAITING) {
+        return tally__fail(TALLY_STATE,
+                           "parameter %d ('%s') was announced twice in one step: it is used in "
+                           "several places, or backward ran twice; announce it once, when complete",
+                           (int)(param - ddp->params), param->name);
+    }
+    param->state = TALLY__GRAD_CLAIMED;
+    *act = true;
+    return TALLY_OK;
+}
+
+static void copy_in(const tally_ddp *ddp, const struct tally__param *param)
+{
+    if (!ddp->views) {
+        tally__copy(param->bytes, param->grad, tally__slice(ddp, param));
+    }
+}
+
+/* An absent gradient counts as zeros. Where it lives in the bucket, what it was is kept, in case no
+ * rank has one. */
+static int put_zeros(tally_ddp *ddp, const struct tally__param *param)
+{
+    struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
+    unsigned char *slice = tally__slice(ddp, param);
+
+    if (ddp->views) {
+        if (!bucket->saved) {
+            bucket->saved = tally__alloc_array(
+                bucket->seen.n, tally_dtype_bytes(bucket->seen.dtype), "unused gradients");
+        }
+        if (!bucket->saved) {
+            return TALLY_NOMEM;
+        }
+        memcpy(bucket->saved + param->offset, slice, param->bytes);
+    }
+    memset(slice, 0, param->bytes);
+    return TALLY_OK;
+}
+
+/* With the mutex held: the gradient is in its bucket. */
+static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad_state state)
+{
+    struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
+    int index = (int)(param - ddp->params);
+
+    param->state = state;
+    ddp->used[index] = state == TALLY__GRAD_READY;
+    bucket->n_missing--;
+    bucket->ready_ns = tally__now_ns();
+    if (!(param->flags & TALLY_PARAM_DELAYED)) {
+        ddp->ready_order[ddp->n_ready++] = index;
+    }
+    return launch_complete(ddp);
+}
+
+int tally_ddp_grad_ready(tally_ddp *ddp, int i)
+{
+    struct tally__param *param;
+    bool act = false;
+    int rc;
+
+    TRY(check_index(ddp, i));
+    param = &ddp->params[i];
+    lock(ddp);
+    rc = ddp->no_sync ? TALLY_OK : announce(ddp, param, &act);
+    unlock(ddp);
+    if (rc != TALLY_OK || !act) {
+        return rc;
+    }
+    copy_in(ddp, param);
+    lock(ddp);
+    rc = complete(ddp, param, TALLY__GRAD_READY);
+    unlock(ddp);
+    return rc;
+}
+
+int tally_ddp_grad_absent(tally_ddp *ddp, int i)
+{
+    struct tally__param *param;
+    int rc = TALLY_OK;
+
+    TRY(check_index(ddp, i));
+    param = &ddp->params[i];
+    lock(ddp);
+    if (!ddp->no_sync) {
+        rc = begin_step(ddp);
+        if (rc != TALLY_OK) {
+            unlock(ddp);
+            return rc;
+        }
+        if (ddp->config.static_graph && !ddp->recording && param->n_expected > 0) {
+            rc = tally__fail(
+                TALLY_STATE,
+                "the graph has changed: parameter '%s' had a gradient in the first step",
+                param->name);
+        } else if (param->state != TALLY__GRAD_WAITING || param->n_announced > 0) {
+            rc = tally__fail(TALLY_STATE, "parameter '%s' is absent, but was announced already",
+                             param->name);
+        } else if (!ddp->recording) {
+            rc = put_zeros(ddp, param);
+            rc = rc == TALLY_OK ? complete(ddp, param, TALLY__GRAD_ABSENT) : rc;
+        }
+    }
+    unlock(ddp);
+    return rc;
+}
+
+/* ---- waiting ---- */
+
+static bool is_missing(const struct tally__param *param)
+{
+    return param->bucket >= 0 && !(param->flags & TALLY_PARAM_DELAYED) &&
+           (param->state == TALLY__GRAD_WAITING || param->state == TALLY__GRAD_CLAIMED);
+}
+
+static int report_missing(const tally_ddp *ddp)
+{
+    char list[512] = "";
+    size_t used = 0;
+    size_t n_missing = 0;
+
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        if (is_missing(&ddp->params[i])) {
+            n_missing++;
+            if (used + 100 < sizeof list) {
+                used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu '%.60s'",
+                                         used ? ", " : "", i, ddp->params[i].name);
+            }
+        }
+    }
+    return tally__fail(
+        TALLY_STATE,
+        "%s%zu gradients were not announced before tally_ddp_wait: %s; announce them, "
+        "call tally_ddp_grad_absent, or set find_unused",
+        ddp->config.static_graph ? "the graph has changed: " : "", n_missing, list);
+}
+
+/* With the mutex held: under static_graph, what was never announced in the first step is absent. */
+static int settle(tally_ddp *ddp)
+{
+    bool absent_is_fine = ddp->config.find_unused || ddp->recording;
+
+    if (!ddp->in_step && !ddp->config.find_unused) {
+        return tally__fail(TALLY_STATE, "tally_ddp_wait: no gradient was announced in this step");
+    }
+    TRY(begin_step(ddp));
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        struct tally__param *param = &ddp->params[ddp->order[k]];
+        bool known_absent = ddp->config.static_graph && !ddp->recording && param->n_expected == 0;
+
+        if (!is_missing(param)) {
+            continue;
+        }
+        if (ddp->recording && param->n_announced > 0) {
+            copy_in(ddp, param);
+            TRY(complete(ddp, param, TALLY__GRAD_READY));
+        } else if (param->n_announced == 0 && (absent_is_fine || known_absent)) {
+            TRY(put_zeros(ddp, param));
+            TRY(complete(ddp, param, TALLY__GRAD_ABSENT));
+        } else {
+            return report_missing(ddp);
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Reduces delayed parameters, behind the buckets of the step. With the mutex held. */
+static int launch_delayed(tally_ddp *ddp)
+{
+    struct tally__buckets *buckets = &ddp->buckets;
+
+    for (size_t b = buckets->n; b < buckets->n + buckets->n_delayed; b++) {
+        struct tally__bucket *bucket = &buckets->bucket[b];
+
+        for (int k = 0; k < bucket->seen.n_params; k++) {
+            struct tally__param *param = &ddp->params[bucket->seen.params[k].index];
+
+            copy_in(ddp, param);
+            param->state = TALLY__GRAD_READY;
+            ddp->used[bucket->seen.params[k].index] = 1;
+        }
+        TRY(launch(ddp, bucket));
+    }
+    return TALLY_OK;
+}
+
+/* Waits for one job of the step; the first failure counts, with its text. */
+static void collect_one(tally_future *future, int *rc, char *text)
+{
+    int status = tally_future_wait(future);
+
+    tally_future_free(future);
+    if (status != TALLY_OK && *rc == TALLY_OK) {
+        *rc = status;
+        (void)snprintf(text, TALLY__ERROR_BYTES, "%s", tally_last_error());
+    }
+}
+
+/* Waits for all that was launched. */
+static int collect(tally_ddp *ddp)
+{
+    struct tally__buckets *buckets = &ddp->buckets;
+    char text[TALLY__ERROR_BYTES];
+    int rc = TALLY_OK;
+
+    if (ddp->presence.future) {
+        collect_one(ddp->presence.future, &rc, text);
+        ddp->presence.future = NULL;
+    }
+    for (size_t b = 0; b < buckets->n + buckets->n_delayed; b++) {
+        struct tally__bucket *bucket = &buckets->bucket[b];
+
+        if (bucket->state == TALLY__BUCKET_LAUNCHED) {
+            bucket->bytes_sent = 0;
+            if (tally_future_wait(bucket->future) == TALLY_OK) {
+                bucket->bytes_sent = tally_future_bytes_sent(bucket->future);
+            }
+            collect_one(bucket->future, &rc, text);
+            bucket->state = TALLY__BUCKET_FILLING;
+        }
+    }
+    return rc == TALLY_OK ? TALLY_OK : tally__fail(rc, "%s", text);
+}
+
+void tally__step_reset(tally_ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        ddp->params[i].state = TALLY__GRAD_WAITING;
+        ddp->params[i].n_announced = 0;
+        ddp->used[i] = 0;
+    }
+    for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
+        ddp->buckets.bucket[b].n_missing = (size_t)ddp->buckets.bucket[b].seen.n_params;
+    }
+    ddp->in_step = false;
+    ddp->delayed_asked = false;
+    ddp->next_bucket = 0;
+    ddp->n_ready = 0;
+}
+
+int tally_ddp_wait(tally_ddp *ddp)
+{
+    uint64_t called_ns = tally__now_ns();
+    int rc;
+
+    if (!ddp) {
+        return tally__fail(TALLY_ARG, "tally_ddp_wait: ddp is NULL");
+    }
+    if (ddp->no_sync) {
+        return TALLY_OK;
+    }
+    lock(ddp);
+    rc = settle(ddp);
+    if (rc == TALLY_OK && ddp->delayed_asked) {
+        rc = launch_delayed(ddp);
+    }
+    unlock(ddp);
+    /* Nothing is lost: what is missing can still be announced, and wait called again. */
+    if (rc == TALLY_STATE) {
+        return rc;
+    }
+    if (rc == TALLY_OK) {
+        rc = collect(ddp);
+    } else {
+        (void)collect(ddp);
+    }
+    /* A job that fails, fails on every rank: so all ranks get here, or none. */
+    if (rc == TALLY_OK) {
+        rc = tally__step_end(ddp);
+    }
+    lock(ddp);
+    if (rc == TALLY_OK) {
+        tally__stats_take(ddp, called_ns);
+    }
+    tally__step_reset(ddp);
+    unlock(ddp);
+    return rc;
+}
+
+int tally__shadow_step(tally_ddp *ddp)
+{
+    struct tally__buckets *buckets = &ddp->buckets;
+    int rc = TALLY_OK;
+
+    lock(ddp);
+    for (size_t b = 0; rc == TALLY_OK && b < buckets->n; b++) {
+        tally_bucket *seen = &buckets->bucket[b].seen;
+
+        memset(seen->data, 0, seen->n * tally_dtype_bytes(seen->dtype));
+        rc = launch(ddp, &buckets->bucket[b]);
+    }
+    /* An order that a rebuild may ask for; nobody takes it from a rank without input. */
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        ddp->ready_order[ddp->n_ready++] = ddp->order[k];
+    }
+    unlock(ddp);
+    if (rc == TALLY_OK) {
+        rc = collect(ddp);
+    }
+    if (rc == TALLY_OK) {
+        rc = tally__step_end(ddp);
+    }
+    lock(ddp);
+    tally__step_reset(ddp);
+    unlock(ddp);
+    return rc;
+}
+
+int tally_ddp_reduce_delayed(tally_ddp *ddp)
+{
+    if (!ddp) {
+        return tally__fail(TALLY_ARG, "tally_ddp_reduce_delayed: ddp is NULL");
+    }
+    if (ddp->buckets.n_delayed == 0) {
+        return tally__fail(TALLY_STATE, "no parameter is flagged TALLY_PARAM_DELAYED");
+    }
+    if (ddp->config.join) {
+        return tally__fail(TALLY_STATE, "tally_ddp_reduce_delayed: not with config.join");
+    }
+    lock(ddp);
+    ddp->delayed_asked = !ddp->no_sync;
+    unlock(ddp);
+    return TALLY_OK;
+}

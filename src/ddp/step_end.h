@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What happens in wait once every bucket has its mean. */
+#ifndef TALLY_DDP_STEP_END_H
+#define TALLY_DDP_STEP_END_H
+
+#include "ddp/ddp.h"
+
+/* Collective. Errors: those of any exchange. */
+int tally__step_end(tally_ddp *ddp);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hook object: a table, a state, and how many hold it. Any thread enters. */
+#include "hook/hook.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+
+int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **hook)
+{
+    tally_hook *made;
+
+    if (!table || !hook) {
+        return tally__fail(TALLY_ARG, "tally_hook_create: %s is NULL", table ? "hook" : "table");
+    }
+    if (table->size < sizeof *table) {
+        return tally__fail(TALLY_ARG,
+                           "tally_hook_create: table->size is %zu, expected at least %zu",
+                           table->size, sizeof *table);
+    }
+    if (!table->reduce || !table->name) {
+        return tally__fail(TALLY_ARG, "tally_hook_create: the table has no %s",
+                           table->name ? "reduce" : "name");
+    }
+    made = tally__alloc(sizeof *made, "a hook");
+    if (!made) {
+        return TALLY_NOMEM;
+    }
+    made->table = *table;
+    made->state = state;
+    atomic_init(&made->n_holds, 1);
+    *hook = made;
+    return TALLY_OK;
+}
+
+void tally__hook_hold(tally_hook *hook)
+{
+    atomic_fetch_add_explicit(&hook->n_holds, 1, memory_order_relaxed);
+}
+
+void tally_hook_free(tally_hook *hook)
+{
+    /* Acquire and release: whoever drops the last hold sees what the others did with the hook. */
+    if (!hook || atomic_fetch_sub_explicit(&hook->n_holds, 1, memory_order_acq_rel) > 1) {
+        return;
+    }
+    if (hook->table.destroy) {
+        hook->table.destroy(hook->state);
+    }
+    tally__free(hook);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hook that sends gradients as they are: one exchange per bucket. No state; on lanes. */
+#include "exchange/two_phase.h"
+#include "hook/hook.h"
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    const struct tally__call call = {
+        .kind = TALLY__KIND_ALL_REDUCE, .dtype = (uint8_t)bucket->dtype, .op = TALLY_MEAN};
+    struct tally__codec codec = tally__codec_plain(bucket->dtype, TALLY_MEAN);
+
+    (void)state;
+    codec.divisor = bucket->divisor;
+    return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
+}
+
+int tally__hook_all_reduce(tally_hook **hook)
+{
+    static const tally_hook_table table = {
+        .size = sizeof table,
+        .name = "allreduce",
+        .concurrent = 1,
+        .reduce = reduce,
+    };
+
+    return tally_hook_create(&table, NULL, hook);
+}
