@@ -293,12 +293,12 @@ void tally__mark_reusable(tally_group *parent)
     (void)pthread_mutex_unlock(&parent->closed_mutex);
 }
 
-struct tally__slot *tally__take_closed_slots(tally_group *parent)
+static struct tally__slot *take_from(tally_group *group)
 {
     struct tally__slot *slots = NULL;
 
-    (void)pthread_mutex_lock(&parent->closed_mutex);
-    for (tally_group **link = &parent->closed; *link; link = &(*link)->next_closed) {
+    (void)pthread_mutex_lock(&group->closed_mutex);
+    for (tally_group **link = &group->closed; *link; link = &(*link)->next_closed) {
         tally_group *child = *link;
 
         if (child->reusable) {
@@ -308,7 +308,18 @@ struct tally__slot *tally__take_closed_slots(tally_group *parent)
             break;
         }
     }
-    (void)pthread_mutex_unlock(&parent->closed_mutex);
+    (void)pthread_mutex_unlock(&group->closed_mutex);
+    return slots;
+}
+
+struct tally__slot *tally__take_closed_slots(tally_group *parent)
+{
+    struct tally__slot *slots = NULL;
+
+    /* What was nested in a closed group is in the list of that group's parent. */
+    for (tally_group *group = parent; group && !slots; group = group->parent) {
+        slots = take_from(group);
+    }
     return slots;
 }
 
