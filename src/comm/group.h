@@ -20,7 +20,7 @@ struct tally_lane {
     int index;
     struct tally__slot **slots; /* per rank of the group; slots[group->rank] is ours */
     uint64_t *starts;           /* per rank: scratch of all-to-all */
-    uint32_t round;             /* rounds we have arrived at */
+    uint64_t round;             /* rounds we have arrived at; a line has its lower half */
     uint64_t job;               /* jobs begun on this lane */
     int job_status;             /* not TALLY_OK: all ranks know that this job failed */
     char job_text[TALLY__TEXT_BYTES];

@@ -65,7 +65,7 @@ static bool agree(const struct tally__call *a, const struct tally__call *b)
            a->job == b->job && a->count == b->count && a->detail == b->detail;
 }
 
-static struct tally__line *line_of(const tally_lane *lane, int rank, uint32_t round)
+static struct tally__line *line_of(const tally_lane *lane, int rank, uint64_t round)
 {
     return &lane->slots[rank]->line[round % 2];
 }
@@ -75,7 +75,7 @@ const struct tally__call *tally__said(const tally_lane *lane, int rank)
     return &line_of(lane, rank, lane->round)->call;
 }
 
-unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint32_t round)
+unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round)
 {
     return lane->slots[rank]->stage[round % TALLY__N_STAGES];
 }
@@ -171,7 +171,7 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
     }
     /* Partner: the load in tally__has_arrived. Sequentially consistent because the look at the
      * sleepers below must not come before it (partner: tally__sleep_on). */
-    atomic_store_explicit(&line->round, lane->round, memory_order_seq_cst);
+    atomic_store_explicit(&line->round, (uint32_t)lane->round, memory_order_seq_cst);
     tally__wake_sleepers(lane, line);
     return TALLY_OK;
 }

@@ -48,7 +48,7 @@ int tally__refuse(tally_lane *lane, enum tally__kind kind, int status);
 
 /* The stage a rank's data of the next round goes to, and where to find rank's of a past round. */
 unsigned char *tally__next_stage(const tally_lane *lane);
-unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint32_t round);
+unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round);
 
 /* Where data lies for the other ranks, as call.offset says it, or TALLY__NOT_SHARED. */
 uint64_t tally__offset_for_peers(const tally_group *group, const void *data, size_t bytes);

@@ -55,7 +55,7 @@ static void sleep_on(tally_lane *lane, int rank)
      * both sides are sequentially consistent. Partner: tally__wake_sleepers. */
     atomic_store_explicit(&own->asleep, (uint32_t)rank + 1, memory_order_seq_cst);
     seen = atomic_load_explicit(&line->round, memory_order_seq_cst);
-    if ((int32_t)(seen - lane->round) < 0) {
+    if ((int32_t)(seen - (uint32_t)lane->round) < 0) {
         tally__futex_wait(&line->round, seen, SLEEP_NS);
     }
     atomic_store_explicit(&own->asleep, 0, memory_order_relaxed);

@@ -19,7 +19,7 @@ static inline bool tally__has_arrived(const tally_lane *lane, int rank)
     uint32_t round =
         atomic_load_explicit(&lane->slots[rank]->line[lane->round % 2].round, memory_order_acquire);
 
-    return (int32_t)(round - lane->round) >= 0;
+    return (int32_t)(round - (uint32_t)lane->round) >= 0;
 }
 
 /* Waits until rank has arrived; any other outcome is described in late and is not TALLY_OK. */

@@ -34,7 +34,7 @@ struct exchange {
     size_t piece_blocks; /* blocks of a shard that pass in one turn */
     size_t piece_bytes;  /* room for them in a stage */
     bool scatter_only;
-    uint32_t first_round; /* the round that piece 0 passes in */
+    uint64_t first_round; /* the round that piece 0 passes in */
 };
 
 void tally_shard(size_t count, int size, int rank, size_t *offset, size_t *n)
@@ -74,8 +74,7 @@ static struct tally__range piece_of(const struct exchange *x, int rank, size_t c
 /* Where, in holder's stage, piece c of owner's shard lies. */
 static unsigned char *staged(const struct exchange *x, int holder, int owner, size_t c)
 {
-    return tally__stage_of(x->lane, holder, x->first_round + (uint32_t)c) +
-           (size_t)owner * x->piece_bytes;
+    return tally__stage_of(x->lane, holder, x->first_round + c) + (size_t)owner * x->piece_bytes;
 }
 
 static void encode_piece(const struct exchange *x, size_t c)

@@ -21,6 +21,9 @@
 
 #define MAGIC 0x74616c79u /* "taly" */
 #define PROTOCOL 1u
+/* How much longer than its own deadline a rank waits for rank 0's verdict, which names the missing:
+ * rank 0 may have begun to wait a little later. */
+#define VERDICT_NS TALLY__NS_PER_SECOND
 
 /* From a rank to rank 0, with the descriptor of its memory. */
 struct hello {
@@ -57,16 +60,25 @@ static void close_connections(struct meeting *meeting)
     }
 }
 
-/* Tells everybody who has come why there will be no group. */
-static void send_failure(struct meeting *meeting, int status)
+/* Tells one rank, if it is still there, why there will be no group. The reason stays ours. */
+static void send_failure(int connection, int status, const char *reason)
 {
     struct welcome welcome = {.status = status};
 
-    (void)snprintf(welcome.text, sizeof welcome.text, "%.*s", (int)sizeof welcome.text - 1,
-                   tally_last_error());
+    (void)snprintf(welcome.text, sizeof welcome.text, "%.*s", (int)sizeof welcome.text - 1, reason);
+    (void)tally__unix_send(connection, &welcome, sizeof welcome, -1);
+    (void)tally__fail(status, "%s", reason);
+}
+
+/* Tells everybody who has come. */
+static void send_failures(struct meeting *meeting, int status)
+{
+    char reason[TALLY__ERROR_BYTES];
+
+    (void)snprintf(reason, sizeof reason, "%s", tally_last_error());
     for (int r = 0; r < meeting->place->world; r++) {
         if (meeting->connection[r] >= 0) {
-            (void)tally__unix_send(meeting->connection[r], &welcome, sizeof welcome, -1);
+            send_failure(meeting->connection[r], status, reason);
         }
     }
 }
@@ -119,11 +131,10 @@ static int receive_hello(struct meeting *meeting, int connection)
     }
     rc = check_hello(meeting, &hello);
     if (rc != TALLY_OK) {
-        struct welcome refusal = {.status = rc};
+        char reason[TALLY__ERROR_BYTES];
 
-        (void)snprintf(refusal.text, sizeof refusal.text, "%.*s", (int)sizeof refusal.text - 1,
-                       tally_last_error());
-        (void)tally__unix_send(connection, &refusal, sizeof refusal, -1);
+        (void)snprintf(reason, sizeof reason, "%s", tally_last_error());
+        send_failure(connection, rc, reason);
         (void)close(fd);
         (void)close(connection);
         return rc;
@@ -199,7 +210,7 @@ static int host(struct meeting *meeting)
         rc = hand_out(meeting);
     }
     if (rc != TALLY_OK) {
-        send_failure(meeting, rc);
+        send_failures(meeting, rc);
     }
     return rc;
 }
@@ -212,7 +223,8 @@ static int receive_welcomes(struct meeting *meeting, int connection)
         struct welcome welcome = {0};
         int fd = -1;
 
-        TRY(tally__unix_receive(connection, &welcome, sizeof welcome, &fd, meeting->deadline_ns));
+        TRY(tally__unix_receive(connection, &welcome, sizeof welcome, &fd,
+                                meeting->deadline_ns + VERDICT_NS));
         welcome.text[sizeof welcome.text - 1] = '\0';
         if (welcome.status != TALLY_OK) {
             return tally__fail(welcome.status, "%s", welcome.text);

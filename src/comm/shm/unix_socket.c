@@ -43,9 +43,10 @@ static socklen_t fill_address(const char *name, struct sockaddr_un *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + has_path(name));
 }
 
+/* Never blocks: who waits does it in poll or in a loop, with a deadline. */
 static int make_socket(int *made)
 {
-    *made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    *made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*made < 0) {
         return tally__fail_errno(TALLY_SYSTEM, errno, "cannot make a Unix socket");
     }
