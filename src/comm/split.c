@@ -101,6 +101,13 @@ static int split_job(tally_lane *lane, void *user)
     struct split_card *card;
     int rc = TALLY_OK;
 
+    request->domain_rank =
+        tally__alloc_array((size_t)parent->size, sizeof *request->domain_rank, "a split");
+    request->first_slot =
+        tally__alloc_array((size_t)parent->size, sizeof *request->first_slot, "a split");
+    if (!request->domain_rank || !request->first_slot) {
+        return tally__refuse(lane, TALLY__KIND_SPLIT, TALLY_NOMEM);
+    }
     /* After the first round every rank sees the same sub-groups closed; after the second nobody
      * looks at their slots any more. */
     TRY(tally__round(lane, &call));
@@ -129,18 +136,12 @@ static int split_job(tally_lane *lane, void *user)
 int tally_group_split(tally_group *parent, int color, int key, tally_group **group)
 {
     struct split_request request = {.color = color < 0 ? -1 : color, .key = key};
-    int rc = TALLY_NOMEM;
+    int rc;
 
     if (!parent || !group) {
         return tally__fail(TALLY_ARG, "tally_group_split: %s is NULL", parent ? "group" : "parent");
     }
-    request.domain_rank =
-        tally__alloc_array((size_t)parent->size, sizeof *request.domain_rank, "a split");
-    request.first_slot =
-        tally__alloc_array((size_t)parent->size, sizeof *request.first_slot, "a split");
-    if (request.domain_rank && request.first_slot) {
-        rc = tally__submit_and_wait(&parent->lanes[0], split_job, &request);
-    }
+    rc = tally__submit_and_wait(&parent->lanes[0], split_job, &request);
     tally__free(request.domain_rank);
     tally__free(request.first_slot);
     if (rc == TALLY_OK) {
