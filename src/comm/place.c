@@ -25,6 +25,9 @@ static int copy_rendezvous(const char *text, struct tally__place *place)
     if (strlen(text) > most) {
         return tally__fail(TALLY_ARG, "rendezvous '%s' is longer than %zu characters", text, most);
     }
+    if (!*text || strcmp(text, "@") == 0) {
+        return tally__fail(TALLY_ARG, "rendezvous '%s' is no name", text);
+    }
     (void)snprintf(place->rendezvous, sizeof place->rendezvous, "%s", text);
     return TALLY_OK;
 }
