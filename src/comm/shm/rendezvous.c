@@ -66,7 +66,8 @@ static void send_failure(int connection, int status, const char *reason)
     struct welcome welcome = {.status = status};
 
     (void)snprintf(welcome.text, sizeof welcome.text, "%.*s", (int)sizeof welcome.text - 1, reason);
-    (void)tally__unix_send(connection, &welcome, sizeof welcome, -1);
+    /* Once is enough: whoever does not listen to this has a deadline of its own. */
+    (void)tally__unix_send(connection, &welcome, sizeof welcome, -1, 0);
     (void)tally__fail(status, "%s", reason);
 }
 
@@ -159,18 +160,31 @@ static int report_missing(const struct meeting *meeting)
                        meeting->place->open_timeout_s);
 }
 
+/* Hands one rank everybody's descriptors. */
+static int welcome_rank(const struct meeting *meeting, int to)
+{
+    for (int r = 0; r < meeting->place->world; r++) {
+        struct welcome welcome = {.rank = r, .first_slot = meeting->arrivals[r].first_slot};
+
+        /* Never its own: closing a second descriptor of a file drops the process's lock on it. */
+        if (r != to) {
+            TRY(tally__unix_send(meeting->connection[to], &welcome, sizeof welcome,
+                                 meeting->arrivals[r].fd, meeting->deadline_ns));
+        }
+    }
+    return TALLY_OK;
+}
+
 static int hand_out(struct meeting *meeting)
 {
     for (int to = 1; to < meeting->place->world; to++) {
-        for (int r = 0; r < meeting->place->world; r++) {
-            struct welcome welcome = {.rank = r, .first_slot = meeting->arrivals[r].first_slot};
+        int rc = welcome_rank(meeting, to);
 
-            /* Never its own: closing a second descriptor of a file drops the process's lock on it.
-             */
-            if (r != to && tally__unix_send(meeting->connection[to], &welcome, sizeof welcome,
-                                            meeting->arrivals[r].fd) != TALLY_OK) {
-                return tally__fail(TALLY_PEER, "rank %d left while the group was being opened", to);
-            }
+        if (rc == TALLY_TIMEOUT) {
+            return tally__fail(rc, "rank %d stopped while the group was being opened", to);
+        }
+        if (rc != TALLY_OK) {
+            return tally__fail(rc, "rank %d left while the group was being opened", to);
         }
     }
     return TALLY_OK;
@@ -215,6 +229,25 @@ static int host(struct meeting *meeting)
     return rc;
 }
 
+/* The next word from rank 0, or why there was none. */
+static int receive_welcome(const struct meeting *meeting, int connection, struct welcome *welcome,
+                           int *fd)
+{
+    const struct tally__place *place = meeting->place;
+    int rc = tally__unix_receive(connection, welcome, sizeof *welcome, fd,
+                                 meeting->deadline_ns + VERDICT_NS);
+
+    if (rc == TALLY_PEER) {
+        return tally__fail(rc, "rank 0 left while the group was being opened at %s",
+                           place->rendezvous);
+    }
+    if (rc == TALLY_TIMEOUT) {
+        return tally__fail(rc, "the group did not become complete at %s within %g s",
+                           place->rendezvous, place->open_timeout_s);
+    }
+    return rc;
+}
+
 static int receive_welcomes(struct meeting *meeting, int connection)
 {
     const struct tally__place *place = meeting->place;
@@ -223,8 +256,7 @@ static int receive_welcomes(struct meeting *meeting, int connection)
         struct welcome welcome = {0};
         int fd = -1;
 
-        TRY(tally__unix_receive(connection, &welcome, sizeof welcome, &fd,
-                                meeting->deadline_ns + VERDICT_NS));
+        TRY(receive_welcome(meeting, connection, &welcome, &fd));
         welcome.text[sizeof welcome.text - 1] = '\0';
         if (welcome.status != TALLY_OK) {
             return tally__fail(welcome.status, "%s", welcome.text);
@@ -256,19 +288,15 @@ static int visit(struct meeting *meeting)
         return tally__fail(TALLY_SYSTEM, "rendezvous %s belongs to another user",
                            place->rendezvous);
     }
-    rc = tally__unix_send(connection, &hello, sizeof hello, own->fd);
+    rc = tally__unix_send(connection, &hello, sizeof hello, own->fd, meeting->deadline_ns);
+    if (rc == TALLY_PEER) {
+        rc = tally__fail(rc, "rank 0 left while the group was being opened at %s",
+                         place->rendezvous);
+    }
     if (rc == TALLY_OK) {
         rc = receive_welcomes(meeting, connection);
     }
     (void)close(connection);
-    if (rc == TALLY_PEER) {
-        return tally__fail(rc, "rank 0 left while the group was being opened at %s",
-                           place->rendezvous);
-    }
-    if (rc == TALLY_TIMEOUT && tally__now_ns() >= meeting->deadline_ns) {
-        return tally__fail(rc, "the group did not become complete at %s within %g s",
-                           place->rendezvous, place->open_timeout_s);
-    }
     return rc;
 }
 

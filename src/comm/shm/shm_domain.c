@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -234,6 +235,16 @@ static int first_job(tally_lane *lane, void *user)
     return TALLY_OK;
 }
 
+/* Leaves the reason to those who have our memory already and wait for us in their first job. */
+static void leave_reason(struct tally__slot *slot, int rank, int status)
+{
+    slot->given_up_status = status;
+    (void)snprintf(slot->given_up_text, sizeof slot->given_up_text, "rank %d: %.*s", rank,
+                   TALLY__TEXT_BYTES - 32, tally_last_error());
+    /* Partner: the load in has_left, wait.c. */
+    atomic_store_explicit(&slot->given_up, 1, memory_order_release);
+}
+
 int tally__open_shm(const struct tally__place *place, tally_group **group)
 {
     struct shm_domain *shm;
@@ -253,6 +264,9 @@ int tally__open_shm(const struct tally__place *place, tally_group **group)
     if (rc == TALLY_OK) {
         shm->common.first_slot[place->rank] = tally__offset_of(&shm->common, slots);
         rc = meet_peers(shm, place);
+        if (rc != TALLY_OK) {
+            leave_reason(slots, place->rank, rc);
+        }
     }
     if (rc != TALLY_OK) {
         shm_destroy(&shm->common);

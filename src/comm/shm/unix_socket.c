@@ -144,7 +144,7 @@ int tally__unix_accept(int listener, uint64_t deadline_ns, int *connection)
         *connection = -1;
         return TALLY_OK;
     }
-    made = accept(listener, NULL, NULL);
+    made = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (made < 0) {
         return tally__fail_errno(TALLY_SYSTEM, errno, "cannot accept a connection");
     }
@@ -202,7 +202,22 @@ bool tally__unix_same_user(int connection)
            peer.uid == geteuid();
 }
 
-int tally__unix_send(int connection, const void *message, size_t bytes, int fd)
+/* Sends; false when the other has to take something first, which the pause gives it time for. */
+static bool send_or_pause(int connection, const struct msghdr *header, ssize_t *sent)
+{
+    const struct timespec pause = {0, RETRY_NS};
+
+    *sent = sendmsg(connection, header, MSG_NOSIGNAL);
+    /* The last one: this user has as many descriptors under way as the system allows. */
+    if (*sent >= 0 || (errno != EINTR && errno != EAGAIN && errno != ETOOMANYREFS)) {
+        return true;
+    }
+    (void)nanosleep(&pause, NULL);
+    return false;
+}
+
+int tally__unix_send(int connection, const void *message, size_t bytes, int fd,
+                     uint64_t deadline_ns)
 {
     union control control = {0};
     struct iovec part = {.iov_base = (void *)(uintptr_t)message, .iov_len = bytes};
@@ -220,9 +235,11 @@ int tally__unix_send(int connection, const void *message, size_t bytes, int fd)
         cmsg->cmsg_len = CMSG_LEN(sizeof fd);
         memcpy(CMSG_DATA(cmsg), &fd, sizeof fd);
     }
-    do {
-        sent = sendmsg(connection, &header, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
+    while (!send_or_pause(connection, &header, &sent)) {
+        if (tally__now_ns() >= deadline_ns) {
+            return tally__fail(TALLY_TIMEOUT, "a rank does not take what it is sent");
+        }
+    }
     if (sent != (ssize_t)bytes) {
         return tally__fail_errno(TALLY_PEER, errno, "cannot send to a rank");
     }
@@ -251,12 +268,12 @@ int tally__unix_receive(int connection, void *message, size_t bytes, int *fd, ui
                             .msg_controllen = sizeof control.bytes};
     ssize_t received;
 
-    if (!wait_readable(connection, deadline_ns)) {
-        return tally__fail(TALLY_TIMEOUT, "nothing came in time");
-    }
     do {
+        if (!wait_readable(connection, deadline_ns)) {
+            return tally__fail(TALLY_TIMEOUT, "nothing came in time");
+        }
         received = recvmsg(connection, &header, MSG_CMSG_CLOEXEC);
-    } while (received < 0 && errno == EINTR);
+    } while (received < 0 && (errno == EINTR || errno == EAGAIN));
     if (received <= 0) {
         return tally__fail(TALLY_PEER, "the other end is gone");
     }

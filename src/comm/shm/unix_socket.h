@@ -26,8 +26,9 @@ int tally__unix_connect(const char *name, uint64_t deadline_ns, int *connection)
 /* Whether the process at the other end runs under our user id. */
 bool tally__unix_same_user(int connection);
 
-/* One message; fd -1 sends none. Errors: PEER when nobody is at the other end, SYSTEM. */
-int tally__unix_send(int connection, const void *message, size_t bytes, int fd);
+/* One message; fd -1 sends none. Errors: PEER when nobody is at the other end, TIMEOUT. */
+int tally__unix_send(int connection, const void *message, size_t bytes, int fd,
+                     uint64_t deadline_ns);
 
 /* One message of exactly bytes; *fd is -1 when none came. Errors: PEER, TIMEOUT, SYSTEM. */
 int tally__unix_receive(int connection, void *message, size_t bytes, int *fd, uint64_t deadline_ns);
