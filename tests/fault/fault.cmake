@@ -33,3 +33,5 @@ function(tally_fault_test name skip)
 endfunction()
 
 tally_fault_test(test_fault_trials "${fault_skip}" fault/fault_trial.c)
+tally_fault_test(test_fault_open "${fault_skip}" fault/fault_opening.c)
+tally_fault_test(test_fault_rendezvous "${fault_skip}" fault/fault_opening.c)
