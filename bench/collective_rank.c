@@ -91,7 +91,7 @@ static int do_memcpy(tally_lane *lane, const struct rank_state *s)
     return TALLY_OK;
 }
 
-/* Rewrite, barrier, the timed thing, and a look at its result. */
+/* Rewrite, barrier, the timed thing, barrier, and a look at its result. */
 static int measure(tally_lane *lane, struct rank_state *s, enum collective_time what,
                    uint32_t repetition)
 {
@@ -106,6 +106,9 @@ static int measure(tally_lane *lane, struct rank_state *s, enum collective_time 
     rc = things[what](lane, s);
     span.end_ns = tally__now_ns();
     TRY(rc);
+    /* Whoever is done early must not take a CPU from those who are not, by looking at its result.
+     */
+    TRY(tally_lane_barrier(lane));
     keep(s, what, repetition, span);
     return judge(s, what,
                  what == COLLECTIVE_TIME_CALL ? s->run->op->count_wrong(&s->args, s->n_patterns)
@@ -195,7 +198,7 @@ static int submit_loop(struct rank_state *s)
             return TALLY_OK;
         }
         rewrite(s);
-        meet(s, i + 1);
+        meet(s, 2 * i + 1);
         span.start_ns = tally__now_ns();
         rc = s->run->op->submit(s->group, &s->args, &future);
         if (rc == TALLY_OK) {
@@ -204,6 +207,7 @@ static int submit_loop(struct rank_state *s)
         span.end_ns = tally__now_ns();
         tally_future_free(future);
         TRY(rc);
+        meet(s, 2 * i + 2);
         keep(s, COLLECTIVE_TIME_SUBMIT, i, span);
         TRY(judge(s, COLLECTIVE_TIME_SUBMIT, s->run->op->count_wrong(&s->args, s->n_patterns)));
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MPI_Allreduce of fp32 sums in place, measured as `tally bench collective` measures its own: every
- * rank rewrites its array, barrier, the timed call, a look at every element; a time is that from
- * the first rank's leaving the barrier to the last one's having its result.
+ * rank rewrites its array, barrier, the timed call, barrier, a look at every element; a time is
+ * that from the first rank's leaving the barrier to the last one's having its result.
  *
  *   mpi_peer BYTES WARM_UP MIN MAX SECONDS
  *
@@ -73,6 +73,7 @@ static void measure(struct peer *p)
         start_us = now_us();
         (void)MPI_Allreduce(MPI_IN_PLACE, p->data, (int)p->n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
         end_us = now_us();
+        (void)MPI_Barrier(MPI_COMM_WORLD);
         if (pattern_count_wrong(p->data, 0, p->n, (uint32_t)i, pattern_sum_factor(p->ranks)) > 0) {
             give_up("a result is wrong");
         }
