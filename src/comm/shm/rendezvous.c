@@ -123,20 +123,24 @@ static int receive_hello(struct meeting *meeting, int connection)
         (void)close(connection);
         return TALLY_OK;
     }
-    if (tally__unix_receive(connection, &hello, sizeof hello, &fd, meeting->deadline_ns) !=
-            TALLY_OK ||
-        fd < 0) {
+    rc = tally__unix_receive(connection, &hello, sizeof hello, &fd, meeting->deadline_ns);
+    /* Our own trouble is everybody's; a caller that went away or talks nonsense is not. */
+    if (rc != TALLY_SYSTEM && (rc != TALLY_OK || fd < 0)) {
         tally__log(TALLY_LOG_WARN, "somebody left %s without a word", meeting->place->rendezvous);
         (void)close(connection);
         return TALLY_OK;
     }
-    rc = check_hello(meeting, &hello);
+    if (rc == TALLY_OK) {
+        rc = check_hello(meeting, &hello);
+    }
     if (rc != TALLY_OK) {
         char reason[TALLY__ERROR_BYTES];
 
         (void)snprintf(reason, sizeof reason, "%s", tally_last_error());
         send_failure(connection, rc, reason);
-        (void)close(fd);
+        if (fd >= 0) {
+            (void)close(fd);
+        }
         (void)close(connection);
         return rc;
     }

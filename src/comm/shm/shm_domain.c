@@ -10,8 +10,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -25,6 +27,7 @@
 #define PAGE_BYTES UINT64_C(4096)
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 #define MIN_MAP_BYTES (UINT64_C(4) << 30)
+#define RESERVE_BYTES (UINT64_C(64) << 20)
 
 struct shm_domain {
     struct tally__domain common;
@@ -37,6 +40,62 @@ struct shm_domain {
 static struct shm_domain *shm_of(const struct tally__domain *domain)
 {
     return (struct shm_domain *)(uintptr_t)domain;
+}
+
+/* Reserves pages, a piece at a time: a signal may come in between, but must not undo a piece. */
+static int reserve_pages(int fd, uint64_t offset, uint64_t bytes)
+{
+    uint64_t done = 0;
+    sigset_t all;
+    sigset_t saved;
+
+    (void)sigfillset(&all);
+    while (done < bytes) {
+        uint64_t part = bytes - done < RESERVE_BYTES ? bytes - done : RESERVE_BYTES;
+        int error;
+
+        (void)pthread_sigmask(SIG_BLOCK, &all, &saved);
+        error = fallocate(fd, 0, (off_t)(offset + done), (off_t)part) == 0 ? 0 : errno;
+        (void)pthread_sigmask(SIG_SETMASK, &saved, NULL);
+        if (error == 0) {
+            done += part;
+        } else if (error != EINTR) { /* a debugger cannot be kept away */
+            return error;
+        }
+    }
+    return 0;
+}
+
+/* Beyond this limit the kernel would not only refuse, but end the process with a signal. */
+static int check_file_limit(uint64_t end)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        end > limit.rlim_cur) {
+        return tally__fail(TALLY_NOMEM,
+                           "group memory would be %llu bytes, more than the %llu bytes that files "
+                           "of this process may have (ulimit -f)",
+                           (unsigned long long)end, (unsigned long long)limit.rlim_cur);
+    }
+    return TALLY_OK;
+}
+
+/* Pages for a range of the own file, or none at all. */
+static int reserve(const struct shm_domain *shm, uint64_t offset, uint64_t bytes)
+{
+    int fd = shm->fd[shm->common.rank];
+    int error;
+
+    TRY(check_file_limit(offset + bytes));
+    error = reserve_pages(fd, offset, bytes);
+    if (error != 0) {
+        (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                        (off_t)bytes);
+        return tally__fail_errno(TALLY_NOMEM, error, "cannot reserve %llu bytes of group memory",
+                                 (unsigned long long)bytes);
+    }
+    return TALLY_OK;
 }
 
 static int shm_alloc(struct tally__domain *domain, size_t bytes, void **memory)
@@ -54,10 +113,11 @@ static int shm_alloc(struct tally__domain *domain, size_t bytes, void **memory)
     wanted = wanted ? wanted : PAGE_BYTES;
     (void)pthread_mutex_lock(&shm->mutex);
     rc = tally__extents_take(&shm->extents, wanted, align, &offset);
-    if (rc == TALLY_OK && fallocate(shm->fd[domain->rank], 0, (off_t)offset, (off_t)wanted) != 0) {
-        rc = tally__fail_errno(TALLY_NOMEM, errno, "cannot reserve %zu bytes of group memory",
-                               bytes);
-        (void)tally__extents_give(&shm->extents, offset);
+    if (rc == TALLY_OK) {
+        rc = reserve(shm, offset, wanted);
+        if (rc != TALLY_OK) {
+            (void)tally__extents_give(&shm->extents, offset);
+        }
     }
     (void)pthread_mutex_unlock(&shm->mutex);
     if (rc == TALLY_OK) {

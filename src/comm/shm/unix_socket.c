@@ -278,6 +278,9 @@ int tally__unix_receive(int connection, void *message, size_t bytes, int *fd, ui
         return tally__fail(TALLY_PEER, "the other end is gone");
     }
     *fd = take_descriptor(&header);
+    if (*fd < 0 && (header.msg_flags & MSG_CTRUNC)) {
+        return tally__fail_errno(TALLY_SYSTEM, EMFILE, "cannot take a descriptor");
+    }
     if ((size_t)received != bytes) {
         if (*fd >= 0) {
             (void)close(*fd);
