@@ -16,31 +16,36 @@
 #include "base/relax.h"
 #include "base/status.h"
 
+/* Looks before the clock is asked for the first time: some 20 us. */
+#define N_SPINS 1000
 /* Longer than it takes to wake a sleeper: otherwise one late rank puts the next one to sleep, which
  * is then late itself, and so on. */
-#define SPIN_NS 10000u
 #define YIELD_NS 400000u
 #define SLEEP_NS 20000000u
 /* How often the operating system is asked who is still alive. */
 #define ALIVE_NS 100000000u
 
-/* Looks again and again for so long; between looks, lets others run if yields is set. On a CPU that
- * nobody else wants, yielding is spinning. */
-static bool watch(const tally_lane *lane, int rank, uint64_t ns, bool yields)
+static bool spin(const tally_lane *lane, int rank, int n)
 {
-    uint64_t end = tally__now_ns() + ns;
+    for (int i = 0; i < n; i++) {
+        if (tally__has_arrived(lane, rank)) {
+            return true;
+        }
+        tally__cpu_relax();
+    }
+    return false;
+}
 
+/* Looks again and again, and lets others run in between: on a CPU that nobody else wants, yielding
+ * is spinning. */
+static bool watch(const tally_lane *lane, int rank, uint64_t end_ns)
+{
     do {
-        for (int i = 0; i < 64; i++) {
-            if (tally__has_arrived(lane, rank)) {
-                return true;
-            }
-            tally__cpu_relax();
+        if (spin(lane, rank, 64)) {
+            return true;
         }
-        if (yields) {
-            (void)sched_yield();
-        }
-    } while (tally__now_ns() < end);
+        (void)sched_yield();
+    } while (tally__now_ns() < end_ns);
     return false;
 }
 
@@ -150,11 +155,15 @@ static bool find_reason(const tally_lane *lane, struct tally__late *late, uint64
 
 int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
 {
-    uint64_t start = tally__now_ns();
-    uint64_t next_alive_ns = start + ALIVE_NS;
+    uint64_t start;
+    uint64_t next_alive_ns;
 
-    if ((lane->group->spins && watch(lane, rank, SPIN_NS, false)) ||
-        watch(lane, rank, YIELD_NS, true)) {
+    if (lane->group->spins && spin(lane, rank, N_SPINS)) {
+        return TALLY_OK;
+    }
+    start = tally__now_ns();
+    next_alive_ns = start + ALIVE_NS;
+    if (watch(lane, rank, start + YIELD_NS)) {
         return TALLY_OK;
     }
     while (!tally__has_arrived(lane, rank)) {

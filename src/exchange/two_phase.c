@@ -130,28 +130,26 @@ static void choose_piece(struct exchange *x)
     x->piece_bytes = room;
 }
 
-static int run_staged(struct exchange *x)
+/* started: piece 0 has passed in the round just finished. */
+static int run_staged(struct exchange *x, bool started)
 {
     size_t most_blocks = 0;
     size_t n_pieces;
 
-    choose_piece(x);
-    if (x->piece_blocks == 0) {
-        return tally__fail(TALLY_UNSUPPORTED, "a block of %zu elements does not fit for %d ranks",
-                           x->codec->block, x->lane->group->size);
-    }
     for (int r = 0; r < x->lane->group->size; r++) {
         size_t n_blocks = shard_of(x, r).n_blocks;
 
         most_blocks = n_blocks > most_blocks ? n_blocks : most_blocks;
     }
     n_pieces = most_blocks / x->piece_blocks + (most_blocks % x->piece_blocks != 0);
-    x->first_round = x->lane->round + 1;
-    if (n_pieces > 0) {
+    if (!started) {
+        x->first_round = x->lane->round + 1;
         encode_piece(x, 0);
     }
     for (size_t c = 0; c < n_pieces + !x->scatter_only; c++) {
-        TRY(tally__round(x->lane, &x->call));
+        if (c > 0 || !started) {
+            TRY(tally__round(x->lane, &x->call));
+        }
         if (c + 1 < n_pieces) {
             encode_piece(x, c + 1);
         }
@@ -250,13 +248,36 @@ static void count_two_phase(struct exchange *x)
     tally__count_sent(x->lane, bytes);
 }
 
+/* Whether no rank's data can be reached by the others. */
+static bool none_shares(const tally_lane *lane)
+{
+    for (int r = 0; r < lane->group->size; r++) {
+        if (tally__said(lane, r)->offset != TALLY__NOT_SHARED) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int run_two_phase(struct exchange *x)
 {
+    choose_piece(x);
+    if (x->piece_blocks == 0) {
+        (void)tally__fail(TALLY_UNSUPPORTED, "a block of %zu elements does not fit for %d ranks",
+                          x->codec->block, x->lane->group->size);
+        return tally__refuse(x->lane, x->call.kind, TALLY_UNSUPPORTED);
+    }
     x->call.offset = offset_for_peers(x);
+    /* Data that others cannot reach will be staged in any case: its first piece passes in the round
+     * in which the ranks learn that. */
+    if (x->call.offset == TALLY__NOT_SHARED) {
+        x->first_round = x->lane->round + 1;
+        encode_piece(x, 0);
+    }
     TRY(tally__round(x->lane, &x->call));
     count_two_phase(x);
     x->call.detail |= 1;
-    return tally__all_share(x->lane) ? run_direct(x) : run_staged(x);
+    return tally__all_share(x->lane) ? run_direct(x) : run_staged(x, none_shares(x->lane));
 }
 
 static int run(struct exchange *x)

@@ -7,7 +7,7 @@
 #include "exchange/codec.h"
 
 /* Messages of at most so many bytes on the wire take one phase. Measured: docs/performance.md. */
-#define TALLY__ONE_PHASE_BYTES ((size_t)8 * 1024)
+#define TALLY__ONE_PHASE_BYTES ((size_t)2 * 1024)
 
 /*
  * Reduces data of all ranks by the codec's way and leaves the result, the same bits, on every rank.
