@@ -6,7 +6,6 @@
  */
 #include "bench/collective_rank.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "bench/bind.h"
+#include "bench/rank_team.h"
 #include "num/num.h"
 
 #define OPEN_TIMEOUT_S 30.0
@@ -167,20 +167,9 @@ static int finish(int rc, tally_future *future)
     return rc;
 }
 
-/*
- * A barrier of the applications' threads: that of the lane would wake them one after the other. It
- * waits as long as it takes; whoever started the ranks kills them when one of them fails.
- */
 static void meet(struct rank_state *s, uint32_t n_meetings)
 {
-    struct collective_shared *shared = s->run->shared;
-    unsigned all = n_meetings * (unsigned)s->run->ranks;
-
-    /* Partners: each other. Nothing but the moment is passed on. */
-    (void)atomic_fetch_add_explicit(&shared->n_arrived, 1, memory_order_acq_rel);
-    while (atomic_load_explicit(&shared->n_arrived, memory_order_acquire) < all) {
-        (void)sched_yield();
-    }
+    rank_team_meet(&s->run->shared->n_arrived, n_meetings, s->run->ranks);
 }
 
 static int submit_loop(struct rank_state *s)

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -62,6 +63,17 @@ void rank_team_unshare(void *memory, size_t bytes)
 {
     if (memory) {
         (void)munmap(memory, bytes);
+    }
+}
+
+void rank_team_meet(atomic_uint *n_arrived, unsigned n_meetings, int n_ranks)
+{
+    unsigned all = n_meetings * (unsigned)n_ranks;
+
+    /* Partners: each other. What a rank has written before, the others see behind the barrier. */
+    (void)atomic_fetch_add_explicit(n_arrived, 1, memory_order_acq_rel);
+    while (atomic_load_explicit(n_arrived, memory_order_acquire) < all) {
+        (void)sched_yield();
     }
 }
 

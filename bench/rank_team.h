@@ -3,6 +3,7 @@
 #ifndef TALLY_BENCH_RANK_TEAM_H
 #define TALLY_BENCH_RANK_TEAM_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 /* What a rank does; a status, with the thread's error text. */
@@ -20,5 +21,12 @@ int rank_team_run(int n, rank_team_fn body, void *user, double timeout_s);
 /* Zeroed memory that forked processes share. NULL, with an error text, when there is none. */
 void *rank_team_share(size_t bytes);
 void rank_team_unshare(void *memory, size_t bytes);
+
+/*
+ * A barrier of the ranks' own threads: that of a lane would wake them one after the other.
+ * n_arrived is in shared memory, 0 at first and for nothing else; n_meetings counts the calls, this
+ * one included. Waits as long as it takes; a rank that fails ends those that wait for it.
+ */
+void rank_team_meet(atomic_uint *n_arrived, unsigned n_meetings, int n_ranks);
 
 #endif
