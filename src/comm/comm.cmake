@@ -10,6 +10,7 @@ target_sources(tally_objects PRIVATE
   comm/place.c
   comm/round.c
   comm/shm/extents.c
+  comm/shm/free_memory.c
   comm/shm/rendezvous.c
   comm/shm/shm_domain.c
   comm/shm/unix_socket.c

@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "comm/round.h"
 #include "comm/shm/extents.h"
+#include "comm/shm/free_memory.h"
 #include "comm/shm/rendezvous.h"
 #include "comm/threads.h"
 
@@ -42,9 +43,13 @@ static struct shm_domain *shm_of(const struct tally__domain *domain)
     return (struct shm_domain *)(uintptr_t)domain;
 }
 
-/* Reserves pages, a piece at a time: a signal may come in between, but must not undo a piece. */
-static int reserve_pages(int fd, uint64_t offset, uint64_t bytes)
+/*
+ * Reserves pages, a piece at a time: a signal may come in between, but must not undo a piece. Nor
+ * does a piece begin when there is no room for everybody's next one.
+ */
+static int reserve_pages(const struct shm_domain *shm, uint64_t offset, uint64_t bytes)
 {
+    int fd = shm->fd[shm->common.rank];
     uint64_t done = 0;
     sigset_t all;
     sigset_t saved;
@@ -54,6 +59,9 @@ static int reserve_pages(int fd, uint64_t offset, uint64_t bytes)
         uint64_t part = bytes - done < RESERVE_BYTES ? bytes - done : RESERVE_BYTES;
         int error;
 
+        if (tally__free_memory() / (uint64_t)shm->common.n_ranks < part) {
+            return ENOMEM;
+        }
         (void)pthread_sigmask(SIG_BLOCK, &all, &saved);
         error = fallocate(fd, 0, (off_t)(offset + done), (off_t)part) == 0 ? 0 : errno;
         (void)pthread_sigmask(SIG_SETMASK, &saved, NULL);
@@ -88,7 +96,7 @@ static int reserve(const struct shm_domain *shm, uint64_t offset, uint64_t bytes
     int error;
 
     TRY(check_file_limit(offset + bytes));
-    error = reserve_pages(fd, offset, bytes);
+    error = tally__free_memory() < bytes ? ENOMEM : reserve_pages(shm, offset, bytes);
     if (error != 0) {
         (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                         (off_t)bytes);
