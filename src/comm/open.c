@@ -11,9 +11,11 @@ void tally_group_config_init(tally_group_config *config, size_t size)
 {
     tally_group_config unset = {.size = sizeof unset, .rank = -1, .lanes = -1};
 
-    /* A caller built with a smaller struct gets the part it knows. */
+    /* A struct smaller than any there ever was gets its size alone, for the open to refuse. */
     if (config && size >= sizeof unset) {
         *config = unset;
+    }
+    if (config && size >= sizeof config->size) {
         config->size = size;
     }
 }
@@ -47,6 +49,7 @@ int tally_group_open_threads(const tally_group_config *config, int n, tally_grou
     }
     tally_group_config_init(&given, sizeof given);
     if (config) {
+        given.size = config->size;
         given.timeout_s = config->timeout_s;
         given.lanes = config->lanes;
     }

@@ -13,6 +13,7 @@
 #include "comm/open.h"
 
 #define MAX_LANES 64
+#define UNSET_RANK (-1)
 
 _Static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) <=
                    sizeof(((struct tally__place *)0)->rendezvous),
@@ -50,33 +51,6 @@ static int derive_rendezvous(struct tally__place *place)
     return copy_rendezvous(name, place);
 }
 
-static int place_by_launcher(struct tally__place *place)
-{
-    TRY(tally__env_count(TALLY__ENV_WORLD, &place->world));
-    if (!tally__env_is_set(TALLY__ENV_RANK)) {
-        return tally__fail(TALLY_ARG, "TALLY_WORLD is set, but TALLY_RANK is not");
-    }
-    return tally__env_count(TALLY__ENV_RANK, &place->rank);
-}
-
-static int place_by_other_launcher(struct tally__place *place)
-{
-    int local;
-
-    TRY(tally__env_count(TALLY__ENV_OTHER_WORLD, &place->world));
-    TRY(tally__env_count(TALLY__ENV_OTHER_RANK, &place->rank));
-    if (tally__env_is_set(TALLY__ENV_OTHER_LOCAL_WORLD)) {
-        TRY(tally__env_count(TALLY__ENV_OTHER_LOCAL_WORLD, &local));
-        if (local < place->world) {
-            return tally__fail(TALLY_UNSUPPORTED,
-                               "LOCAL_WORLD_SIZE=%d of WORLD_SIZE=%d: the ranks are on several "
-                               "machines, and shared memory reaches one",
-                               local, place->world);
-        }
-    }
-    return TALLY_OK;
-}
-
 /* Alone, although a launcher started several of us: never in silence. */
 static int check_alone(void)
 {
@@ -104,24 +78,69 @@ static int check_alone(void)
     return TALLY_OK;
 }
 
+static int place_by_launcher(const tally_group_config *config, struct tally__place *place)
+{
+    TRY(tally__env_count(TALLY__ENV_WORLD, &place->world));
+    if (config->rank != UNSET_RANK) {
+        return TALLY_OK;
+    }
+    if (!tally__env_is_set(TALLY__ENV_RANK)) {
+        return tally__fail(TALLY_ARG, "TALLY_WORLD is set, but TALLY_RANK is not");
+    }
+    return tally__env_count(TALLY__ENV_RANK, &place->rank);
+}
+
+static int place_by_other_launcher(const tally_group_config *config, struct tally__place *place)
+{
+    int local;
+
+    TRY(tally__env_count(TALLY__ENV_OTHER_WORLD, &place->world));
+    if (config->rank == UNSET_RANK) {
+        TRY(tally__env_count(TALLY__ENV_OTHER_RANK, &place->rank));
+    }
+    if (tally__env_is_set(TALLY__ENV_OTHER_LOCAL_WORLD)) {
+        TRY(tally__env_count(TALLY__ENV_OTHER_LOCAL_WORLD, &local));
+        if (local < place->world) {
+            return tally__fail(TALLY_UNSUPPORTED,
+                               "LOCAL_WORLD_SIZE=%d of WORLD_SIZE=%d: the ranks are on several "
+                               "machines, and shared memory reaches one",
+                               local, place->world);
+        }
+    }
+    return place->world == 1 ? check_alone() : TALLY_OK;
+}
+
+/* The world was given; the rank may still have to come from the environment. */
+static int place_in_given_world(const tally_group_config *config, struct tally__place *place)
+{
+    place->world = config->world;
+    if (config->rank != UNSET_RANK) {
+        return TALLY_OK;
+    }
+    if (place->world == 1) {
+        place->rank = 0;
+    } else if (tally__env_is_set(TALLY__ENV_RANK)) {
+        TRY(tally__env_count(TALLY__ENV_RANK, &place->rank));
+    } else if (tally__env_is_set(TALLY__ENV_OTHER_RANK)) {
+        TRY(tally__env_count(TALLY__ENV_OTHER_RANK, &place->rank));
+    }
+    return TALLY_OK;
+}
+
+/* What the config says stands; the environment fills its gaps. */
 static int find_rank_and_world(const tally_group_config *config, struct tally__place *place)
 {
-    if (config->world > 0) {
-        place->world = config->world;
-        place->rank = config->rank;
-        if (config->rank < 0 && config->world == 1) {
-            place->rank = 0;
-        }
-    } else if (config->world < 0) {
-        return tally__fail(TALLY_ARG, "a world of %d ranks", config->world);
+    place->rank = config->rank;
+    if (config->world != 0) {
+        TRY(place_in_given_world(config, place));
     } else if (tally__env_is_set(TALLY__ENV_WORLD)) {
-        TRY(place_by_launcher(place));
+        TRY(place_by_launcher(config, place));
     } else if (tally__env_is_set(TALLY__ENV_OTHER_WORLD) &&
-               tally__env_is_set(TALLY__ENV_OTHER_RANK)) {
-        TRY(place_by_other_launcher(place));
+               (tally__env_is_set(TALLY__ENV_OTHER_RANK) || config->rank != UNSET_RANK)) {
+        TRY(place_by_other_launcher(config, place));
     } else {
         place->world = 1;
-        place->rank = 0;
+        place->rank = config->rank == UNSET_RANK ? 0 : config->rank;
         TRY(check_alone());
     }
     if (place->world < 1 || place->world > TALLY__MAX_WORLD) {
