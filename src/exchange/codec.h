@@ -7,6 +7,7 @@
 #ifndef TALLY_EXCHANGE_CODEC_H
 #define TALLY_EXCHANGE_CODEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +38,9 @@ struct tally__codec_ops {
      */
     void (*reduce_direct)(const struct tally__codec *codec, size_t n, size_t n_in,
                           const void *const *x, size_t n_out, void *const *y);
+    /* The wire carries the application's own representation: what a rank keeps for itself need not
+     * be encoded. Goes with reduce_direct. */
+    bool wire_is_data;
     /*
      * For codecs that cannot work in pieces: does the whole exchange instead of the engine. NULL
      * for all others.

@@ -50,6 +50,7 @@ static const struct tally__codec_ops plain_ops = {
     .reduce = plain_reduce,
     .decode = plain_decode,
     .reduce_direct = plain_reduce_direct,
+    .wire_is_data = true,
 };
 
 struct tally__codec tally__codec_plain(int dtype, int op)

@@ -77,6 +77,12 @@ static unsigned char *staged(const struct exchange *x, int holder, int owner, si
     return tally__stage_of(x->lane, holder, x->first_round + c) + (size_t)owner * x->piece_bytes;
 }
 
+/* Whether this rank's own shard passes through its stage: only where the codec changes it. */
+static bool passes(const struct exchange *x, int owner)
+{
+    return owner != x->lane->group->rank || !x->codec->ops->wire_is_data;
+}
+
 static void encode_piece(const struct exchange *x, size_t c)
 {
     int me = x->lane->group->rank;
@@ -84,7 +90,7 @@ static void encode_piece(const struct exchange *x, size_t c)
     for (int owner = 0; owner < x->lane->group->size; owner++) {
         struct tally__range piece = piece_of(x, owner, c);
 
-        if (piece.n > 0) {
+        if (piece.n > 0 && passes(x, owner)) {
             x->codec->ops->encode(x->codec, &piece, x->data, staged(x, me, owner, c));
         }
     }
@@ -96,6 +102,7 @@ static void reduce_piece(const struct exchange *x, size_t c)
     const void *inputs[MAX_INPUTS];
     unsigned char *own = staged(x, group->rank, group->rank, c);
     struct tally__range piece = piece_of(x, group->rank, c);
+    unsigned char *data = x->data + piece.start * x->codec->element_bytes;
 
     if (piece.n == 0) {
         return;
@@ -104,6 +111,14 @@ static void reduce_piece(const struct exchange *x, size_t c)
         inputs[r] = staged(x, r, group->rank, c);
     }
     /* Nobody but the owner looks at this part of its stage before the next round. */
+    if (x->codec->ops->wire_is_data) {
+        void *outputs[2] = {data, own};
+
+        inputs[group->rank] = data;
+        x->codec->ops->reduce_direct(x->codec, piece.n, (size_t)group->size, inputs,
+                                     x->scatter_only ? 1 : 2, outputs);
+        return;
+    }
     x->codec->ops->reduce(x->codec, &piece, (size_t)group->size, inputs, own);
     if (x->scatter_only) {
         x->codec->ops->decode(x->codec, &piece, own, x->data);
@@ -115,7 +130,7 @@ static void decode_piece(const struct exchange *x, size_t c)
     for (int owner = 0; owner < x->lane->group->size; owner++) {
         struct tally__range piece = piece_of(x, owner, c);
 
-        if (piece.n > 0) {
+        if (piece.n > 0 && passes(x, owner)) {
             x->codec->ops->decode(x->codec, &piece, staged(x, owner, owner, c), x->data);
         }
     }
