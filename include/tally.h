@@ -566,7 +566,8 @@ TALLY_API int tally_ddp_free(tally_ddp *ddp);
 /*
  * Uses this hook from the next step on; until the first call, gradients travel as they are. The ddp
  * takes a hold of its own. Collective, between steps; blocks.
- * Errors: ARG, STATE, MISMATCH when ranks give hooks of different names, what attach returns.
+ * Errors: ARG, STATE, MISMATCH when ranks give hooks of different names, what attach returned on any
+ * rank; the old hook then stays.
  */
 TALLY_API int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook);
 

@@ -221,15 +221,20 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
     return TALLY_OK;
 }
 
+static void detach(tally_ddp *ddp, tally_hook *hook)
+{
+    if (hook->table.detach) {
+        hook->table.detach(hook->state, ddp);
+    }
+}
+
 int tally_ddp_free(tally_ddp *ddp)
 {
     if (!ddp) {
         return TALLY_OK;
     }
     TRY(tally__check_between_steps(ddp, "tally_ddp_free"));
-    if (ddp->hook->table.detach) {
-        ddp->hook->table.detach(ddp->hook->state, ddp);
-    }
+    detach(ddp, ddp->hook);
     unmake(ddp);
     return TALLY_OK;
 }
@@ -249,20 +254,43 @@ static int compare_hooks(tally_lane *lane, void *user)
     return TALLY_OK;
 }
 
+/* How attach went on this rank; as a job, how it went on all. */
+struct outcome {
+    int status;
+    char text[TALLY__ERROR_BYTES];
+};
+
+static int outcome_job(tally_lane *lane, void *user)
+{
+    const struct outcome *outcome = user;
+
+    return outcome->status == TALLY_OK ? TALLY_OK
+                                       : tally_job_fail(lane, outcome->status, outcome->text);
+}
+
 int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook)
 {
+    struct outcome outcome = {.status = TALLY_OK};
+    int rc;
+
     TRY(tally__check_between_steps(ddp, "tally_ddp_attach_hook"));
     if (!hook) {
         return tally__fail(TALLY_ARG, "tally_ddp_attach_hook: hook is NULL");
     }
     TRY(tally__ddp_run(ddp, compare_hooks, (void *)(uintptr_t)hook->table.name));
     if (hook->table.attach) {
-        TRY(hook->table.attach(hook->state, ddp));
+        outcome.status = hook->table.attach(hook->state, ddp);
+        (void)snprintf(outcome.text, sizeof outcome.text, "%s", tally_last_error());
+    }
+    rc = tally__ddp_run(ddp, outcome_job, &outcome);
+    if (rc != TALLY_OK) {
+        if (outcome.status == TALLY_OK) {
+            detach(ddp, hook);
+        }
+        return rc;
     }
     tally__hook_hold(hook);
-    if (ddp->hook->table.detach) {
-        ddp->hook->table.detach(ddp->hook->state, ddp);
-    }
+    detach(ddp, ddp->hook);
     tally_hook_free(ddp->hook);
     ddp->hook = hook;
     return TALLY_OK;
