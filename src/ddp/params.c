@@ -18,13 +18,16 @@ static bool has_gradient(unsigned flags)
 }
 
 /* Whether strides describe the elements without gaps or overlaps: row-major but for the order of
- * dimensions. Dimensions of one element may have any stride. */
+ * dimensions. Dimensions of one element may have any stride, and so may all where there is none. */
 static bool is_dense(const tally_param *param)
 {
     size_t expected = 1;
     int n_left = 0;
 
     for (int d = 0; d < param->n_dims; d++) {
+        if (param->shape[d] == 0) {
+            return true;
+        }
         n_left += param->shape[d] > 1;
     }
     /* Each turn finds the next dimension outwards, or none. */
