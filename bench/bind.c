@@ -29,3 +29,10 @@ void bench_bind(int rank, int ranks)
     }
     (void)sched_setaffinity(0, sizeof own, &own);
 }
+
+int bench_cpus(void)
+{
+    cpu_set_t all;
+
+    return sched_getaffinity(0, sizeof all, &all) == 0 ? CPU_COUNT(&all) : 1;
+}

@@ -5,6 +5,7 @@
 
 #include "bench/kernel_bench.h"
 #include "tools/bench_collective.h"
+#include "tools/bench_step.h"
 #include "tools/command.h"
 #include "tools/json.h"
 #include "tools/options.h"
@@ -75,6 +76,7 @@ int cmd_bench(int argc, char **argv)
     static const struct command benches[] = {
         {"num", "the arithmetic kernels against memcpy", bench_num},
         {"collective", "collectives between processes against copies and MPI", bench_collective},
+        {"step", "training steps, with and without overlap", bench_step},
     };
 
     return command_dispatch("tally bench", benches, sizeof benches / sizeof benches[0], argc, argv);

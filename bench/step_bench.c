@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine of the step bench: several teams of ranks, one after the other, so that one unlucky
+ * placement of memory does not decide; then the medians of all their steps. Ranks are processes of
+ * their own; here is one thread that collects.
+ */
+#include "bench/step_bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "bench/bind.h"
+#include "bench/pattern.h"
+#include "bench/rank_team.h"
+#include "bench/step_rank.h"
+#include "bench/timing.h"
+
+#define N_TEAMS 3
+/* What a team may take besides its backward passes; more than any needs. */
+#define TIMEOUT_S 600.0
+
+/* Everything taken, in milliseconds. */
+struct samples {
+    size_t n;
+    double all[STEP_N_SIDES][STEP_MAX_STEPS + N_TEAMS];
+    double backward[STEP_MAX_STEPS + N_TEAMS]; /* of the overlapped step */
+    double exposed[STEP_MAX_STEPS + N_TEAMS];
+};
+
+static int check(const struct step_bench *bench)
+{
+    if (bench->ranks < 1 || bench->ranks > PATTERN_MAX_RANKS) {
+        return tally__fail(TALLY_ARG, "%d ranks are not in 1..%d", bench->ranks, PATTERN_MAX_RANKS);
+    }
+    if (bench->bytes == 0 || bench->bytes % sizeof(float) != 0) {
+        return tally__fail(TALLY_ARG, "%zu bytes are no whole number of 4-byte elements",
+                           bench->bytes);
+    }
+    if (bench->n_params < 1 || bench->n_params > bench->bytes / sizeof(float)) {
+        return tally__fail(TALLY_ARG, "%zu parameters cannot share %zu elements", bench->n_params,
+                           bench->bytes / sizeof(float));
+    }
+    if (bench->n_steps < 1 || bench->n_steps > STEP_MAX_STEPS) {
+        return tally__fail(TALLY_ARG, "%zu steps are not in 1..%d", bench->n_steps, STEP_MAX_STEPS);
+    }
+    return TALLY_OK;
+}
+
+static double ms(uint64_t from_ns, uint64_t to_ns)
+{
+    return ((double)to_ns - (double)from_ns) * 1e-6;
+}
+
+/* All ranks together: the first start, the last end of a backward, the last end. */
+static struct step_span join(const struct step_run *run, enum step_side side, size_t step)
+{
+    const struct step_record *records = run->shared->records;
+    struct step_span all = records[0].spans[side][step];
+
+    for (int r = 1; r < run->bench->ranks; r++) {
+        const struct step_span *span = &records[r].spans[side][step];
+
+        all.start_ns = span->start_ns < all.start_ns ? span->start_ns : all.start_ns;
+        all.backward_end_ns = span->backward_end_ns > all.backward_end_ns ? span->backward_end_ns
+                                                                          : all.backward_end_ns;
+        all.end_ns = span->end_ns > all.end_ns ? span->end_ns : all.end_ns;
+    }
+    return all;
+}
+
+static void add_samples(const struct step_run *run, struct samples *samples)
+{
+    for (size_t step = 0; step < run->n_steps; step++) {
+        size_t i = samples->n++;
+        struct step_span span = join(run, STEP_OVERLAPPED, step);
+
+        samples->backward[i] = ms(span.start_ns, span.backward_end_ns);
+        samples->exposed[i] = ms(span.backward_end_ns, span.end_ns);
+        for (int side = 0; side < STEP_N_SIDES; side++) {
+            span = join(run, (enum step_side)side, step);
+            samples->all[side][i] = ms(span.start_ns, span.end_ns);
+        }
+    }
+}
+
+static int run_team(struct step_run *run, struct samples *samples, struct step_result *result)
+{
+    static unsigned n_runs;
+    const struct step_bench *bench = run->bench;
+    size_t bytes = step_shared_bytes(bench->ranks);
+    /* Three sides have a backward; with more ranks than CPUs they take turns. */
+    double backward_s = 3e-3 * bench->backward_ms * (double)(run->n_steps + 2) * bench->ranks;
+    int rc;
+
+    (void)snprintf(run->rendezvous, sizeof run->rendezvous, "@tally-step-%ld-%u", (long)getpid(),
+                   n_runs++);
+    run->shared = rank_team_share(bytes);
+    TRY(run->shared ? TALLY_OK : TALLY_NOMEM);
+    rc = rank_team_run(bench->ranks, step_rank, run, TIMEOUT_S + 4 * backward_s);
+    if (rc == TALLY_OK) {
+        add_samples(run, samples);
+        result->wire_bytes = run->shared->records[0].wire_bytes;
+    }
+    rank_team_unshare(run->shared, bytes);
+    return rc;
+}
+
+static void conclude(const struct step_bench *bench, struct samples *samples,
+                     struct step_result *result)
+{
+    double side[STEP_N_SIDES];
+    double backward = bench_quantile(samples->backward, samples->n, 0.5);
+
+    for (int s = 0; s < STEP_N_SIDES; s++) {
+        bool measured = bench->backward_ms > 0 || s >= STEP_ALL_REDUCE;
+
+        side[s] = measured ? bench_quantile(samples->all[s], samples->n, 0.5) : (double)NAN;
+    }
+    result->cpus = bench_cpus();
+    result->n_steps = samples->n;
+    result->overlapped_ms = side[STEP_OVERLAPPED];
+    result->serial_ms = side[STEP_SERIAL];
+    result->backward_ms = side[STEP_BACKWARD];
+    result->all_reduce_ms = side[STEP_ALL_REDUCE];
+    result->at_once_ms = side[STEP_AT_ONCE];
+    result->exposed_ms =
+        bench->backward_ms > 0 ? bench_quantile(samples->exposed, samples->n, 0.5) : (double)NAN;
+    result->comm_ms = result->serial_ms - result->backward_ms;
+    result->overlap = result->comm_ms > 0
+                          ? (result->serial_ms - result->overlapped_ms) / result->comm_ms
+                          : (double)NAN;
+    result->backward_stretch = backward / result->backward_ms;
+    result->step_over_allreduce = result->at_once_ms / result->all_reduce_ms;
+}
+
+int step_bench_run(const struct step_bench *bench, struct step_result *result)
+{
+    struct step_run run = {.bench = bench};
+    struct step_result made = {0};
+    struct samples *samples;
+    int rc = TALLY_OK;
+
+    TRY(check(bench));
+    samples = tally__alloc(sizeof *samples, "the times of the step bench");
+    TRY(samples ? TALLY_OK : TALLY_NOMEM);
+    for (int team = 0; team < N_TEAMS && rc == TALLY_OK; team++) {
+        run.n_steps = (bench->n_steps + N_TEAMS - 1) / N_TEAMS;
+        rc = run_team(&run, samples, &made);
+    }
+    if (rc == TALLY_OK) {
+        conclude(bench, samples, &made);
+        *result = made;
+    }
+    tally__free(samples);
+    return rc;
+}

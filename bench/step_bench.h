@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Measures training steps of a ddp between processes on this machine, with a synthetic backward
+ * pass, and beside them, in turn, what they consist of. The sides:
+ *
+ *   overlapped   backward, announcing each gradient when it is written; wait
+ *   serial       the same backward in silence; then all gradients announced at once; wait
+ *   backward     the same backward alone
+ *   all-reduce   one all-reduce of the same bytes in group memory
+ *   at once      gradients that lie ready, all announced at once; wait
+ *
+ * Every rank writes all its gradients anew for every side, and every element of every mean is
+ * checked. A time is that from the first rank's leaving a barrier to the last rank's being done, on
+ * a clock they share. Medians over all steps.
+ */
+#ifndef TALLY_BENCH_STEP_BENCH_H
+#define TALLY_BENCH_STEP_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define STEP_MAX_STEPS 1000
+
+struct step_bench {
+    int ranks;
+    size_t bytes; /* of all gradients, fp32 */
+    size_t n_params;
+    double backward_ms;  /* how long the backward pass should take; 0: only the last two sides */
+    bool copies;         /* the application keeps gradients of its own; otherwise they are views */
+    size_t bucket_bytes; /* cap of every bucket; 0: tally's own caps */
+    int lanes;
+    size_t n_steps; /* on every side; up to STEP_MAX_STEPS */
+};
+
+/* Times in milliseconds; what was not measured is NaN. */
+struct step_result {
+    int cpus;             /* that the ranks share */
+    size_t n_steps;       /* that were measured on every side */
+    double overlapped_ms; /* the sides */
+    double serial_ms;
+    double backward_ms;
+    double all_reduce_ms;
+    double at_once_ms;
+    double exposed_ms;          /* overlapped: from the last rank's call of wait to the end */
+    double comm_ms;             /* serial - backward */
+    double overlap;             /* (serial - overlapped) / comm; NaN where noise made comm <= 0 */
+    double backward_stretch;    /* the overlapped backward / the backward alone */
+    double step_over_allreduce; /* at once / all-reduce */
+    unsigned long long wire_bytes; /* sent by rank 0 in a step */
+};
+
+/*
+ * Measures. The caller must have no threads. Errors: ARG for what makes no sense; what a rank says,
+ * INTERNAL for a mean that is wrong; never waits forever.
+ */
+int step_bench_run(const struct step_bench *bench, struct step_result *result);
+
+#endif

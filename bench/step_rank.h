@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one rank of the step bench does, and the memory in which it leaves its times. */
+#ifndef TALLY_BENCH_STEP_RANK_H
+#define TALLY_BENCH_STEP_RANK_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "bench/step_bench.h"
+
+/* As in step_bench.h. The first three have a backward pass. */
+enum step_side {
+    STEP_OVERLAPPED,
+    STEP_SERIAL,
+    STEP_BACKWARD,
+    STEP_ALL_REDUCE,
+    STEP_AT_ONCE,
+    STEP_N_SIDES
+};
+
+/* Of one rank, on one clock for all: left the barrier; backward done; all done. */
+struct step_span {
+    uint64_t start_ns;
+    uint64_t backward_end_ns;
+    uint64_t end_ns;
+};
+
+struct step_record {
+    double unit_ns;  /* of the synthetic backward */
+    double write_ns; /* to write all gradients */
+    unsigned long long wire_bytes;
+    struct step_span spans[STEP_N_SIDES][STEP_MAX_STEPS];
+};
+
+struct step_shared {
+    atomic_uint n_arrived;        /* at the barrier of the applications, since the beginning */
+    struct step_record records[]; /* one per rank */
+};
+
+/* One team of ranks: what to do, and, shared by the ranks, what came out. */
+struct step_run {
+    const struct step_bench *bench;
+    size_t n_steps; /* of this team, on every side */
+    char rendezvous[64];
+    struct step_shared *shared;
+};
+
+size_t step_shared_bytes(int ranks);
+
+/* A rank_team_fn; user is a struct step_run. */
+int step_rank(int rank, void *user);
+
+#endif
