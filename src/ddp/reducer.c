@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/group.h"
 #include "ddp/ddp.h"
 #include "ddp/stats.h"
 #include "ddp/step_end.h"
@@ -137,26 +138,28 @@ static int begin_step(tally_ddp *ddp)
 static int announce(tally_ddp *ddp, struct tally__param *param, bool *act)
 {
     TRY(begin_step(ddp));
-    param->n_announced++;
     *act = false;
     if (ddp->recording) {
+        param->n_announced++;
         return TALLY_OK;
     }
-    if (ddp->config.static_graph && param->n_announced > param->n_expected) {
+    /* What is refused does not count: the step can still be ended. */
+    if (ddp->config.static_graph && param->n_announced >= param->n_expected) {
         return tally__fail(
             TALLY_STATE,
             "the graph has changed: parameter '%s' was announced %d times, %d in the "
             "first step",
-            param->name, param->n_announced, param->n_expected);
-    }
-    if (ddp->config.static_graph && param->n_announced < param->n_expected) {
-        return TALLY_OK;
+            param->name, param->n_announced + 1, param->n_expected);
     }
     if (param->state != TALLY__GRAD_WAITING) {
         return tally__fail(TALLY_STATE,
                            "parameter %d ('%s') was announced twice in one step: it is used in "
                            "several places, or backward ran twice; announce it once, when complete",
                            (int)(param - ddp->params), param->name);
+    }
+    param->n_announced++;
+    if (ddp->config.static_graph && param->n_announced < param->n_expected) {
+        return TALLY_OK;
     }
     param->state = TALLY__GRAD_CLAIMED;
     *act = true;
@@ -289,12 +292,13 @@ static int report_missing(const tally_ddp *ddp)
         ddp->config.static_graph ? "the graph has changed: " : "", n_missing, list);
 }
 
-/* With the mutex held: under static_graph, what was never announced in the first step is absent. */
+/* With the mutex held: under static_graph, what was never announced in the first step is absent,
+ * and nothing else is. */
 static int settle(tally_ddp *ddp)
 {
-    bool absent_is_fine = ddp->config.find_unused || ddp->recording;
+    bool absent_is_fine = ddp->recording || (ddp->config.find_unused && !ddp->config.static_graph);
 
-    if (!ddp->in_step && !ddp->config.find_unused) {
+    if (!ddp->in_step && !ddp->config.find_unused && !ddp->delayed_asked) {
         return tally__fail(TALLY_STATE, "tally_ddp_wait: no gradient was announced in this step");
     }
     TRY(begin_step(ddp));
@@ -315,7 +319,8 @@ static int settle(tally_ddp *ddp)
             return report_missing(ddp);
         }
     }
-    return TALLY_OK;
+    /* One that could not be launched when it was complete has another chance. */
+    return launch_complete(ddp);
 }
 
 /* Reduces delayed parameters, behind the buckets of the step. With the mutex held. */
@@ -376,6 +381,18 @@ static int collect(tally_ddp *ddp)
     return rc == TALLY_OK ? TALLY_OK : tally__fail(rc, "%s", text);
 }
 
+/* Not all buckets were launched here: the others must not wait for the rest, nor take the next
+ * step's buckets for it. */
+static int give_step_up(tally_ddp *ddp, int status)
+{
+    char text[TALLY__ERROR_BYTES];
+
+    (void)snprintf(text, sizeof text, "%s", tally_last_error());
+    (void)tally_group_abort(ddp->group, text);
+    (void)collect(ddp);
+    return tally__fail(status, "%s", text);
+}
+
 void tally__step_reset(tally_ddp *ddp)
 {
     for (size_t i = 0; i < ddp->n_params; i++) {
@@ -409,15 +426,16 @@ int tally_ddp_wait(tally_ddp *ddp)
         rc = launch_delayed(ddp);
     }
     unlock(ddp);
-    /* Nothing is lost: what is missing can still be announced, and wait called again. */
     if (rc == TALLY_STATE) {
-        return rc;
+        int alive = tally__check_alive(ddp->group);
+
+        /* Nothing is lost: what is missing can still be announced, and wait called again. */
+        if (alive == TALLY_OK) {
+            return rc;
+        }
+        rc = alive;
     }
-    if (rc == TALLY_OK) {
-        rc = collect(ddp);
-    } else {
-        (void)collect(ddp);
-    }
+    rc = rc == TALLY_OK ? collect(ddp) : give_step_up(ddp, rc);
     /* A job that fails, fails on every rank: so all ranks get here, or none. */
     if (rc == TALLY_OK) {
         rc = tally__step_end(ddp);
