@@ -10,8 +10,8 @@ export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 build: setup build/build.ninja ## build the libraries, the tally command and the examples
 	cmake --build build
 
-demo: build ## run the example program
-	build/examples/00_hello
+demo: build ## train the example network on two ranks
+	build/tally run -n 2 build/examples/03_ddp
 
 test: build ## run all tests
 	ctest --preset release
