@@ -81,13 +81,32 @@ static bool has_socket(const char *name, char *line, size_t bytes)
     return found;
 }
 
+/*
+ * A child or orphan that is there, 0 when there is none. The leak check of AddressSanitizer runs in
+ * a process of its own, which survives a rank killed at that moment for an instant.
+ */
+static pid_t find_child(void)
+{
+    uint64_t end = fault_now_ns() + 2000 * FAULT_NS_PER_MS;
+    pid_t child;
+
+    do {
+        child = waitpid(-1, NULL, WNOHANG);
+        if (child < 0 && errno == ECHILD) {
+            return 0;
+        }
+        fault_sleep_ns(FAULT_HAS_ASAN * FAULT_NS_PER_MS);
+    } while (FAULT_HAS_ASAN && fault_now_ns() < end);
+    return child > 0 ? child : -1;
+}
+
 const char *fault_leftovers(const char *name)
 {
     static char text[700];
     char found[300] = "";
-    pid_t child = waitpid(-1, NULL, WNOHANG);
+    pid_t child = find_child();
 
-    if (child != -1 || errno != ECHILD) {
+    if (child != 0) {
         (void)snprintf(text, sizeof text, "a process is left (%d)", (int)child);
         return text;
     }

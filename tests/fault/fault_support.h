@@ -20,6 +20,17 @@
 #define FAULT_SKIP 77
 #define FAULT_NS_PER_MS UINT64_C(1000000)
 
+#if defined(__SANITIZE_ADDRESS__)
+#define FAULT_HAS_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FAULT_HAS_ASAN 1
+#endif
+#endif
+#ifndef FAULT_HAS_ASAN
+#define FAULT_HAS_ASAN 0
+#endif
+
 /* How far a rank has come. Only forward. */
 enum fault_stage { FAULT_BORN, FAULT_OPEN, FAULT_FAILED, FAULT_CLOSED };
 

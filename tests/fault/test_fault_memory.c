@@ -18,17 +18,6 @@
 #define MIB ((size_t)1 << 20)
 #define SLACK_S 10.0
 
-#if defined(__SANITIZE_ADDRESS__)
-#define HAS_ADDRESS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define HAS_ADDRESS_SANITIZER 1
-#endif
-#endif
-#ifndef HAS_ADDRESS_SANITIZER
-#define HAS_ADDRESS_SANITIZER 0
-#endif
-
 struct scene {
     int world;
     int lanes;
@@ -273,7 +262,7 @@ static void address_space_limit(void **state)
     rlim_t own = 2 * (rlim_t)sysconf(_SC_PHYS_PAGES) * (rlim_t)sysconf(_SC_PAGE_SIZE);
 
     (void)state;
-    if (HAS_ADDRESS_SANITIZER) {
+    if (FAULT_HAS_ASAN) {
         print_message("AddressSanitizer itself needs all address space\n");
         skip();
     }
@@ -293,7 +282,7 @@ static void few_descriptors(void **state)
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
         struct scene scene = {
-            .world = 4, .bytes = MIB, .limited_rank = rank, .limit = limit_descriptors};
+            .lanes = 1, .world = 4, .bytes = MIB, .limited_rank = rank, .limit = limit_descriptors};
         struct fault_crew crew;
         int next = dup(0);
 
