@@ -6,23 +6,51 @@
  * It leaves the mean gradient on every rank.
  *
  * This header is the manual. It is read from top to bottom: status codes and error texts first,
- * because every other function uses them; then logging, environment, and the instruction set.
+ * because every other function uses them; then logging, environment, and the instruction set; then
+ * the ranks: groups, jobs and futures, collectives; then training: parameters, hooks, ddp, and its
+ * statistics. Who only wants to train reads groups, parameters and data-parallel training.
  *
- * A complete program:
+ * A complete program. Alone it is a world of one; `tally run -n 4 ./line` starts it as four ranks:
  *
  *     #include <stdio.h>
  *     #include <tally.h>
  *
  *     int main(void)
  *     {
- *         const char *isa;
+ *         float line[2] = {0, 0};                       // the model: y = line[0] x + line[1]
+ *         const size_t shape[] = {2};
+ *         const tally_param param = {sizeof param, "line", 1,    shape, NULL,
+ *                                    TALLY_F32,    line,   NULL, 0};
+ *         tally_group *group = NULL;
+ *         tally_ddp *ddp = NULL;
+ *         int rc = tally_group_open(NULL, &group);
  *
- *         if (tally_isa(&isa) != TALLY_OK) {
- *             fprintf(stderr, "tally: %s\n", tally_last_error());
- *             return 1;
+ *         if (rc == TALLY_OK) {
+ *             rc = tally_ddp_create(group, &param, 1, NULL, &ddp);
  *         }
- *         printf("tally %s computes with %s\n", tally_version(), isa);
- *         return 0;
+ *         for (int step = 0; step < 1000 && rc == TALLY_OK; step++) {
+ *             float *gradient = tally_ddp_grad(ddp, 0);
+ *             float x = (float)((tally_group_rank(group) + 3 * step) % 8) / 8;
+ *             float error = line[0] * x + line[1] - (2 * x + 1);
+ *
+ *             gradient[0] = error * x;
+ *             gradient[1] = error;
+ *             rc = tally_ddp_grad_ready(ddp, 0);        // complete: from here on it travels
+ *             if (rc == TALLY_OK) {
+ *                 rc = tally_ddp_wait(ddp);             // now it is the mean over all ranks
+ *             }
+ *             for (int i = 0; i < 2 && rc == TALLY_OK; i++) {
+ *                 line[i] -= 0.2f * gradient[i];
+ *             }
+ *         }
+ *         if (rc == TALLY_OK) {
+ *             printf("y = %.2f x + %.2f\n", line[0], line[1]);
+ *         } else {
+ *             fprintf(stderr, "%s: %s\n", tally_status_name(rc), tally_last_error());
+ *         }
+ *         tally_ddp_free(ddp);
+ *         tally_group_close(group);
+ *         return rc != TALLY_OK;
  *     }
  *
  * Rules that hold for every function below:

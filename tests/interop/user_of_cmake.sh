@@ -16,7 +16,7 @@ cmake -S "$project" -B "$work" -G Ninja -DCMAKE_C_COMPILER="$cc" \
 cmake --build "$work"
 for program in shared static; do
     said=$("$work/$program")
-    if [[ $said != "tally $version computes with "* ]]; then
+    if [[ $said != "rank 0 of 1: y = 2.000 x + 1.000" ]]; then
         echo "user_of_cmake: the $program program says '$said'" >&2
         exit 1
     fi
