@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many CPUs this process may run on. */
+/* The CPUs this process may run on. */
 #include <sched.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "comm/domain.h"
 
-int tally__count_cpus(void)
+_Static_assert(sizeof(cpu_set_t) == sizeof(struct tally__cpus), "a set of CPUs travels as it is");
+
+void tally__own_cpus(struct tally__cpus *cpus)
 {
     cpu_set_t set;
-    long online;
 
-    if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        return CPU_COUNT(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        /* More CPUs than the set has room for: as many as there is room for will do. */
+        memset(&set, 0xff, sizeof set);
     }
-    /* More CPUs than the set has room for: then the number online will do. */
-    online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
+    memcpy(cpus, &set, sizeof *cpus);
+}
+
+int tally__count_cpus(const struct tally__cpus *cpus)
+{
+    cpu_set_t set;
+
+    memcpy(&set, cpus, sizeof set);
+    return CPU_COUNT(&set);
 }

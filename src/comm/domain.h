@@ -33,7 +33,7 @@ struct tally__domain {
     int rank;
     uintptr_t *base;      /* per rank: where its memory starts for us */
     uint64_t *first_slot; /* per rank: offset of the slots of the group that spans all */
-    int n_cpus;           /* CPUs this process may run on */
+    int n_cpus;           /* CPUs that all ranks together may run on */
 };
 
 static inline uint64_t tally__offset_of(const struct tally__domain *domain, const void *memory)
@@ -46,7 +46,14 @@ static inline void *tally__at(const struct tally__domain *domain, int rank, uint
     return (void *)(domain->base[rank] + (uintptr_t)offset);
 }
 
-/* CPUs the calling process may run on, at least 1. */
-int tally__count_cpus(void);
+/* A set of CPUs, a bit each. */
+struct tally__cpus {
+    uint64_t bits[16];
+};
+
+/* Those the calling process may run on. */
+void tally__own_cpus(struct tally__cpus *cpus);
+
+int tally__count_cpus(const struct tally__cpus *cpus);
 
 #endif

@@ -221,7 +221,6 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
     made->common.ops = &shm_ops;
     made->common.n_ranks = place->world;
     made->common.rank = place->rank;
-    made->common.n_cpus = tally__count_cpus();
     made->common.base = tally__alloc_array(n, sizeof *made->common.base, "peers' memory");
     made->common.first_slot = tally__alloc_array(n, sizeof(uint64_t), "peers' slots");
     made->fd = tally__alloc_array(n, sizeof *made->fd, "peers' files");
@@ -296,10 +295,26 @@ static int meet_peers(struct shm_domain *shm, const struct tally__place *place)
     return rc;
 }
 
+/* All ranks' CPUs together: each rank may have been bound to one of its own. Nobody leaves before
+ * all have mapped everybody's memory. */
 static int first_job(tally_lane *lane, void *user)
 {
-    (void)lane;
+    const struct tally__call call = {.kind = TALLY__KIND_BARRIER};
+    tally_group *group = lane->group;
+    struct tally__cpus all = {0};
+
     (void)user;
+    tally__own_cpus((void *)tally__next_stage(lane));
+    TRY(tally__round(lane, &call));
+    for (int r = 0; r < group->size; r++) {
+        const struct tally__cpus *own = (const void *)tally__stage_of(lane, r, lane->round);
+
+        for (size_t i = 0; i < sizeof all.bits / sizeof all.bits[0]; i++) {
+            all.bits[i] |= own->bits[i];
+        }
+    }
+    group->domain->n_cpus = tally__count_cpus(&all);
+    group->spins = group->domain->n_cpus >= group->size;
     return TALLY_OK;
 }
 
@@ -341,7 +356,6 @@ int tally__open_shm(const struct tally__place *place, tally_group **group)
         return rc;
     }
     TRY(tally__group_open_domain(&shm->common, slots, place->lanes, place->open_timeout_s, &made));
-    /* Nobody leaves before all have mapped everybody's memory. */
     rc = tally__submit_and_wait(&made->lanes[0], first_job, NULL);
     if (rc != TALLY_OK) {
         (void)tally_group_close(made);

@@ -161,6 +161,14 @@ static struct thread_world *make_world(int n)
     return world;
 }
 
+static int count_own_cpus(void)
+{
+    struct tally__cpus own;
+
+    tally__own_cpus(&own);
+    return tally__count_cpus(&own);
+}
+
 static struct tally__domain *make_domain(struct thread_world *world, int n, int rank)
 {
     struct thread_domain *made = tally__alloc(sizeof *made, "a rank's domain");
@@ -174,7 +182,7 @@ static struct tally__domain *make_domain(struct thread_world *world, int n, int 
         .rank = rank,
         .base = world->base,
         .first_slot = world->first_slot,
-        .n_cpus = tally__count_cpus(),
+        .n_cpus = count_own_cpus(),
     };
     made->world = world;
     world->n_present++;
