@@ -22,10 +22,10 @@ enum kind { PLAIN, HALF, BFLOAT, AFFINE, SCALED, N_KINDS };
 /* One exchange, as the main thread plans it before the ranks start. */
 struct exchanged {
     enum kind kind;
+    unsigned seed;
     size_t block;
     const struct tally__segments *segments;
     size_t n;
-    unsigned seed;
     uint64_t hash; /* of the expected result */
 };
 
@@ -240,22 +240,32 @@ static int run_both(tally_group *group, struct rank_work *work)
     return 0;
 }
 
+static int run_cases(tally_group *group, struct rank_work *work)
+{
+    for (size_t i = 0; i < n_cases; i++) {
+        work->x = &cases[i];
+        CHECK(group, run_both(group, work) == 0);
+    }
+    return 0;
+}
+
 static int body(tally_group *group, void *user)
 {
     struct rank_work work = {.data = ranks_buffer(group, MOST * sizeof(float)),
                              .input = malloc(MOST * sizeof(float)),
                              .result = malloc(MOST * sizeof(float))};
+    int rc = RANKS_FAILED;
 
     (void)user;
-    CHECK(group, work.data && work.input && work.result);
-    for (size_t i = 0; i < n_cases; i++) {
-        work.x = &cases[i];
-        CHECK(group, run_both(group, &work) == 0);
+    if (work.data && work.input && work.result) {
+        rc = run_cases(group, &work);
     }
-    ranks_buffer_free(group, work.data);
+    if (rc == 0) {
+        ranks_buffer_free(group, work.data);
+    }
     free(work.input);
     free(work.result);
-    return 0;
+    return rc;
 }
 
 /* ---- cases ---- */

@@ -34,6 +34,11 @@ static int ordered_job(tally_lane *lane, void *user)
     return TALLY_OK;
 }
 
+static double expected_result(const struct ordered *job, int world)
+{
+    return (double)(job->number * world) + world * (world - 1) * 0.5;
+}
+
 static int order_body(tally_group *group, void *user)
 {
     int n_lanes = ranks_now()->lanes > 0 ? ranks_now()->lanes : 1;
@@ -52,13 +57,13 @@ static int order_body(tally_group *group, void *user)
     for (int i = N_JOBS - 1; i >= 0; i--) {
         if (i % 4 != 3) {
             CHECK_OK(group, ranks_finish(futures[i]));
-            CHECK(group, jobs[i].result == jobs[i].number * world + world * (world - 1) / 2);
+            CHECK(group, jobs[i].result == expected_result(&jobs[i], world));
         }
     }
     /* The last one of a lane may be one that nobody waited for. */
     CHECK_OK(group, ranks_close(group));
     for (int i = 3; i < N_JOBS; i += 4) {
-        CHECK(NULL, jobs[i].result == jobs[i].number * world + world * (world - 1) / 2);
+        CHECK(NULL, jobs[i].result == expected_result(&jobs[i], world));
     }
     return 0;
 }

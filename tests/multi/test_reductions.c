@@ -36,7 +36,7 @@ static int job(tally_lane *lane, void *user)
 
 static int run(tally_group *group, const struct call *call, bool blocking)
 {
-    tally_future *future;
+    tally_future *future = NULL;
 
     if (blocking) {
         CHECK_OK(group,
@@ -83,8 +83,8 @@ static int check(tally_group *group, const struct call *call)
     } else {
         own_part(group, call->n, &start, &n);
     }
-    n_right = oracle_compare(call->dtype, call->op, call->seed, world, start, n,
-                             call->data + start * bytes);
+    n_right = oracle_compare(&(struct oracle_reduction){call->dtype, call->op, call->seed, world},
+                             start, n, call->data + start * bytes);
     if (n_right != n) {
         char text[160];
 
@@ -125,32 +125,43 @@ static bool is_worth_it(size_t n, int dtype, int op)
     return (dtype == TALLY_F32 && op == TALLY_SUM) || (dtype == TALLY_BF16 && op == TALLY_MEAN);
 }
 
+static int run_all(tally_group *group, struct call *call)
+{
+    unsigned n_calls = 0;
+
+    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
+        for (int i = 0; i < (TALLY_U8 + 1) * (TALLY_MAX + 1); i++) {
+            call->n = lengths[l];
+            call->dtype = i / (TALLY_MAX + 1);
+            call->op = i % (TALLY_MAX + 1);
+            if (!is_worth_it(call->n, call->dtype, call->op)) {
+                continue;
+            }
+            call->seed = n_calls++;
+            call->scatters = false;
+            CHECK(group, run_and_check(group, call, call->op % 2 == 0) == 0);
+            call->scatters = true;
+            CHECK(group, run_and_check(group, call, call->op % 2 == 1) == 0);
+        }
+    }
+    return 0;
+}
+
 static int body(tally_group *group, void *user)
 {
     struct call call = {.data = ranks_buffer(group, MOST * sizeof(float) + GUARD),
-                        .input = malloc(MOST * sizeof(float))};
-    unsigned n_calls = 0;
+                        .input = malloc((size_t)MOST * 4)};
+    int rc = RANKS_FAILED;
 
     (void)user;
-    CHECK(group, call.data && call.input);
-    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
-        for (int i = 0; i < (TALLY_U8 + 1) * (TALLY_MAX + 1); i++) {
-            call.n = lengths[l];
-            call.dtype = i / (TALLY_MAX + 1);
-            call.op = i % (TALLY_MAX + 1);
-            if (!is_worth_it(call.n, call.dtype, call.op)) {
-                continue;
-            }
-            call.seed = n_calls++;
-            call.scatters = false;
-            CHECK(group, run_and_check(group, &call, call.op % 2 == 0) == 0);
-            call.scatters = true;
-            CHECK(group, run_and_check(group, &call, call.op % 2 == 1) == 0);
-        }
+    if (call.data && call.input) {
+        rc = run_all(group, &call);
     }
-    ranks_buffer_free(group, call.data);
+    if (rc == 0) {
+        ranks_buffer_free(group, call.data);
+    }
     free(call.input);
-    return 0;
+    return rc;
 }
 
 int main(void)

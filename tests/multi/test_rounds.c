@@ -49,19 +49,17 @@ static int work_job(tally_lane *lane, void *user)
         }
         CHECK_OK(group, tally_lane_all_reduce(lane, work->data, n, TALLY_F32, TALLY_SUM));
         CHECK(group,
-              oracle_compare(TALLY_F32, TALLY_SUM, work->seed, world, 0, n, work->data) == n);
+              oracle_compare(&(struct oracle_reduction){TALLY_F32, TALLY_SUM, work->seed, world}, 0,
+                             n, work->data) == n);
         work->seed++;
     }
     return TALLY_OK;
 }
 
-static int body(tally_group *group, void *user)
+static int run_aged(tally_group *group, uint32_t before_end, struct work *work)
 {
-    uint32_t before_end = *(const uint32_t *)user;
-    struct work work = {malloc(MANY * sizeof(float)), 0};
     tally_future *future;
     tally_group *child;
-    int rc;
 
     /* A sub-group has rounds of its own, and nobody is in one of them yet. */
     CHECK_OK(group, tally_group_split(group, 0, 0, &child));
@@ -69,11 +67,21 @@ static int body(tally_group *group, void *user)
     age(child, 0u - before_end);
     CHECK_OK(group, tally_barrier(group, &future));
     CHECK_OK(group, ranks_finish(future));
-    rc = ranks_job(child, 0, work_job, &work);
-    free(work.data);
-    CHECK_OK(group, rc);
+    CHECK_OK(group, ranks_job(child, 0, work_job, work));
     CHECK_OK(group, tally_group_close(child));
     return 0;
+}
+
+static int body(tally_group *group, void *user)
+{
+    struct work work = {malloc(MANY * sizeof(float)), 0};
+    int rc = RANKS_FAILED;
+
+    if (work.data) {
+        rc = run_aged(group, *(const uint32_t *)user, &work);
+    }
+    free(work.data);
+    return rc;
 }
 
 int main(void)

@@ -282,13 +282,15 @@ static bool is_nan(int dtype, const union element *x)
     return dtype <= TALLY_BF16 && isnan(widened(dtype, x));
 }
 
-size_t oracle_compare(int dtype, int op, unsigned seed, int world, size_t start, size_t n,
+size_t oracle_compare(const struct oracle_reduction *reduction, size_t start, size_t n,
                       const void *data)
 {
+    int dtype = reduction->dtype;
     size_t bytes = tally_dtype_bytes(dtype);
 
     for (size_t i = 0; i < n; i++) {
-        union element expected = reduced(dtype, op, seed, world, start + i);
+        union element expected =
+            reduced(dtype, reduction->op, reduction->seed, reduction->world, start + i);
         union element got = {0};
 
         memcpy(&got, (const unsigned char *)data + i * bytes, bytes);

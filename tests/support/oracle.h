@@ -20,11 +20,19 @@ void oracle_fill(int dtype, unsigned seed, int rank, size_t n, void *data);
 /* The same for fp32 without NaN and infinities, for codecs. */
 void oracle_fill_finite(unsigned seed, int rank, size_t n, float *data);
 
+/* A reduction of all ranks' inputs. */
+struct oracle_reduction {
+    int dtype;
+    int op;
+    unsigned seed;
+    int world;
+};
+
 /*
- * Compares n elements from number `start` on, the first of which is *data, with the reduction of
- * all ranks' inputs. Returns how many are right: n when all are.
+ * Compares n elements from number `start` on, the first of which is *data, with the reduction.
+ * Returns how many are right: n when all are.
  */
-size_t oracle_compare(int dtype, int op, unsigned seed, int world, size_t start, size_t n,
+size_t oracle_compare(const struct oracle_reduction *reduction, size_t start, size_t n,
                       const void *data);
 
 /* A hash of n elements in which every NaN counts as the same. */

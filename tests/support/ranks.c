@@ -88,27 +88,29 @@ static bool in_group_memory(const tally_group *group)
            (memory == RANKS_MIXED && tally_group_rank(group) % 2 == 0);
 }
 
+/* In front of ordinary memory: group memory of the same call, for the collective end of both. */
+struct front {
+    _Alignas(64) void *group_memory;
+};
+
 /* In mixed memory the others take part in the allocation and then use their heap. */
 void *ranks_buffer(tally_group *group, size_t bytes)
 {
     void *memory = NULL;
+    struct front *front;
 
-    if (ranks_now()->memory != RANKS_HEAP &&
-        tally_group_alloc(group, bytes + sizeof(void *), &memory) != TALLY_OK) {
+    if (ranks_now()->memory != RANKS_HEAP && tally_group_alloc(group, bytes, &memory) != TALLY_OK) {
         return NULL;
     }
     if (in_group_memory(group)) {
         return memory;
     }
-    /* The collective memory hides in front of the ordinary one until both are freed. */
-    {
-        unsigned char *block = calloc(1, bytes + 64);
-
-        if (block) {
-            memcpy(block, &memory, sizeof memory);
-        }
-        return block ? block + 64 : NULL;
+    front = aligned_alloc(64, (sizeof *front + bytes + 63) / 64 * 64);
+    if (!front) {
+        return NULL;
     }
+    front->group_memory = memory;
+    return front + 1;
 }
 
 void ranks_buffer_free(tally_group *group, void *buffer)
@@ -119,10 +121,10 @@ void ranks_buffer_free(tally_group *group, void *buffer)
         return;
     }
     if (!in_group_memory(group)) {
-        unsigned char *block = (unsigned char *)buffer - 64;
+        struct front *front = (struct front *)buffer - 1;
 
-        memcpy(&memory, block, sizeof memory);
-        free(block);
+        memory = front->group_memory;
+        free(front);
     }
     (void)tally_group_free(group, memory);
 }
