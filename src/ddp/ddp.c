@@ -271,6 +271,7 @@ static int outcome_job(tally_lane *lane, void *user)
 int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook)
 {
     struct outcome outcome = {.status = TALLY_OK};
+    tally_hook *old;
     int rc;
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_attach_hook"));
@@ -278,20 +279,24 @@ int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook)
         return tally__fail(TALLY_ARG, "tally_ddp_attach_hook: hook is NULL");
     }
     TRY(tally__ddp_run(ddp, compare_hooks, (void *)(uintptr_t)hook->table.name));
-    if (hook->table.attach) {
+    /* To attach one that is attached and then detach the old one would leave it detached. */
+    if (hook != ddp->hook && hook->table.attach) {
         outcome.status = hook->table.attach(hook->state, ddp);
         (void)snprintf(outcome.text, sizeof outcome.text, "%s", tally_last_error());
     }
     rc = tally__ddp_run(ddp, outcome_job, &outcome);
-    if (rc != TALLY_OK) {
-        if (outcome.status == TALLY_OK) {
-            detach(ddp, hook);
-        }
+    if (rc != TALLY_OK && outcome.status == TALLY_OK && hook != ddp->hook) {
+        detach(ddp, hook);
+    }
+    if (rc != TALLY_OK || hook == ddp->hook) {
         return rc;
     }
     tally__hook_hold(hook);
     detach(ddp, ddp->hook);
-    tally_hook_free(ddp->hook);
+    (void)pthread_mutex_lock(&ddp->mutex);
+    old = ddp->hook;
     ddp->hook = hook;
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    tally_hook_free(old);
     return TALLY_OK;
 }
