@@ -43,16 +43,8 @@ struct tally__param {
 /* Who owns a bucket's bytes: the application's threads while it fills, the lane once launched. */
 enum tally__bucket_state { TALLY__BUCKET_FILLING, TALLY__BUCKET_LAUNCHED };
 
-struct tally__bucket {
-    tally_bucket seen; /* what the hook sees */
-    tally_ddp *ddp;
-    size_t n_missing; /* gradients that are neither ready nor absent */
-    enum tally__bucket_state state;
-    tally_future *future;
-    unsigned char *saved; /* gradients in view mode that were absent, as they were; maybe NULL */
-    bool skipped;         /* no rank had a gradient for it */
-    /* When it was complete, launched, begun and done. The last two are the lane's until collected.
-     */
+/* When a bucket was complete, launched, begun and done, and what it cost. */
+struct tally__bucket_times {
     uint64_t ready_ns;
     uint64_t launch_ns;
     uint64_t start_ns;
@@ -60,9 +52,22 @@ struct tally__bucket {
     uint64_t bytes_sent;
 };
 
+struct tally__bucket {
+    tally_bucket seen; /* what the hook sees */
+    tally_ddp *ddp;
+    size_t n_missing; /* gradients that are neither ready nor absent */
+    enum tally__bucket_state state;
+    tally_future *future;
+    unsigned char *saved; /* gradients in view mode that were absent, as they were; maybe NULL */
+    bool skipped;         /* no rank had a gradient for it; the lane's until collected */
+    struct tally__bucket_times now;  /* the step under way; start and done are the lane's too */
+    struct tally__bucket_times last; /* the last step; guarded by the mutex */
+};
+
 /* What is said about the last step, and summed over all. Guarded by the mutex. */
 struct tally__step_stats {
-    uint64_t first_ns; /* the first announcement of the step under way */
+    uint64_t first_ns;      /* the first announcement of the step under way */
+    uint64_t last_first_ns; /* of the last step */
     uint64_t backward_ns;
     uint64_t comm_ns;
     uint64_t exposed_ns;
@@ -120,7 +125,8 @@ struct tally_ddp {
     size_t next_bucket;
     size_t n_ready;
     int *ready_order;
-    int *last_order; /* ready_order of the last step */
+    int *last_order;   /* ready_order of the last step */
+    int *agreed_order; /* ready_order of the rank that decides, for the rebuild */
     struct tally__step_stats stats;
     struct tally__presence presence;
     int32_t *used; /* per parameter: 1 if this rank has a gradient; after the step, on how many */

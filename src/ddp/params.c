@@ -167,8 +167,10 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
     ddp->order = tally__alloc_array(n, sizeof *ddp->order, "parameters");
     ddp->ready_order = tally__alloc_array(n, sizeof *ddp->ready_order, "parameters");
     ddp->last_order = tally__alloc_array(n, sizeof *ddp->last_order, "parameters");
+    ddp->agreed_order = tally__alloc_array(n, sizeof *ddp->agreed_order, "parameters");
     ddp->used = tally__alloc_array(n, sizeof *ddp->used, "parameters");
-    if (!ddp->params || !ddp->order || !ddp->ready_order || !ddp->last_order || !ddp->used) {
+    if (!ddp->params || !ddp->order || !ddp->ready_order || !ddp->last_order ||
+        !ddp->agreed_order || !ddp->used) {
         return TALLY_NOMEM;
     }
     for (size_t i = 0; i < n; i++) {
@@ -204,6 +206,7 @@ void tally__params_free(tally_ddp *ddp)
     tally__free(ddp->order);
     tally__free(ddp->ready_order);
     tally__free(ddp->last_order);
+    tally__free(ddp->agreed_order);
     tally__free(ddp->used);
 }
 

@@ -67,12 +67,12 @@ static int bucket_job(tally_lane *lane, void *user)
     tally_ddp *ddp = bucket->ddp;
     int rc;
 
-    bucket->start_ns = tally__now_ns();
+    bucket->now.start_ns = tally__now_ns();
     bucket->seen.divisor = ddp->config.join && ddp->config.join_divides_by_active
                                ? ddp->presence.n_active
                                : tally_group_size(ddp->group);
     rc = reduce_bucket(lane, bucket);
-    bucket->done_ns = tally__now_ns();
+    bucket->now.done_ns = tally__now_ns();
     return rc;
 }
 
@@ -82,7 +82,7 @@ static int launch(tally_ddp *ddp, struct tally__bucket *bucket)
     bool many = ddp->hook->table.concurrent && !ddp->config.join;
 
     bucket->seen.step = ddp->step;
-    bucket->launch_ns = tally__now_ns();
+    bucket->now.launch_ns = tally__now_ns();
     TRY(tally_submit(ddp->group, many ? bucket->seen.index % tally__ddp_lanes(ddp) : 0, bucket_job,
                      bucket, &bucket->future));
     bucket->state = TALLY__BUCKET_LAUNCHED;
@@ -203,7 +203,7 @@ static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad
     param->state = state;
     ddp->used[index] = state == TALLY__GRAD_READY;
     bucket->n_missing--;
-    bucket->ready_ns = tally__now_ns();
+    bucket->now.ready_ns = tally__now_ns();
     if (!(param->flags & TALLY_PARAM_DELAYED)) {
         ddp->ready_order[ddp->n_ready++] = index;
     }
@@ -370,9 +370,9 @@ static int collect(tally_ddp *ddp)
         struct tally__bucket *bucket = &buckets->bucket[b];
 
         if (bucket->state == TALLY__BUCKET_LAUNCHED) {
-            bucket->bytes_sent = 0;
+            bucket->now.bytes_sent = 0;
             if (tally_future_wait(bucket->future) == TALLY_OK) {
-                bucket->bytes_sent = tally_future_bytes_sent(bucket->future);
+                bucket->now.bytes_sent = tally_future_bytes_sent(bucket->future);
             }
             collect_one(bucket->future, &rc, text);
             bucket->state = TALLY__BUCKET_FILLING;
@@ -440,10 +440,13 @@ int tally_ddp_wait(tally_ddp *ddp)
     if (rc == TALLY_OK) {
         rc = tally__step_end(ddp);
     }
-    lock(ddp);
     if (rc == TALLY_OK) {
+        lock(ddp);
         tally__stats_take(ddp, called_ns);
+        unlock(ddp);
+        tally__step_rebuild(ddp);
     }
+    lock(ddp);
     tally__step_reset(ddp);
     unlock(ddp);
     return rc;
@@ -461,16 +464,13 @@ int tally__shadow_step(tally_ddp *ddp)
         memset(seen->data, 0, seen->n * tally_dtype_bytes(seen->dtype));
         rc = launch(ddp, &buckets->bucket[b]);
     }
-    /* An order that a rebuild may ask for; nobody takes it from a rank without input. */
-    for (size_t k = 0; k < ddp->n_order; k++) {
-        ddp->ready_order[ddp->n_ready++] = ddp->order[k];
-    }
     unlock(ddp);
-    if (rc == TALLY_OK) {
-        rc = collect(ddp);
-    }
+    rc = rc == TALLY_OK ? collect(ddp) : give_step_up(ddp, rc);
     if (rc == TALLY_OK) {
         rc = tally__step_end(ddp);
+    }
+    if (rc == TALLY_OK) {
+        tally__step_rebuild(ddp);
     }
     lock(ddp);
     tally__step_reset(ddp);

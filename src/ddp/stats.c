@@ -30,11 +30,13 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
     stats->comm_ns = 0;
     stats->wire_bytes = 0;
     stats->n_reduced = 0;
+    stats->last_first_ns = stats->first_ns;
     for (size_t b = 0; b < ddp->buckets.n; b++) {
-        const struct tally__bucket *bucket = &ddp->buckets.bucket[b];
+        struct tally__bucket *bucket = &ddp->buckets.bucket[b];
 
-        stats->comm_ns += since(bucket->start_ns, bucket->done_ns);
-        stats->wire_bytes += bucket->bytes_sent;
+        bucket->last = bucket->now;
+        stats->comm_ns += since(bucket->last.start_ns, bucket->last.done_ns);
+        stats->wire_bytes += bucket->last.bytes_sent;
         stats->n_reduced += !bucket->skipped;
     }
     stats->n_ready = ddp->n_ready;
@@ -114,14 +116,14 @@ int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats
         return tally__fail(TALLY_ARG, "there is no bucket %zu: they are 0..%zu", bucket, n - 1);
     }
     from = &ddp->buckets.bucket[bucket];
-    first_ns = ddp->stats.first_ns;
+    first_ns = ddp->stats.last_first_ns;
     stats->n_params = (size_t)from->seen.n_params;
     stats->bytes = from->seen.n * tally_dtype_bytes(from->seen.dtype);
-    stats->ready_s = seconds(since(first_ns, from->ready_ns));
-    stats->launch_s = seconds(since(first_ns, from->launch_ns));
-    stats->start_s = seconds(since(first_ns, from->start_ns));
-    stats->done_s = seconds(since(first_ns, from->done_ns));
-    stats->wire_bytes = from->bytes_sent;
+    stats->ready_s = seconds(since(first_ns, from->last.ready_ns));
+    stats->launch_s = seconds(since(first_ns, from->last.launch_ns));
+    stats->start_s = seconds(since(first_ns, from->last.start_ns));
+    stats->done_s = seconds(since(first_ns, from->last.done_ns));
+    stats->wire_bytes = from->last.bytes_sent;
     (void)pthread_mutex_unlock(&ddp->mutex);
     return TALLY_OK;
 }

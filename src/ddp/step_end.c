@@ -33,25 +33,56 @@ static int end_job(tally_lane *lane, void *user)
     TRY(tally_lane_all_reduce(lane, ddp->used, ddp->n_params, TALLY_I32, TALLY_SUM));
     TRY(align_buffers(lane, ddp, root));
     if (ddp->rebuild_due) {
-        TRY(tally_lane_broadcast(lane, ddp->ready_order, ddp->n_params * sizeof *ddp->ready_order,
-                                 root));
+        size_t bytes = ddp->n_params * sizeof *ddp->ready_order;
+
+        /* A rank without input has no order; nobody takes it from there. */
+        memcpy(ddp->agreed_order, ddp->ready_order, bytes);
+        TRY(tally_lane_broadcast(lane, ddp->agreed_order, bytes, root));
     }
     return TALLY_OK;
 }
 
+/* A rank that only takes part in the others' steps. */
+static bool is_shadow(const tally_ddp *ddp)
+{
+    return ddp->config.join && !ddp->presence.active;
+}
+
+/* A delayed gradient that nobody asked for is as it was. */
+static bool was_reduced(const tally_ddp *ddp, const struct tally__param *param)
+{
+    return !(param->flags & TALLY_PARAM_DELAYED) || ddp->delayed_asked;
+}
+
+/* What others may ask about at any time. */
+static void take_down(tally_ddp *ddp)
+{
+    (void)pthread_mutex_lock(&ddp->mutex);
+    for (size_t k = 0; k < ddp->n_order && !is_shadow(ddp); k++) {
+        struct tally__param *param = &ddp->params[ddp->order[k]];
+
+        if (was_reduced(ddp, param)) {
+            param->unused = ddp->used[ddp->order[k]] == 0;
+        }
+    }
+    /* A rank without input in the first step of a static graph has counted nothing yet. */
+    for (size_t i = 0; i < ddp->n_params && ddp->recording && !is_shadow(ddp); i++) {
+        ddp->params[i].n_expected = ddp->params[i].n_announced;
+    }
+    ddp->recording = ddp->recording && is_shadow(ddp);
+    ddp->step++;
+    (void)pthread_mutex_unlock(&ddp->mutex);
+}
+
 static void copy_out(tally_ddp *ddp)
 {
-    for (size_t k = 0; k < ddp->n_order; k++) {
+    for (size_t k = 0; k < ddp->n_order && !is_shadow(ddp); k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
         struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
-        bool delayed = (param->flags & TALLY_PARAM_DELAYED) != 0;
 
-        /* A delayed gradient that nobody asked for is as it was; so are those of a rank that only
-         * takes part in others' steps. */
-        if ((delayed && !ddp->delayed_asked) || (ddp->config.join && !ddp->presence.active)) {
+        if (!was_reduced(ddp, param)) {
             continue;
         }
-        param->unused = ddp->used[ddp->order[k]] == 0;
         if (ddp->views && param->unused && bucket->saved) {
             memcpy(param->grad, bucket->saved + param->offset, param->bytes);
         } else if (!ddp->views && !param->unused) {
@@ -60,43 +91,39 @@ static void copy_out(tally_ddp *ddp)
     }
 }
 
-/* Arranges buckets by rank 0's ready order, once. What fails here costs speed, not the step. */
-static void rebuild(tally_ddp *ddp)
+int tally__step_end(tally_ddp *ddp)
+{
+    TRY(tally__ddp_run(ddp, end_job, ddp));
+    take_down(ddp);
+    copy_out(ddp);
+    return TALLY_OK;
+}
+
+/* By rank 0's ready order, once. What fails here costs speed, not the step. */
+void tally__step_rebuild(tally_ddp *ddp)
 {
     struct tally__buckets buckets;
     struct tally__buckets old = ddp->buckets;
-    size_t n = ddp->n_ready;
+    size_t n = ddp->n_order;
 
+    /* The first step of a static graph only counts: its order says nothing. */
+    if (!ddp->rebuild_due || ddp->step < (ddp->config.static_graph ? 2 : 1)) {
+        return;
+    }
     ddp->rebuild_due = false;
-    for (size_t k = 0; k < ddp->n_order; k++) {
+    for (size_t k = ddp->n_order; k-- > 0;) {
         if (ddp->params[ddp->order[k]].flags & TALLY_PARAM_DELAYED) {
-            ddp->ready_order[n++] = ddp->order[k];
+            ddp->agreed_order[--n] = ddp->order[k];
         }
     }
-    if (tally__buckets_make(ddp, ddp->ready_order, &buckets) != TALLY_OK) {
+    if (tally__buckets_make(ddp, ddp->agreed_order, &buckets) != TALLY_OK) {
         tally__log(TALLY_LOG_WARN, "buckets stay as they are: %s", tally_last_error());
         return;
     }
-    memcpy(ddp->order, ddp->ready_order, ddp->n_order * sizeof *ddp->order);
+    (void)pthread_mutex_lock(&ddp->mutex);
+    memcpy(ddp->order, ddp->agreed_order, ddp->n_order * sizeof *ddp->order);
     tally__buckets_adopt(ddp, &buckets);
     ddp->stats.rebuilt = true;
+    (void)pthread_mutex_unlock(&ddp->mutex);
     tally__buckets_free(ddp, &old);
-}
-
-int tally__step_end(tally_ddp *ddp)
-{
-    bool recorded = ddp->recording;
-
-    TRY(tally__ddp_run(ddp, end_job, ddp));
-    copy_out(ddp);
-    for (size_t i = 0; recorded && i < ddp->n_params; i++) {
-        ddp->params[i].n_expected = ddp->params[i].n_announced;
-    }
-    ddp->recording = false;
-    ddp->step++;
-    /* The first step of a static graph only counts: its order says nothing. */
-    if (ddp->rebuild_due && !recorded) {
-        rebuild(ddp);
-    }
-    return TALLY_OK;
 }

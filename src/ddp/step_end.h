@@ -8,4 +8,7 @@
 /* Collective. Errors: those of any exchange. */
 int tally__step_end(tally_ddp *ddp);
 
+/* After it: arranges the buckets anew, if it is time. Collective. */
+void tally__step_rebuild(tally_ddp *ddp);
+
 #endif
