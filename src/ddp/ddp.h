@@ -25,12 +25,15 @@ struct tally__param {
     char *name;
     int n_dims;
     size_t *shape;
+    bool permuted;    /* not row-major */
+    uint64_t strides; /* a hash of those that matter, to compare */
     int dtype;
     unsigned flags;
     size_t n;
     size_t bytes;
     void *data;
-    void *grad;     /* what the application sees: its own array, ours, or a place in a bucket */
+    void *grad;     /* what the application sees: its own array, ours, or a place in a bucket; NULL
+                     for one without */
     void *own_grad; /* the array we made for it when it keeps copies and gave none */
     int bucket;     /* -1: has no gradient */
     size_t offset;  /* in its bucket, in bytes */

@@ -20,7 +20,7 @@ static bool is_param(const tally_ddp *ddp, int i)
 
 void *tally_ddp_grad(const tally_ddp *ddp, int i)
 {
-    return is_param(ddp, i) && ddp->params[i].bucket >= 0 ? ddp->params[i].grad : NULL;
+    return is_param(ddp, i) ? ddp->params[i].grad : NULL;
 }
 
 int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused)
