@@ -43,6 +43,7 @@ struct record {
     int failures;
     int n_entries;
     struct entry entries[MAX_BUCKETS];
+    bool attached; /* by the last call of the two */
     int n_attached;
     int n_detached;
     int n_destroyed;
@@ -114,6 +115,7 @@ static int attach(void *state, tally_ddp *ddp)
 {
     (void)ddp;
     ((struct record *)state)->n_attached++;
+    ((struct record *)state)->attached = true;
     return TALLY_OK;
 }
 
@@ -121,6 +123,7 @@ static void detach(void *state, tally_ddp *ddp)
 {
     (void)ddp;
     ((struct record *)state)->n_detached++;
+    ((struct record *)state)->attached = false;
 }
 
 static void destroy(void *state)
@@ -301,7 +304,7 @@ static int replaced_body(tally_group *group, void *user)
     CHECK(group, one.n_entries == 0 && two.n_entries > 0 && two.entries[0].step == 1);
     /* The same one again is still attached afterwards, not detached. */
     CHECK_OK(group, tally_ddp_attach_hook(ddps[0], second));
-    CHECK(group, two.n_attached - two.n_detached == 1 && two.n_destroyed == 0);
+    CHECK(group, two.attached && two.n_attached - two.n_detached == 1 && two.n_destroyed == 0);
     CHECK_OK(group, announce_all(group, ddps[0], &two, 3));
     CHECK_OK(group, announce_all(group, ddps[1], &one, 4));
     CHECK_OK(group, tally_ddp_attach_hook(ddps[1], second));

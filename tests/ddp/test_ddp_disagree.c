@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks that disagree at creation: every difference there is, on the last rank only, makes all
+ * ranks fail alike, with a text that names the thing and both ranks; and the caller's group is as
+ * good as before.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/ddp_model.h"
+
+#define N 3
+#define N_CAPS 40
+#define LONG_BYTES 300
+
+/* What one rank gives, with room for what the differences point to. */
+struct given {
+    struct ddp_model model;
+    size_t n;
+    tally_ddp_config config;
+    tally_buffer buffers[2];
+    char buffer_data[64];
+    size_t caps[N_CAPS];
+    char long_name[LONG_BYTES];
+    size_t many[24];
+    size_t strides[2];
+    size_t shape[DDP_MAX_DIMS];
+};
+
+static int keep_as_is(void *user, tally_lane *lane, const tally_buffer *buffers, size_t n)
+{
+    (void)user;
+    (void)lane;
+    (void)buffers;
+    (void)n;
+    return TALLY_OK;
+}
+
+static void fewer(struct given *given)
+{
+    given->n--;
+}
+
+static void name(struct given *given)
+{
+    given->model.params[1].name = "second";
+}
+
+static void end_of_long_name(struct given *given)
+{
+    given->long_name[LONG_BYTES - 2]++;
+}
+
+static void shape(struct given *given)
+{
+    given->shape[0] = 4;
+    given->shape[1] = 3;
+    given->strides[0] = 3;
+}
+
+static void n_dims(struct given *given)
+{
+    given->model.params[1].n_dims = 1;
+    given->shape[0] = 12;
+    given->strides[0] = 1;
+}
+
+static void end_of_many_dims(struct given *given)
+{
+    given->many[23] = 2;
+    given->many[22] = 1;
+}
+
+static void dtype(struct given *given)
+{
+    given->model.params[1].dtype = TALLY_BF16;
+}
+
+static void frozen(struct given *given)
+{
+    given->model.params[1].flags = TALLY_PARAM_FROZEN;
+}
+
+static void delayed(struct given *given)
+{
+    given->model.params[1].flags = TALLY_PARAM_DELAYED;
+}
+
+/* Column after column: the same elements in other places. */
+static void strides(struct given *given)
+{
+    given->strides[0] = 1;
+    given->strides[1] = 3;
+}
+
+static void find_unused(struct given *given)
+{
+    given->config.find_unused = 1;
+}
+
+static void static_graph(struct given *given)
+{
+    given->config.static_graph = 1;
+}
+
+static void skip_unused(struct given *given)
+{
+    given->config.skip_unused = 1;
+}
+
+static void join(struct given *given)
+{
+    given->config.join = 1;
+}
+
+static void join_stops(struct given *given)
+{
+    given->config.join_stops = 1;
+}
+
+static void join_divides(struct given *given)
+{
+    given->config.join_divides_by_active = 1;
+}
+
+static void keep_parameters(struct given *given)
+{
+    given->config.keep_parameters = 1;
+}
+
+static void keep_buffers(struct given *given)
+{
+    given->config.keep_buffers = 1;
+}
+
+static void buffer_hook(struct given *given)
+{
+    given->config.buffer_hook = keep_as_is;
+}
+
+static void n_buffers(struct given *given)
+{
+    given->config.n_buffers = 1;
+}
+
+static void buffer_bytes(struct given *given)
+{
+    given->buffers[1].bytes = 24;
+}
+
+static void buffer_name(struct given *given)
+{
+    given->buffers[1].name = "running variance";
+}
+
+static void cap(struct given *given)
+{
+    given->caps[0]++;
+}
+
+static void end_of_caps(struct given *given)
+{
+    given->caps[N_CAPS - 1]++;
+}
+
+static void n_caps(struct given *given)
+{
+    given->config.n_bucket_caps--;
+}
+
+static void copies(struct given *given)
+{
+    given->model.params[0].grad = given->buffer_data;
+}
+
+static const struct difference {
+    void (*make)(struct given *given);
+    const char *part; /* of the text */
+} differences[] = {
+    {fewer, "'a much"},
+    {name, "'second'"},
+    {end_of_long_name, "parameter 2"},
+    {shape, "[3,4]"},
+    {n_dims, "[12]"},
+    {end_of_many_dims, "parameter 0 'first'"},
+    {dtype, "'weight' bf16"},
+    {frozen, "'weight'"},
+    {delayed, "'weight'"},
+    {strides, "'weight'"},
+    {find_unused, "find_unused=1"},
+    {static_graph, "static_graph=1"},
+    {skip_unused, "skip_unused=1"},
+    {join, "join="},
+    {join_stops, "join="},
+    {join_divides, "join="},
+    {keep_parameters, "keep_parameters=1"},
+    {keep_buffers, "keep_buffers=1"},
+    {buffer_hook, "buffer_hook=1"},
+    {n_buffers, "'running mean'"},
+    {buffer_bytes, "'running mean'"},
+    {buffer_name, "'running variance'"},
+    {cap, "caps="},
+    {end_of_caps, "config"},
+    {n_caps, "config"},
+    {copies, "views="},
+};
+
+static int prepare(struct given *given)
+{
+    static const struct ddp_spec specs[N] = {{"first", TALLY_F32, 0, 1, {2}},
+                                             {"weight", TALLY_F32, 0, 2, {3, 4}},
+                                             {"long", TALLY_F64, 0, 1, {5}}};
+
+    memset(given, 0, sizeof *given);
+    given->n = N;
+    memset(given->long_name, 'l', LONG_BYTES - 1);
+    memcpy(given->long_name, "a much too long name", 20);
+    for (size_t d = 0; d < 24; d++) {
+        given->many[d] = 1;
+    }
+    given->many[22] = 2;
+    given->strides[0] = 4;
+    given->strides[1] = 1;
+    memcpy(given->shape, specs[1].shape, sizeof given->shape);
+    for (size_t c = 0; c < N_CAPS; c++) {
+        given->caps[c] = (1 << 20) + c;
+    }
+    given->buffers[0] = (tally_buffer){sizeof(tally_buffer), "counter", given->buffer_data, 8};
+    given->buffers[1] =
+        (tally_buffer){sizeof(tally_buffer), "running mean", given->buffer_data + 16, 32};
+    tally_ddp_config_init(&given->config, sizeof given->config);
+    given->config.bucket_caps = given->caps;
+    given->config.n_bucket_caps = N_CAPS;
+    given->config.buffers = given->buffers;
+    given->config.n_buffers = 2;
+    if (ddp_model_make(&given->model, specs, N, false) != 0) {
+        return RANKS_FAILED;
+    }
+    given->model.params[0].n_dims = 24;
+    given->model.params[0].shape = given->many;
+    given->model.params[1].shape = given->shape;
+    given->model.params[1].strides = given->strides;
+    given->model.params[2].name = given->long_name;
+    return 0;
+}
+
+static int disagree(tally_group *group, const struct difference *difference)
+{
+    int last = tally_group_size(group) - 1;
+    struct given given;
+    tally_ddp *ddp = NULL;
+    char who[32];
+    int rc;
+
+    CHECK(group, prepare(&given) == 0);
+    if (tally_group_rank(group) == last && last > 0) {
+        difference->make(&given);
+    }
+    rc = tally_ddp_create(group, given.model.params, given.n, &given.config, &ddp);
+    if (last == 0) {
+        CHECK_OK(group, rc);
+        CHECK_OK(group, tally_ddp_free(ddp));
+    } else {
+        CHECK_STATUS(group, rc, TALLY_MISMATCH);
+        (void)snprintf(who, sizeof who, "rank %d has", last);
+        CHECK_TEXT(group, tally_last_error(), difference->part);
+        CHECK_TEXT(group, tally_last_error(), "rank 0 has");
+        CHECK_TEXT(group, tally_last_error(), who);
+        CHECK(group, ddp == NULL);
+    }
+    ranks_note(group, 0, ranks_hash(0, tally_last_error(), strlen(tally_last_error())));
+    given.model.params[0].grad = NULL;
+    ddp_model_free(&given.model);
+    return 0;
+}
+
+/* Strides of no consequence are no difference. */
+static int agree(tally_group *group)
+{
+    static const size_t odd[DDP_MAX_DIMS] = {12, 99, 4, 1};
+    static const struct ddp_spec spec = {"w", TALLY_F32, 0, 4, {2, 1, 3, 4}};
+    struct ddp_model model;
+    tally_ddp *ddp;
+
+    CHECK(group, ddp_model_make(&model, &spec, 1, false) == 0);
+    model.params[0].strides = tally_group_rank(group) % 2 ? odd : NULL;
+    CHECK_OK(group, tally_ddp_create(group, model.params, 1, NULL, &ddp));
+    CHECK_OK(group, ddp_right_step(group, ddp, &model, 1));
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
+static int disagree_body(tally_group *group, void *user)
+{
+    struct ddp_model model;
+    tally_ddp *ddp;
+
+    (void)user;
+    for (size_t d = 0; d < sizeof differences / sizeof differences[0]; d++) {
+        if (disagree(group, &differences[d]) != 0) {
+            (void)fprintf(stderr, "difference %zu\n", d);
+            return RANKS_FAILED;
+        }
+    }
+    CHECK_OK(group, agree(group));
+    CHECK(group, ddp_model_make(&model, ddp_mixed, DDP_N_MIXED, false) == 0);
+    CHECK_OK(group, tally_ddp_create(group, model.params, model.n, NULL, &ddp));
+    CHECK_OK(group, ddp_right_step(group, ddp, &model, 1));
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
+int main(void)
+{
+    return ddp_run("disagree", disagree_body, NULL, 1) != 0;
+}
