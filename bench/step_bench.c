@@ -19,16 +19,16 @@
 #include "bench/step_rank.h"
 #include "bench/timing.h"
 
-#define N_TEAMS 3
+#define MAX_TEAMS 3
 /* What a team may take besides its backward passes; more than any needs. */
 #define TIMEOUT_S 600.0
 
 /* Everything taken, in milliseconds. */
 struct samples {
     size_t n;
-    double all[STEP_N_SIDES][STEP_MAX_STEPS + N_TEAMS];
-    double backward[STEP_MAX_STEPS + N_TEAMS]; /* of the overlapped step */
-    double exposed[STEP_MAX_STEPS + N_TEAMS];
+    double all[STEP_N_SIDES][STEP_MAX_STEPS];
+    double backward[STEP_MAX_STEPS]; /* of the overlapped step */
+    double exposed[STEP_MAX_STEPS];
 };
 
 static int check(const struct step_bench *bench)
@@ -121,7 +121,6 @@ static void conclude(const struct step_bench *bench, struct samples *samples,
         side[s] = measured ? bench_quantile(samples->all[s], samples->n, 0.5) : (double)NAN;
     }
     result->cpus = bench_cpus();
-    result->n_steps = samples->n;
     result->overlapped_ms = side[STEP_OVERLAPPED];
     result->serial_ms = side[STEP_SERIAL];
     result->backward_ms = side[STEP_BACKWARD];
@@ -142,13 +141,15 @@ int step_bench_run(const struct step_bench *bench, struct step_result *result)
     struct step_run run = {.bench = bench};
     struct step_result made = {0};
     struct samples *samples;
+    size_t n_teams;
     int rc = TALLY_OK;
 
     TRY(check(bench));
     samples = tally__alloc(sizeof *samples, "the times of the step bench");
     TRY(samples ? TALLY_OK : TALLY_NOMEM);
-    for (int team = 0; team < N_TEAMS && rc == TALLY_OK; team++) {
-        run.n_steps = (bench->n_steps + N_TEAMS - 1) / N_TEAMS;
+    n_teams = bench->n_steps < MAX_TEAMS ? bench->n_steps : MAX_TEAMS;
+    for (size_t team = 0; team < n_teams && rc == TALLY_OK; team++) {
+        run.n_steps = bench->n_steps / n_teams + (team < bench->n_steps % n_teams);
         rc = run_team(&run, samples, &made);
     }
     if (rc == TALLY_OK) {

@@ -35,7 +35,6 @@ struct step_bench {
 /* Times in milliseconds; what was not measured is NaN. */
 struct step_result {
     int cpus;             /* that the ranks share */
-    size_t n_steps;       /* that were measured on every side */
     double overlapped_ms; /* the sides */
     double serial_ms;
     double backward_ms;

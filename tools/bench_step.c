@@ -46,7 +46,7 @@ static void print_json(const struct step_bench *bench, const struct step_result 
     json_count(&json, "params", bench->n_params);
     json_count(&json, "lanes", (size_t)bench->lanes);
     json_count(&json, "cpus", (size_t)result->cpus);
-    json_count(&json, "steps", result->n_steps);
+    json_count(&json, "steps", bench->n_steps);
     json_real(&json, "step_ms", result->overlapped_ms);
     json_real(&json, "serial_ms", result->serial_ms);
     json_real(&json, "backward_alone_ms", result->backward_ms);
@@ -94,7 +94,7 @@ static void print_table(const struct step_bench *bench, const struct step_result
     printf("%d rank%s, %zu MB in %zu gradients as %s, %d lane%s; medians of %zu steps, in ms\n",
            bench->ranks, bench->ranks == 1 ? "" : "s", bench->bytes / MB, bench->n_params,
            bench->copies ? "copies" : "views", bench->lanes, bench->lanes == 1 ? "" : "s",
-           result->n_steps);
+           bench->n_steps);
     if (bench->backward_ms > 0) {
         print_backward_rows(result);
     }
@@ -125,7 +125,7 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
          "cap of a bucket, in millions of bytes; 0: tally's own (0)"},
         {"lanes", OPTION_COUNT, &words->lanes, "L", "lane threads per rank (1)"},
         {"steps", OPTION_COUNT, &words->n_steps, "N",
-         "steps to time on every side, at least; by three teams of processes (15)"},
+         "steps to time on every side, by up to three teams of processes (15)"},
     };
     const struct option_set set = {
         NAME,
