@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of the ddp: parameters, buckets, steps, hooks, with ranks as threads and as processes.
 
-add_library(tally_ddp_support STATIC support/ddp_model.c)
+add_library(tally_ddp_support STATIC support/ddp_model.c support/ddp_net.c)
 target_include_directories(tally_ddp_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_ddp_support PRIVATE tally_flags)
@@ -23,3 +23,24 @@ tally_ddp_test(test_ddp_unused)
 tally_ddp_test(test_ddp_errors)
 tally_ddp_test(test_ddp_disagree)
 tally_ddp_test(test_ddp_hook_errors)
+tally_ddp_test(test_ddp_join)
+tally_ddp_test(test_ddp_buffers)
+tally_ddp_test(test_ddp_helpers)
+tally_ddp_test(test_ddp_accumulate)
+tally_ddp_test(test_ddp_stats)
+tally_ddp_test(test_ddp_memory)
+
+# The same program with and without flushing of subnormal numbers. -Ofast flushes when a program is
+# linked with it; the library's own flags, and thus its -ffp-contract=off, are not the program's.
+foreach(level Ofast O2)
+  add_executable(ddp_subnormal_${level} ddp/ddp_subnormal.c)
+  target_compile_options(ddp_subnormal_${level} PRIVATE -Wall -Wextra -Wno-deprecated -${level})
+  target_compile_definitions(ddp_subnormal_${level} PRIVATE _POSIX_C_SOURCE=200809L)
+  target_link_options(ddp_subnormal_${level} PRIVATE -${level})
+  target_link_libraries(ddp_subnormal_${level} PRIVATE tally_static m)
+endforeach()
+add_executable(test_ddp_flush ddp/test_ddp_flush.c)
+target_link_libraries(test_ddp_flush PRIVATE tally_flags)
+add_test(NAME test_ddp_flush
+  COMMAND test_ddp_flush $<TARGET_FILE:ddp_subnormal_Ofast> $<TARGET_FILE:ddp_subnormal_O2>)
+set_tests_properties(test_ddp_flush PROPERTIES LABELS ddp TIMEOUT 300 PROCESSORS 2)

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What everybody does with gradients between steps: zeroing, clipping their joint norm against an
+ * oracle in double precision, and the mean of a number.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/ddp_model.h"
+#include "support/oracle.h"
+
+static size_t bytes_of(const struct ddp_model *model, size_t i)
+{
+    return model->count[i] * tally_dtype_bytes(model->spec[i].dtype);
+}
+
+static double element(const struct ddp_model *model, const void *array, size_t i, size_t e)
+{
+    switch (model->spec[i].dtype) {
+    case TALLY_F32:
+        return (double)((const float *)array)[e];
+    case TALLY_F64:
+        return ((const double *)array)[e];
+    case TALLY_F16:
+        return (double)oracle_from_half(((const uint16_t *)array)[e]);
+    default:
+        return (double)oracle_from_bfloat(((const uint16_t *)array)[e]);
+    }
+}
+
+/* An element scaled: in double for f64, in float and then rounded for the others. */
+static double scaled(int dtype, double value, double factor)
+{
+    float product = (float)value * (float)factor;
+
+    switch (dtype) {
+    case TALLY_F64:
+        return value * factor;
+    case TALLY_F32:
+        return (double)product;
+    case TALLY_F16:
+        return (double)oracle_from_half(oracle_to_half(product));
+    default:
+        return (double)oracle_from_bfloat(oracle_to_bfloat(product));
+    }
+}
+
+static int copy_grads(const struct ddp_model *model, const tally_ddp *ddp, void **before)
+{
+    for (size_t i = 0; i < model->n; i++) {
+        before[i] = NULL;
+        if (ddp_has_gradient(model, i)) {
+            before[i] = malloc(bytes_of(model, i) + 1);
+            if (!before[i]) {
+                return RANKS_FAILED;
+            }
+            memcpy(before[i], tally_ddp_grad(ddp, (int)i), bytes_of(model, i));
+        }
+    }
+    return 0;
+}
+
+static double joint_norm(const struct ddp_model *model, void *const *grads, int without)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < model->n; i++) {
+        for (size_t e = 0; grads[i] && (int)i != without && e < model->count[i]; e++) {
+            double value = element(model, grads[i], i, e);
+
+            sum += value * value;
+        }
+    }
+    return sqrt(sum);
+}
+
+/* Clips and compares each element; without is a parameter that no rank had a gradient for. */
+static int clip(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, double max_norm,
+                int without)
+{
+    void *before[DDP_MAX_PARAMS];
+    double norm = -1;
+    double right;
+    double factor;
+
+    CHECK(group, copy_grads(model, ddp, before) == 0);
+    right = joint_norm(model, before, without);
+    CHECK_OK(group, tally_ddp_clip_grad_norm(ddp, max_norm, &norm));
+    CHECK(group, fabs(norm - right) <= 1e-12 * right);
+    factor = norm > max_norm ? max_norm / norm : 1;
+    for (size_t i = 0; i < model->n; i++) {
+        const void *grad = tally_ddp_grad(ddp, (int)i);
+        double own = (int)i == without ? 1 : factor;
+
+        for (size_t e = 0; before[i] && e < model->count[i]; e++) {
+            CHECK(group, element(model, grad, i, e) ==
+                             scaled(model->spec[i].dtype, element(model, before[i], i, e), own));
+        }
+        free(before[i]);
+    }
+    ranks_note(group, 0, ranks_hash(ddp_hash_grads(model, ddp), &norm, sizeof norm));
+    return 0;
+}
+
+/* One bad element: nothing is scaled, and the first parameter that has one is named. */
+static int numeric(tally_group *group, tally_ddp *ddp, const struct ddp_model *model)
+{
+    static const uint64_t bad[4][2] = {{0x7f800000, 0xffc00000},
+                                       {0xfff0000000000000, 0x7ff8000000000001},
+                                       {0x7c00, 0xfe00},
+                                       {0xff80, 0x7fc1}};
+
+    for (size_t i = 0; i < model->n; i++) {
+        int dtype = model->spec[i].dtype;
+        unsigned char *grad = tally_ddp_grad(ddp, (int)i);
+        uint64_t hash;
+        double norm = -1;
+
+        if (!grad || model->count[i] == 0) {
+            continue;
+        }
+        for (int kind = 0; kind < 2; kind++) {
+            size_t at = (model->count[i] - 1) * tally_dtype_bytes(dtype);
+            float last = NAN;
+
+            CHECK_OK(group, ddp_step(group, ddp, model, 5));
+            memcpy(grad + at, &bad[dtype][kind], tally_dtype_bytes(dtype));
+            if (i < 6) {
+                memcpy(tally_ddp_grad(ddp, 6), &last, sizeof last);
+            }
+            hash = ddp_hash_grads(model, ddp);
+            CHECK_STATUS(group, tally_ddp_clip_grad_norm(ddp, 0.01, &norm), TALLY_NUMERIC);
+            CHECK_TEXT(group, tally_last_error(), model->spec[i].name);
+            CHECK(group, norm == -1);
+            CHECK(group, ddp_hash_grads(model, ddp) == hash);
+        }
+    }
+    return 0;
+}
+
+static int clip_body(tally_group *group, void *user)
+{
+    (void)user;
+    for (int copies = 0; copies < 2; copies++) {
+        static const double norms[] = {0.5, 3, 1e9, 1e-30, 0, INFINITY};
+        struct ddp_model model;
+        tally_ddp *ddp;
+
+        CHECK(group, ddp_model_make(&model, ddp_mixed, DDP_N_MIXED, copies) == 0);
+        CHECK_OK(group, tally_ddp_create(group, model.params, model.n, NULL, &ddp));
+        for (unsigned k = 0; k < sizeof norms / sizeof norms[0]; k++) {
+            CHECK_OK(group, ddp_step(group, ddp, &model, k));
+            CHECK_OK(group, clip(group, ddp, &model, norms[k], -1));
+        }
+        CHECK_STATUS(group, tally_ddp_clip_grad_norm(ddp, (double)NAN, NULL), TALLY_ARG);
+        /* What no rank had a gradient for is not part of the norm. */
+        ddp_fill_grads(&model, ddp, 3, 0);
+        for (int i = 0; i < DDP_N_MIXED - 2; i++) {
+            CHECK_OK(group, i == 6 ? tally_ddp_grad_absent(ddp, i) : tally_ddp_grad_ready(ddp, i));
+        }
+        CHECK_OK(group, tally_ddp_wait(ddp));
+        CHECK_OK(group, clip(group, ddp, &model, 0.25, 6));
+        CHECK_OK(group, numeric(group, ddp, &model));
+        CHECK_OK(group, tally_ddp_free(ddp));
+        ddp_model_free(&model);
+    }
+    return 0;
+}
+
+static int zero_body(tally_group *group, void *user)
+{
+    (void)user;
+    for (int copies = 0; copies < 2; copies++) {
+        struct ddp_spec specs[DDP_N_MIXED];
+        struct ddp_model model;
+        tally_ddp *ddp;
+
+        memcpy(specs, ddp_mixed, sizeof specs);
+        specs[3].flags = TALLY_PARAM_DELAYED;
+        CHECK(group, ddp_model_make(&model, specs, DDP_N_MIXED, copies) == 0);
+        CHECK_OK(group, tally_ddp_create(group, model.params, model.n, NULL, &ddp));
+        for (unsigned s = 0; s < 3; s++) {
+            CHECK_OK(group, ddp_right_step(group, ddp, &model, s));
+            ddp_fill_grad(&model, ddp, 3, s, 0);
+            CHECK_OK(group, tally_ddp_zero_grad(ddp));
+            for (size_t i = 0; i < model.n; i++) {
+                const unsigned char *grad = tally_ddp_grad(ddp, (int)i);
+
+                for (size_t b = 0; grad && b < bytes_of(&model, i); b++) {
+                    CHECK(group, grad[b] == 0);
+                }
+            }
+        }
+        CHECK_OK(group, tally_ddp_free(ddp));
+        ddp_model_free(&model);
+    }
+    return 0;
+}
+
+static int mean_body(tally_group *group, void *user)
+{
+    int world = tally_group_size(group);
+    struct ddp_model model;
+    tally_ddp *ddp;
+
+    (void)user;
+    CHECK(group, ddp_model_make(&model, ddp_mixed, DDP_N_MIXED, false) == 0);
+    CHECK_OK(group, tally_ddp_create(group, model.params, model.n, NULL, &ddp));
+    for (unsigned s = 0; s < 10; s++) {
+        double value = ddp_value(TALLY_F64, s, tally_group_rank(group), 0, 0);
+        double sum = ddp_value(TALLY_F64, s, 0, 0, 0);
+
+        for (int r = 1; r < world; r++) {
+            sum += ddp_value(TALLY_F64, s, r, 0, 0);
+        }
+        CHECK_OK(group, tally_ddp_mean_scalar(ddp, &value));
+        CHECK(group, value == sum / world);
+        CHECK_OK(group, ddp_right_step(group, ddp, &model, s));
+    }
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
+int main(void)
+{
+    int n_failures = ddp_run("clip", clip_body, NULL, 1);
+
+    n_failures += ddp_run("zero", zero_body, NULL, 1);
+    n_failures += ddp_run("mean", mean_body, NULL, 1);
+    return n_failures != 0;
+}
