@@ -149,13 +149,9 @@ static int create_job(tally_lane *lane, void *user)
         return tally__fail(creation->status, "%s", creation->text);
     }
     TRY(tally__params_compare(lane, ddp));
-    for (size_t i = 0; !ddp->config.keep_parameters && i < ddp->n_params; i++) {
-        if (!(ddp->params[i].flags & TALLY_PARAM_IGNORED)) {
-            TRY(tally_lane_broadcast(lane, ddp->params[i].data, ddp->params[i].bytes, 0));
-        }
-    }
-    for (size_t i = 0; !ddp->config.keep_parameters && i < ddp->config.n_buffers; i++) {
-        TRY(tally_lane_broadcast(lane, ddp->buffers[i].data, ddp->buffers[i].bytes, 0));
+    if (!ddp->config.keep_parameters) {
+        TRY(tally__params_broadcast(lane, ddp, 0));
+        TRY(tally__buffers_broadcast(lane, ddp, 0));
     }
     return TALLY_OK;
 }

@@ -140,6 +140,9 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n);
 void tally__params_free(tally_ddp *ddp);
 /* A job: all ranks compare what they were given. user is the ddp. */
 int tally__params_compare(tally_lane *lane, void *user);
+/* In a job: all parameters but the ignored ones become root's; all buffers do. */
+int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
+int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 
 /* buckets.c */
 /* Buckets for the parameters with a gradient, in this order; touches nothing else. Collective: on

@@ -48,15 +48,8 @@ static int farewell_job(tally_lane *lane, void *user)
     int32_t root = farewell->was_last ? tally_group_rank(ddp->group) : -1;
 
     TRY(tally_lane_all_reduce(lane, &root, 1, TALLY_I32, TALLY_MAX));
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        if (!(ddp->params[i].flags & TALLY_PARAM_IGNORED)) {
-            TRY(tally_lane_broadcast(lane, ddp->params[i].data, ddp->params[i].bytes, root));
-        }
-    }
-    for (size_t i = 0; i < ddp->config.n_buffers; i++) {
-        TRY(tally_lane_broadcast(lane, ddp->buffers[i].data, ddp->buffers[i].bytes, root));
-    }
-    return TALLY_OK;
+    TRY(tally__params_broadcast(lane, ddp, root));
+    return tally__buffers_broadcast(lane, ddp, root);
 }
 
 int tally_ddp_join(tally_ddp *ddp)

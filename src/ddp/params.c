@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parameters: copying what the application said, checking it, and comparing it between ranks. The
- * thread that creates the ddp enters; the comparison runs as a job.
+ * Parameters: copying what the application said, checking it, comparing it between ranks, and
+ * making values equal on all. The thread that creates the ddp enters; what involves others runs as
+ * a job.
  */
 #include <stdio.h>
 #include <string.h>
@@ -236,6 +237,32 @@ void tally__params_free(tally_ddp *ddp)
     tally__free(ddp->last_order);
     tally__free(ddp->agreed_order);
     tally__free(ddp->used);
+}
+
+/* ---- broadcasting ---- */
+
+/* What has no bytes may have no address either. */
+static int broadcast(tally_lane *lane, void *data, size_t bytes, int root)
+{
+    return bytes > 0 ? tally_lane_broadcast(lane, data, bytes, root) : TALLY_OK;
+}
+
+int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        if (!(ddp->params[i].flags & TALLY_PARAM_IGNORED)) {
+            TRY(broadcast(lane, ddp->params[i].data, ddp->params[i].bytes, root));
+        }
+    }
+    return TALLY_OK;
+}
+
+int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
+{
+    for (size_t i = 0; i < ddp->config.n_buffers; i++) {
+        TRY(broadcast(lane, ddp->buffers[i].data, ddp->buffers[i].bytes, root));
+    }
+    return TALLY_OK;
 }
 
 /* ---- comparing ---- */

@@ -18,10 +18,7 @@ static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
         return ddp->config.buffer_hook(ddp->config.buffer_hook_user, lane, ddp->buffers,
                                        ddp->config.n_buffers);
     }
-    for (size_t i = 0; !ddp->config.keep_buffers && i < ddp->config.n_buffers; i++) {
-        TRY(tally_lane_broadcast(lane, ddp->buffers[i].data, ddp->buffers[i].bytes, root));
-    }
-    return TALLY_OK;
+    return ddp->config.keep_buffers ? TALLY_OK : tally__buffers_broadcast(lane, ddp, root);
 }
 
 /* The exchanges at the end of a step, in one job. Under join the highest rank with input leads. */
