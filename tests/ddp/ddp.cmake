@@ -30,14 +30,13 @@ tally_ddp_test(test_ddp_accumulate)
 tally_ddp_test(test_ddp_stats)
 tally_ddp_test(test_ddp_memory)
 
-# The same program with and without flushing of subnormal numbers. -Ofast flushes when a program is
-# linked with it; the library's own flags, and thus its -ffp-contract=off, are not the program's.
+# The same program with and without flushing of subnormal numbers: -Ofast flushes when a program is
+# linked with it.
 foreach(level Ofast O2)
   add_executable(ddp_subnormal_${level} ddp/ddp_subnormal.c)
-  target_compile_options(ddp_subnormal_${level} PRIVATE -Wall -Wextra -Wno-deprecated -${level})
-  target_compile_definitions(ddp_subnormal_${level} PRIVATE _POSIX_C_SOURCE=200809L)
+  target_compile_options(ddp_subnormal_${level} PRIVATE -${level} -Wno-deprecated)
   target_link_options(ddp_subnormal_${level} PRIVATE -${level})
-  target_link_libraries(ddp_subnormal_${level} PRIVATE tally_static m)
+  target_link_libraries(ddp_subnormal_${level} PRIVATE tally_flags tally_static m)
 endforeach()
 add_executable(test_ddp_flush ddp/test_ddp_flush.c)
 target_link_libraries(test_ddp_flush PRIVATE tally_flags)

@@ -260,8 +260,11 @@ static int check_steps(bool copies, int lanes)
         group_config.lanes = lanes;
         tally_ddp_config_init(&config, sizeof config);
         config.bucket_cap_bytes = 300;
-        n_failures += tally_group_open_threads(&group_config, 1, &group) != TALLY_OK ||
-                      tally_ddp_create(group, model.params, model.n, &config, &ddp) != TALLY_OK;
+        if (tally_group_open_threads(&group_config, 1, &group) != TALLY_OK ||
+            tally_ddp_create(group, model.params, model.n, &config, &ddp) != TALLY_OK) {
+            (void)fprintf(stderr, "%s\n", tally_last_error());
+            return 1;
+        }
         calls = counting_memory_calls();
         counting_memory_fail_nth(++n);
         rc = steps_with_failure(ddp, &model);
