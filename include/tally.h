@@ -223,7 +223,7 @@ typedef struct tally_group_config {
     int world;              /* number of ranks; 0: from the environment */
     const char *rendezvous; /* where the ranks meet: the path of a Unix socket that rank 0 makes and
                                removes, or "@name" for one without a file. NULL: environment */
-    double timeout_s;       /* deadline of an operation; 0: TALLY_TIMEOUT (600) */
+    double timeout_s;       /* how long to wait in a round for a rank; 0: TALLY_TIMEOUT (600) */
     double open_timeout_s;  /* deadline for all ranks to arrive; 0: TALLY_OPEN_TIMEOUT (60) */
     int lanes; /* lane threads; 0: jobs run inside tally_future_wait; -1: TALLY_LANES */
 } tally_group_config;
@@ -277,7 +277,8 @@ TALLY_API int tally_group_close(tally_group *group);
 
 /*
  * Gives a group up: every rank's pending and later calls return ABORTED with this reason. The group
- * must still be closed. Any thread; never blocks. Errors: ARG.
+ * must still be closed. A call in which all ranks had met before may still succeed. Any thread;
+ * never blocks. Errors: ARG.
  */
 TALLY_API int tally_group_abort(tally_group *group, const char *reason);
 
@@ -344,8 +345,12 @@ TALLY_API unsigned long long tally_future_bytes_sent(const tally_future *future)
 /* Forgets a future. A job that is not done goes on. NULL is accepted. Any thread; never blocks. */
 TALLY_API void tally_future_free(tally_future *future);
 
-/* The lane of a sub-group that runs on the same thread as lane: for jobs that use several groups.
- * NULL when group does not share threads with lane's group. Inside a job. */
+/*
+ * The lane of a sub-group that runs on the same thread as lane: for jobs that use several groups.
+ * NULL when group does not share threads with lane's group. If such a job fails on one rank while
+ * others are in a collective of the sub-group, the sub-group is given up; the job's own group lives
+ * on. Inside a job.
+ */
 TALLY_API tally_lane *tally_lane_for(tally_lane *lane, tally_group *group);
 
 /* The group and the number of a lane. Inside a job. */
@@ -594,8 +599,8 @@ TALLY_API int tally_ddp_free(tally_ddp *ddp);
 /*
  * Uses this hook from the next step on; until the first call, gradients travel as they are. The ddp
  * takes a hold of its own. Collective, between steps; blocks.
- * Errors: ARG, STATE, MISMATCH when ranks give hooks of different names, what attach returned on any
- * rank; the old hook then stays.
+ * Errors: ARG, STATE, MISMATCH when ranks give hooks of different names, what attach returned on
+ * any rank; the old hook then stays.
  */
 TALLY_API int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook);
 

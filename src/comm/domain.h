@@ -19,6 +19,8 @@ struct tally__domain_ops {
     /* Zeroed memory of this rank, page-aligned in shm. Errors: NOMEM. Any thread. */
     int (*alloc)(struct tally__domain *domain, size_t bytes, void **memory);
     void (*free)(struct tally__domain *domain, void *memory);
+    /* Whether alloc gave exactly this, and free has not had it back. */
+    bool (*owns)(struct tally__domain *domain, const void *memory);
     /* Whether the other ranks can reach these bytes. */
     bool (*shares)(const struct tally__domain *domain, const void *memory, size_t bytes);
     /* False once the rank is known to have died. A system call: not for hot paths. */

@@ -32,6 +32,7 @@ struct tally__queue {
     pthread_t thread;
     tally_future *first;
     tally_future **last;
+    uint64_t n_run; /* jobs begun; only the thread that runs them touches it */
     /* Counts submissions: the futex of an idle lane thread. */
     _Atomic uint32_t submitted;
 };

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/futex.h"
@@ -49,6 +50,7 @@ int tally__group_make(const struct tally__group_parts *parts, tally_group **grou
     (void)pthread_mutex_init(&made->closed_mutex, NULL);
     made->domain = parts->domain;
     made->parent = parts->parent;
+    made->pid = getpid();
     made->rank = parts->rank;
     made->size = parts->size;
     made->n_lanes = parts->n_lanes;
@@ -127,7 +129,7 @@ static void publish_leaving(tally_group *group, int status, const char *text)
 
     own->given_up_status = status;
     (void)snprintf(own->given_up_text, sizeof own->given_up_text, "%s", text);
-    /* Partner: the load in is_given_up, wait.c. */
+    /* Partner: the load in has_left, wait.c. */
     atomic_store_explicit(&own->given_up, 1, memory_order_release);
     /* Who sleeps on one of our lines need not sleep out its slice. */
     for (int i = 0; i < group->n_lanes; i++) {
@@ -158,6 +160,16 @@ int tally__give_up(tally_group *group, int status, const char *format, ...)
         tally__log(TALLY_LOG_ERROR, "rank %d gives its group up: %s", group->rank, text);
     }
     return tally__fail(status, "%s", text);
+}
+
+bool tally__is_alive(const tally_group *group)
+{
+    for (const tally_group *at = group; at; at = at->parent) {
+        if (atomic_load_explicit(&at->given_up, memory_order_acquire) != TALLY_OK) {
+            return false;
+        }
+    }
+    return true;
 }
 
 int tally__check_alive(tally_group *group)
@@ -224,37 +236,18 @@ static void close_spanning(tally_group *group)
     domain->ops->destroy(domain);
 }
 
-static int drain_job(tally_lane *lane, void *user)
-{
-    (void)lane;
-    (void)user;
-    return TALLY_OK;
-}
-
-/* Waits until the lanes have done what was submitted before. Nobody else has to come. */
-static void drain(tally_group *group)
-{
-    for (int i = 0; i < group->n_lanes; i++) {
-        tally_future *future;
-
-        if (tally__submit(&group->lanes[i], drain_job, NULL, NULL, TALLY__ENDS_ITSELF, &future) ==
-            TALLY_OK) {
-            (void)tally_future_wait(future);
-            tally_future_free(future);
-        }
-    }
-}
-
 /*
  * A sub-group's slots may be used again only when nobody will look at them any more; until a split
  * finds that out (tally__mark_reusable), or the parent is closed, the object stays in its list.
  */
-static void close_sub_group(tally_group *group)
+static int close_sub_group(tally_group *group)
 {
     tally_group *parent = group->parent;
     tally_group **tail;
 
-    drain(group);
+    for (int i = 0; i < group->n_lanes; i++) {
+        TRY(tally__drain(&group->lanes[i]));
+    }
     if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
         publish_leaving(group, TALLY_OK, "");
     }
@@ -267,6 +260,7 @@ static void close_sub_group(tally_group *group)
     group->closed = NULL;
     (void)pthread_mutex_unlock(&parent->closed_mutex);
     atomic_fetch_sub_explicit(&parent->n_children, 1, memory_order_relaxed);
+    return TALLY_OK;
 }
 
 /* Whether every rank has closed the group in good order. */
@@ -325,7 +319,8 @@ struct tally__slot *tally__take_closed_slots(tally_group *parent)
 
 int tally_group_close(tally_group *group)
 {
-    if (!group) {
+    /* A forked child has neither the lane threads nor the right to speak for its parent. */
+    if (!group || group->pid != getpid()) {
         return TALLY_OK;
     }
     if (atomic_load_explicit(&group->n_children, memory_order_relaxed) > 0) {
@@ -336,9 +331,8 @@ int tally_group_close(tally_group *group)
         return tally__fail(TALLY_STATE, "tally_group_close: not from a job on a lane");
     }
     if (group->parent) {
-        close_sub_group(group);
-    } else {
-        close_spanning(group);
+        return close_sub_group(group);
     }
+    close_spanning(group);
     return TALLY_OK;
 }

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "comm/domain.h"
 #include "comm/slot.h"
@@ -24,9 +25,11 @@ struct tally_lane {
     uint64_t job;               /* jobs begun on this lane */
     int job_status;             /* not TALLY_OK: all ranks know that this job failed */
     char job_text[TALLY__TEXT_BYTES];
-    uint64_t bytes_sent; /* payload, by the current job */
-    tally_lane *host;    /* the lane whose job borrowed this one, and which job that was */
-    uint64_t host_job;
+    uint64_t bytes_sent;     /* payload, by the current job */
+    uint64_t waits_since_ns; /* in this round; 0: not yet */
+    uint64_t serial;         /* of the job, among all that its thread has run */
+    tally_lane *host;        /* the lane whose job borrowed this one, and that job's serial */
+    uint64_t host_serial;
 };
 
 struct tally_group {
@@ -34,6 +37,7 @@ struct tally_group {
     struct tally__threads *threads; /* lane threads, shared with all sub-groups */
     tally_group *parent;            /* NULL for the group that spans the domain */
     atomic_int n_children;
+    pid_t pid; /* of the process that is this rank */
     int rank;
     int size;
     int *domain_rank; /* per rank of the group */
@@ -96,6 +100,9 @@ int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *o
  */
 int tally__give_up(tally_group *group, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Whether neither the group nor one around it was given up. */
+bool tally__is_alive(const tally_group *group);
 
 /* TALLY_OK, or ABORTED with the reason when the group, or one that it is part of, was given up. */
 int tally__check_alive(tally_group *group);

@@ -49,8 +49,12 @@ int tally_group_alloc(tally_group *group, size_t bytes, void **memory)
 static int free_job(tally_lane *lane, void *user)
 {
     const struct tally__call call = {.kind = TALLY__KIND_FREE};
+    struct tally__domain *domain = lane->group->domain;
 
-    (void)user;
+    if (!domain->ops->owns(domain, user)) {
+        (void)tally__fail(TALLY_ARG, "tally_group_free: this is no memory of the group");
+        return tally__refuse(lane, TALLY__KIND_FREE, TALLY_ARG);
+    }
     return tally__round(lane, &call);
 }
 

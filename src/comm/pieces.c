@@ -80,6 +80,20 @@ int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root)
 
 /* ---- all-gather ---- */
 
+/* The sum of all sizes; SIZE_MAX where that is more than memory can hold. */
+static size_t add_up(const size_t *bytes, int n)
+{
+    size_t total = 0;
+
+    for (int r = 0; r < n; r++) {
+        if (bytes[r] > SIZE_MAX / 2 - total) {
+            return SIZE_MAX;
+        }
+        total += bytes[r];
+    }
+    return total;
+}
+
 /* A fingerprint of the sizes, so that ranks with different ones do not agree. */
 static uint64_t fingerprint(const size_t *bytes, int n)
 {
@@ -149,8 +163,10 @@ int tally_lane_all_gather(tally_lane *lane, const void *send, const size_t *byte
         return tally__fail(TALLY_ARG, "tally_lane_all_gather: lane is NULL");
     }
     group = lane->group;
-    for (int r = 0; bytes && r < group->size; r++) {
-        call.count += bytes[r];
+    call.count = bytes ? add_up(bytes, group->size) : 0;
+    if (call.count == SIZE_MAX) {
+        (void)tally__fail(TALLY_ARG, "all-gather: the sizes are more than memory can hold");
+        return tally__refuse(lane, TALLY__KIND_ALL_GATHER, TALLY_ARG);
     }
     if (!bytes || (call.count > 0 && !received) || (bytes[group->rank] > 0 && !send)) {
         (void)tally__fail(TALLY_ARG, "all-gather: %s is NULL",
@@ -253,7 +269,7 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
 {
     struct tally__call call = {.kind = TALLY__KIND_ALL_TO_ALL};
     struct to_all all = {.send = send, .received = received, .received_bytes = received_bytes};
-    size_t received_total = 0;
+    size_t received_total;
     uint64_t *table;
     tally_group *group;
 
@@ -269,8 +285,12 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
     table = (void *)tally__next_stage(lane);
     for (int r = 0; r < group->size; r++) {
         table[r] = send_bytes[r];
-        all.send_total += send_bytes[r];
-        received_total += received_bytes[r];
+    }
+    all.send_total = add_up(send_bytes, group->size);
+    received_total = add_up(received_bytes, group->size);
+    if (all.send_total == SIZE_MAX || received_total == SIZE_MAX) {
+        (void)tally__fail(TALLY_ARG, "all-to-all: the sizes are more than memory can hold");
+        return tally__refuse(lane, TALLY__KIND_ALL_TO_ALL, TALLY_ARG);
     }
     if ((!send && all.send_total > 0) || (!received && received_total > 0)) {
         (void)tally__fail(TALLY_ARG, "all-to-all: %s is NULL",

@@ -163,6 +163,7 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
         return tally__fail(lane->job_status, "%s", lane->job_text);
     }
     lane->round++;
+    lane->waits_since_ns = 0;
     line = line_of(lane, group->rank, lane->round);
     line->call = *call;
     line->call.job = lane->job;
@@ -170,7 +171,7 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
         (void)snprintf(own->text[lane->round % 2], TALLY__TEXT_BYTES, "%s", text);
     }
     /* Partner: the load in tally__has_arrived. Sequentially consistent because the look at the
-     * sleepers below must not come before it (partner: tally__sleep_on). */
+     * sleepers below must not come before it (partner: sleep_on, wait.c). */
     atomic_store_explicit(&line->round, (uint32_t)lane->round, memory_order_seq_cst);
     tally__wake_sleepers(lane, line);
     return TALLY_OK;

@@ -20,8 +20,7 @@
     X(EXCHANGE, "exchange")             \
     X(ALLOC, "tally_group_alloc")       \
     X(FREE, "tally_group_free")         \
-    X(SPLIT, "tally_group_split")       \
-    X(CLOSE, "tally_group_close")
+    X(SPLIT, "tally_group_split")
 
 enum tally__kind {
 #define TALLY__KIND_ENUM(name, text) TALLY__KIND_##name,

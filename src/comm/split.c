@@ -154,7 +154,9 @@ int tally_group_split(tally_group *parent, int color, int key, tally_group **gro
     if (request.made) {
         tally__group_unmake(request.made);
     }
-    if (request.own_slots) {
+    /* In a group that was given up, a peer may have got through and look at our slots: they stay
+     * until the domain goes. */
+    if (request.own_slots && tally__is_alive(parent)) {
         parent->domain->ops->free(parent->domain, request.own_slots);
     }
     return rc;

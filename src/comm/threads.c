@@ -6,6 +6,7 @@
  */
 #include "comm/threads.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,6 +66,7 @@ static void run_job(tally_future *future)
     lane->job_status = TALLY_OK;
     lane->bytes_sent = 0;
     lane->host = NULL;
+    lane->serial = ++future->threads->queue[lane->index].n_run;
     status = tally__check_alive(lane->group);
     if (status == TALLY_OK) {
         status = run_function(future);
@@ -170,6 +172,20 @@ static void free_threads(struct tally__threads *threads)
     tally__free(threads);
 }
 
+/* Signals are the application's: a lane thread takes none. */
+static int create_thread(struct tally__queue *queue)
+{
+    sigset_t all;
+    sigset_t before;
+    int error;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&queue->thread, NULL, lane_main, queue);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 int tally__threads_start(int n, struct tally__threads **threads)
 {
     size_t n_queues = n > 0 ? (size_t)n : 1;
@@ -187,7 +203,7 @@ int tally__threads_start(int n, struct tally__threads **threads)
         made->queue[i].last = &made->queue[i].first;
     }
     for (int i = 0; i < n; i++) {
-        int error = pthread_create(&made->queue[i].thread, NULL, lane_main, &made->queue[i]);
+        int error = create_thread(&made->queue[i]);
 
         if (error != 0) {
             stop_first(made, i);
@@ -224,13 +240,12 @@ bool tally__threads_is_lane(const struct tally__threads *threads)
            pthread_equal(threads->inline_thread, pthread_self());
 }
 
-int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
+static int submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
                   enum tally__job_end end, tally_future **future)
 {
     struct tally__threads *threads = lane->group->threads;
     tally_future *made;
 
-    TRY(tally__check_alive(lane->group));
     TRY(tally__future_take(threads, &made));
     made->lane = lane;
     made->fn = fn;
@@ -246,6 +261,30 @@ int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tal
         *future = made;
     }
     enqueue(threads, &threads->queue[lane->index], made);
+    return TALLY_OK;
+}
+
+int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
+                  enum tally__job_end end, tally_future **future)
+{
+    TRY(tally__check_alive(lane->group));
+    return submit(lane, fn, user, args, end, future);
+}
+
+static int no_job(tally_lane *lane, void *user)
+{
+    (void)lane;
+    (void)user;
+    return TALLY_OK;
+}
+
+int tally__drain(tally_lane *lane)
+{
+    tally_future *future;
+
+    TRY(submit(lane, no_job, NULL, NULL, TALLY__ENDS_ITSELF, &future));
+    (void)tally_future_wait(future);
+    tally_future_free(future);
     return TALLY_OK;
 }
 
@@ -288,9 +327,9 @@ tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
     /* The lane whose job this is, also when it is asked for by way of a borrowed one. */
     host = lane->host ? lane->host : lane;
     /* Borrowed anew by every job: what failed in an earlier one is over. */
-    if (other != host && (other->host != host || other->host_job != host->job)) {
+    if (other != host && (other->host != host || other->host_serial != host->serial)) {
         other->host = host;
-        other->host_job = host->job;
+        other->host_serial = host->serial;
         other->job_status = TALLY_OK;
     }
     return other;

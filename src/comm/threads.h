@@ -42,6 +42,10 @@ bool tally__threads_is_lane(const struct tally__threads *threads);
 int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
                   enum tally__job_end end, tally_future **future);
 
+/* Waits until the lane has done what was submitted before, also in a group that was given up.
+ * Nobody else has to come. Errors: NOMEM. */
+int tally__drain(tally_lane *lane);
+
 /* Submits a job that ends with a round, waits for it, and returns its status. Errors: STATE when
  * called from a lane. */
 int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user);

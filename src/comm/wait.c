@@ -136,12 +136,35 @@ static bool has_died(const tally_lane *lane, struct tally__late *late)
     return false;
 }
 
+/* Whether a missing rank stands in the next round of the lane that borrowed this one, with a
+ * status: its job has failed, and it will not come here any more. */
+static bool has_host_failed(const tally_lane *lane, struct tally__late *late)
+{
+    const tally_lane *host = lane->host;
+
+    for (int h = 0; host && h < host->group->size; h++) {
+        const struct tally__slot *slot = host->slots[h];
+        uint64_t next = host->round + 1;
+        const struct tally__line *line = &slot->line[next % 2];
+        /* Partner: the store in arrive(), round.c. */
+        uint32_t round = atomic_load_explicit(&line->round, memory_order_acquire);
+
+        if (round == (uint32_t)next && line->call.job == host->job &&
+            line->call.status != TALLY_OK) {
+            late->why = TALLY__LATE_HOST_FAILED;
+            late->who = h;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Looks for a reason why the round will never be complete. */
 static bool find_reason(const tally_lane *lane, struct tally__late *late, uint64_t *next_alive_ns)
 {
     bool closed;
 
-    if (is_given_up(lane, late)) {
+    if (is_given_up(lane, late) || has_host_failed(lane, late)) {
         return true;
     }
     closed = is_closed(lane, late);
@@ -155,15 +178,19 @@ static bool find_reason(const tally_lane *lane, struct tally__late *late, uint64
 
 int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
 {
-    uint64_t start;
+    uint64_t now;
     uint64_t next_alive_ns;
 
     if (lane->group->spins && spin(lane, rank, N_SPINS)) {
         return TALLY_OK;
     }
-    start = tally__now_ns();
-    next_alive_ns = start + ALIVE_NS;
-    if (watch(lane, rank, start + YIELD_NS)) {
+    now = tally__now_ns();
+    next_alive_ns = now + ALIVE_NS;
+    /* One deadline for the whole round, however many ranks are late. */
+    if (lane->waits_since_ns == 0) {
+        lane->waits_since_ns = now;
+    }
+    if (watch(lane, rank, now + YIELD_NS)) {
         return TALLY_OK;
     }
     while (!tally__has_arrived(lane, rank)) {
@@ -174,7 +201,7 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
         if (find_reason(lane, late, &next_alive_ns)) {
             return TALLY_PEER;
         }
-        if (tally__now_ns() - start > lane->group->timeout_ns) {
+        if (tally__now_ns() - lane->waits_since_ns > lane->group->timeout_ns) {
             late->why = TALLY__LATE_TIMEOUT;
             late->who = rank;
             return TALLY_TIMEOUT;
@@ -220,6 +247,14 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
     case TALLY__LATE_GIVEN_UP:
         return tally__give_up(group, late->said->given_up_status, "%.*s", TALLY__TEXT_BYTES - 1,
                               late->said->given_up_text);
+    case TALLY__LATE_HOST_FAILED: {
+        const struct tally__slot *slot = lane->host->slots[late->who];
+        uint64_t next = lane->host->round + 1;
+
+        return tally__give_up(group, slot->line[next % 2].call.status,
+                              "rank %d: %.*s (its job ended while others were in a sub-group)",
+                              late->who, TALLY__TEXT_BYTES - 128, slot->text[next % 2]);
+    }
     default:
         list_missing(lane, rank, missing, sizeof missing);
         return tally__give_up(group, TALLY_TIMEOUT,

@@ -7,7 +7,13 @@
 
 /* Why a wait ended without the rank. */
 struct tally__late {
-    enum { TALLY__LATE_DIED, TALLY__LATE_CLOSED, TALLY__LATE_TIMEOUT, TALLY__LATE_GIVEN_UP } why;
+    enum {
+        TALLY__LATE_DIED,
+        TALLY__LATE_CLOSED,
+        TALLY__LATE_TIMEOUT,
+        TALLY__LATE_GIVEN_UP,
+        TALLY__LATE_HOST_FAILED
+    } why;
     int who;                        /* the rank that died or closed */
     const struct tally__slot *said; /* GIVEN_UP: where the reason stands */
 };

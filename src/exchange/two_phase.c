@@ -20,9 +20,8 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "comm/open.h"
 
-/* As many as the largest world has ranks. */
-#define MAX_INPUTS 4096
 #define LINE_BYTES ((size_t)64)
 
 struct exchange {
@@ -99,7 +98,7 @@ static void encode_piece(const struct exchange *x, size_t c)
 static void reduce_piece(const struct exchange *x, size_t c)
 {
     const tally_group *group = x->lane->group;
-    const void *inputs[MAX_INPUTS];
+    const void *inputs[TALLY__MAX_WORLD];
     unsigned char *own = staged(x, group->rank, group->rank, c);
     struct tally__range piece = piece_of(x, group->rank, c);
     unsigned char *data = x->data + piece.start * x->codec->element_bytes;
@@ -151,6 +150,10 @@ static int run_staged(struct exchange *x, bool started)
     size_t most_blocks = 0;
     size_t n_pieces;
 
+    if (x->piece_blocks == 0) {
+        return tally__fail(TALLY_UNSUPPORTED, "a block of %zu elements does not fit for %d ranks",
+                           x->codec->block, x->lane->group->size);
+    }
     for (int r = 0; r < x->lane->group->size; r++) {
         size_t n_blocks = shard_of(x, r).n_blocks;
 
@@ -181,8 +184,8 @@ static int run_staged(struct exchange *x, bool started)
 static int run_direct(struct exchange *x)
 {
     tally_group *group = x->lane->group;
-    const void *inputs[MAX_INPUTS];
-    void *outputs[MAX_INPUTS];
+    const void *inputs[TALLY__MAX_WORLD];
+    void *outputs[TALLY__MAX_WORLD];
     struct tally__range shard = shard_of(x, group->rank);
 
     for (int r = 0; r < group->size; r++) {
@@ -205,7 +208,7 @@ static int run_direct(struct exchange *x)
 static int run_one_phase(struct exchange *x)
 {
     tally_group *group = x->lane->group;
-    const void *inputs[MAX_INPUTS];
+    const void *inputs[TALLY__MAX_WORLD];
     struct tally__range all = tally__range_of(&x->layout, 0, tally__layout_blocks(&x->layout));
     void *result;
 
@@ -277,15 +280,10 @@ static bool none_shares(const tally_lane *lane)
 static int run_two_phase(struct exchange *x)
 {
     choose_piece(x);
-    if (x->piece_blocks == 0) {
-        (void)tally__fail(TALLY_UNSUPPORTED, "a block of %zu elements does not fit for %d ranks",
-                          x->codec->block, x->lane->group->size);
-        return tally__refuse(x->lane, x->call.kind, TALLY_UNSUPPORTED);
-    }
     x->call.offset = offset_for_peers(x);
     /* Data that others cannot reach will be staged in any case: its first piece passes in the round
      * in which the ranks learn that. */
-    if (x->call.offset == TALLY__NOT_SHARED) {
+    if (x->call.offset == TALLY__NOT_SHARED && x->piece_blocks > 0) {
         x->first_round = x->lane->round + 1;
         encode_piece(x, 0);
     }

@@ -55,6 +55,16 @@ int tally__extents_take(struct tally__extents *extents, uint64_t bytes, uint64_t
     return TALLY_OK;
 }
 
+bool tally__extents_has(const struct tally__extents *extents, uint64_t offset)
+{
+    for (size_t i = 0; i < extents->n; i++) {
+        if (extents->used[i].offset == offset) {
+            return true;
+        }
+    }
+    return false;
+}
+
 uint64_t tally__extents_give(struct tally__extents *extents, uint64_t offset)
 {
     for (size_t i = 0; i < extents->n; i++) {

@@ -3,6 +3,7 @@
 #ifndef TALLY_COMM_EXTENTS_H
 #define TALLY_COMM_EXTENTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,9 @@ struct tally__extents {
 /* Finds bytes (a multiple of the page) aligned to align and marks them used. Errors: NOMEM. */
 int tally__extents_take(struct tally__extents *extents, uint64_t bytes, uint64_t align,
                         uint64_t *offset);
+
+/* Whether an extent starts at offset. */
+bool tally__extents_has(const struct tally__extents *extents, uint64_t offset);
 
 /* Forgets the extent that starts at offset; returns its bytes, 0 when there is none. */
 uint64_t tally__extents_give(struct tally__extents *extents, uint64_t offset);

@@ -21,6 +21,7 @@
 
 #define MAGIC 0x74616c79u /* "taly" */
 #define PROTOCOL 1u
+#define HELLO_NS (UINT64_C(2) * TALLY__NS_PER_SECOND)
 /* How much longer than its own deadline a rank waits for rank 0's verdict, which names the missing:
  * rank 0 may have begun to wait a little later. */
 #define VERDICT_NS TALLY__NS_PER_SECOND
@@ -84,6 +85,14 @@ static void send_failures(struct meeting *meeting, int status)
     }
 }
 
+/* A process cannot see its own lock: its ranks would take each other for dead. */
+static int refuse_same_process(void)
+{
+    return tally__fail(TALLY_ARG,
+                       "two ranks of backend shm in one process: for ranks as threads use "
+                       "tally_group_open_threads");
+}
+
 static int check_hello(const struct meeting *meeting, const struct hello *hello)
 {
     const struct tally__place *place = meeting->place;
@@ -114,6 +123,7 @@ static int check_hello(const struct meeting *meeting, const struct hello *hello)
 static int receive_hello(struct meeting *meeting, int connection)
 {
     struct hello hello = {0};
+    uint64_t hello_ns;
     int fd = -1;
     int rc;
 
@@ -123,7 +133,10 @@ static int receive_hello(struct meeting *meeting, int connection)
         (void)close(connection);
         return TALLY_OK;
     }
-    rc = tally__unix_receive(connection, &hello, sizeof hello, &fd, meeting->deadline_ns);
+    /* Who connects has its hello ready: one that is silent must not hold up the others. */
+    hello_ns = tally__now_ns() + HELLO_NS;
+    rc = tally__unix_receive(connection, &hello, sizeof hello, &fd,
+                             hello_ns < meeting->deadline_ns ? hello_ns : meeting->deadline_ns);
     /* Our own trouble is everybody's; a caller that went away or talks nonsense is not. */
     if (rc != TALLY_SYSTEM && (rc != TALLY_OK || fd < 0)) {
         tally__log(TALLY_LOG_WARN, "somebody left %s without a word", meeting->place->rendezvous);
@@ -131,7 +144,8 @@ static int receive_hello(struct meeting *meeting, int connection)
         return TALLY_OK;
     }
     if (rc == TALLY_OK) {
-        rc = check_hello(meeting, &hello);
+        rc = tally__unix_same_process(connection) ? refuse_same_process()
+                                                  : check_hello(meeting, &hello);
     }
     if (rc != TALLY_OK) {
         char reason[TALLY__ERROR_BYTES];

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -150,6 +151,17 @@ static void shm_free(struct tally__domain *domain, void *memory)
     (void)pthread_mutex_unlock(&shm->mutex);
 }
 
+static bool shm_owns(struct tally__domain *domain, const void *memory)
+{
+    struct shm_domain *shm = shm_of(domain);
+    bool owns;
+
+    (void)pthread_mutex_lock(&shm->mutex);
+    owns = tally__extents_has(&shm->extents, tally__offset_of(domain, memory));
+    (void)pthread_mutex_unlock(&shm->mutex);
+    return owns;
+}
+
 static bool shm_shares(const struct tally__domain *domain, const void *memory, size_t bytes)
 {
     uint64_t offset = tally__offset_of(domain, memory);
@@ -195,18 +207,23 @@ static const struct tally__domain_ops shm_ops = {
     .name = "shm",
     .alloc = shm_alloc,
     .free = shm_free,
+    .owns = shm_owns,
     .shares = shm_shares,
     .alive = shm_alive,
     .destroy = shm_destroy,
 };
 
-/* Twice the machine's memory: more than any rank can ever reserve. */
-static size_t choose_map_bytes(void)
+/* Twice the machine's memory, which is more than any rank can ever reserve; but all ranks' together
+ * at most half of what a process can address. */
+static size_t choose_map_bytes(int n_ranks)
 {
+    const uint64_t most =
+        (UINT64_C(1) << 46) / (uint64_t)n_ranks / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     uint64_t bytes = 2 * (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
 
     bytes = (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
-    return (size_t)(bytes < MIN_MAP_BYTES ? MIN_MAP_BYTES : bytes);
+    bytes = bytes < MIN_MAP_BYTES ? MIN_MAP_BYTES : bytes;
+    return (size_t)(bytes < most ? bytes : most);
 }
 
 static int make_domain(const struct tally__place *place, struct shm_domain **domain)
@@ -231,7 +248,7 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
         shm_destroy(&made->common);
         return TALLY_NOMEM;
     }
-    made->map_bytes = choose_map_bytes();
+    made->map_bytes = choose_map_bytes(place->world);
     made->extents.limit = made->map_bytes;
     *domain = made;
     return TALLY_OK;
@@ -241,14 +258,34 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
 static int make_own_file(struct shm_domain *shm)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
-    int fd = memfd_create("tally", MFD_CLOEXEC);
+    int fd = memfd_create("tally", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0) {
         return tally__fail_errno(TALLY_SYSTEM, errno, "cannot make shared memory (memfd_create)");
     }
     shm->fd[shm->common.rank] = fd;
+    /* Others map it: it must never become shorter under their feet. */
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+        return tally__fail_errno(TALLY_SYSTEM, errno, "cannot seal shared memory");
+    }
     if (fcntl(fd, F_SETLK, &lock) != 0) {
         return tally__fail_errno(TALLY_SYSTEM, errno, "cannot lock shared memory");
+    }
+    return TALLY_OK;
+}
+
+/* What came from another process is looked at before it is trusted. */
+static int check_file(const struct shm_domain *shm, int rank, size_t n_slots)
+{
+    uint64_t first = shm->common.first_slot[rank];
+    uint64_t bytes = n_slots * sizeof(struct tally__slot);
+    struct stat info;
+    int seals = fcntl(shm->fd[rank], F_GET_SEALS);
+
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(shm->fd[rank], &info) != 0 ||
+        first % TALLY__CACHE_LINE != 0 || (uint64_t)info.st_size < bytes ||
+        first > (uint64_t)info.st_size - bytes || first > shm->map_bytes - bytes) {
+        return tally__fail(TALLY_MISMATCH, "rank %d's memory is not what it says", rank);
     }
     return TALLY_OK;
 }
@@ -290,7 +327,10 @@ static int meet_peers(struct shm_domain *shm, const struct tally__place *place)
     }
     tally__free(arrivals);
     for (int r = 0; rc == TALLY_OK && r < place->world; r++) {
-        rc = r == place->rank ? TALLY_OK : map_file(shm, r);
+        if (r != place->rank) {
+            rc = check_file(shm, r, place->lanes > 0 ? (size_t)place->lanes : 1);
+            rc = rc == TALLY_OK ? map_file(shm, r) : rc;
+        }
     }
     return rc;
 }

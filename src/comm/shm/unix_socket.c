@@ -193,13 +193,26 @@ int tally__unix_connect(const char *name, uint64_t deadline_ns, int *connection)
     return TALLY_OK;
 }
 
+/* Who is at the other end: as it was when it connected, or began to listen. */
+static bool get_peer(int connection, struct ucred *peer)
+{
+    socklen_t length = sizeof *peer;
+
+    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, peer, &length) == 0;
+}
+
 bool tally__unix_same_user(int connection)
 {
     struct ucred peer;
-    socklen_t length = sizeof peer;
 
-    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-           peer.uid == geteuid();
+    return get_peer(connection, &peer) && peer.uid == geteuid();
+}
+
+bool tally__unix_same_process(int connection)
+{
+    struct ucred peer;
+
+    return get_peer(connection, &peer) && peer.pid == getpid();
 }
 
 /* Sends; false when the other has to take something first, which the pause gives it time for. */
@@ -246,16 +259,24 @@ int tally__unix_send(int connection, const void *message, size_t bytes, int fd,
     return TALLY_OK;
 }
 
+/* The one descriptor of a message; of more than one, all are closed and none is taken. */
 static int take_descriptor(struct msghdr *header)
 {
     struct cmsghdr *cmsg = CMSG_FIRSTHDR(header);
+    size_t n;
     int fd = -1;
 
-    if (cmsg && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS &&
-        cmsg->cmsg_len == CMSG_LEN(sizeof fd)) {
-        memcpy(&fd, CMSG_DATA(cmsg), sizeof fd);
+    if (!cmsg || cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS) {
+        return -1;
     }
-    return fd;
+    n = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof fd;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof fd, sizeof fd);
+        if (n > 1) {
+            (void)close(fd);
+        }
+    }
+    return n == 1 ? fd : -1;
 }
 
 int tally__unix_receive(int connection, void *message, size_t bytes, int *fd, uint64_t deadline_ns)

@@ -26,6 +26,9 @@ int tally__unix_connect(const char *name, uint64_t deadline_ns, int *connection)
 /* Whether the process at the other end runs under our user id. */
 bool tally__unix_same_user(int connection);
 
+/* Whether it is this very process. */
+bool tally__unix_same_process(int connection);
+
 /* One message; fd -1 sends none. Errors: PEER when nobody is at the other end, TIMEOUT. */
 int tally__unix_send(int connection, const void *message, size_t bytes, int fd,
                      uint64_t deadline_ns);

@@ -13,6 +13,7 @@
 struct piece {
     _Alignas(TALLY__CACHE_LINE) struct piece *next;
     struct piece *previous;
+    size_t bytes;
 };
 
 /* What all ranks share. The last one to leave frees it. */
@@ -45,6 +46,7 @@ static int thread_alloc(struct tally__domain *domain, size_t bytes, void **memor
     if (!piece) {
         return tally__fail(TALLY_NOMEM, "cannot allocate %zu bytes of group memory", bytes);
     }
+    piece->bytes = bytes;
     (void)pthread_mutex_lock(&world->mutex);
     piece->next = world->pieces;
     if (piece->next) {
@@ -74,12 +76,40 @@ static void thread_free(struct tally__domain *domain, void *memory)
     tally__free(piece);
 }
 
+static bool thread_owns(struct tally__domain *domain, const void *memory)
+{
+    struct thread_world *world = world_of(domain);
+    const struct piece *piece;
+
+    (void)pthread_mutex_lock(&world->mutex);
+    for (piece = world->pieces; piece && (const void *)(piece + 1) != memory; piece = piece->next) {
+    }
+    (void)pthread_mutex_unlock(&world->mutex);
+    return piece != NULL;
+}
+
+/* Others could reach all memory of the process; but a rank whose call has failed may free its own
+ * arrays while a slower one still looks at them. Group memory stays. */
 static bool thread_shares(const struct tally__domain *domain, const void *memory, size_t bytes)
 {
-    (void)domain;
-    (void)memory;
-    (void)bytes;
-    return true;
+    struct thread_world *world = world_of(domain);
+    uintptr_t first = (uintptr_t)memory;
+    const struct piece *piece;
+
+    if (domain->n_ranks == 1) {
+        return true;
+    }
+    (void)pthread_mutex_lock(&world->mutex);
+    for (piece = world->pieces; piece; piece = piece->next) {
+        uintptr_t start = (uintptr_t)(piece + 1);
+
+        if (first >= start && first - start <= piece->bytes &&
+            bytes <= piece->bytes - (first - start)) {
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&world->mutex);
+    return piece != NULL;
 }
 
 /* A thread cannot die without its process; one that stops coming is a matter for the deadline. */
@@ -127,6 +157,7 @@ static const struct tally__domain_ops thread_ops = {
     .name = "thread",
     .alloc = thread_alloc,
     .free = thread_free,
+    .owns = thread_owns,
     .shares = thread_shares,
     .alive = thread_alive,
     .destroy = thread_destroy,
@@ -136,6 +167,7 @@ static const struct tally__domain_ops self_ops = {
     .name = "self",
     .alloc = thread_alloc,
     .free = thread_free,
+    .owns = thread_owns,
     .shares = thread_shares,
     .alive = thread_alive,
     .destroy = thread_destroy,
