@@ -172,7 +172,8 @@ static bool wait_for_stage(struct scene *scene, int stage)
 
     while (!fault_crew_reached(&scene->crew, stage)) {
         if (fault_now_ns() > end || fault_crew_all_ended(&scene->crew)) {
-            return false;
+            /* They may have got there, and ended, since the first look. */
+            return fault_crew_reached(&scene->crew, stage);
         }
         fault_sleep_ns(FAULT_NS_PER_MS / 2);
     }
