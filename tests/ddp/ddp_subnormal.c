@@ -22,6 +22,7 @@ struct rank {
     int copies;
     int failed;
     pthread_t thread;
+    tally_param params[N];
     unsigned char shown[2][N][N_SHOWN * 8];
     uint64_t hash[2][N];
 };
@@ -58,12 +59,12 @@ static void note(struct rank *rank, int when, int dtype, const unsigned char *gr
     memcpy(rank->shown[when][dtype], grad, N_SHOWN * bytes);
 }
 
-static int train(struct rank *rank, tally_param *params)
+static int train(struct rank *rank)
 {
     int number = tally_group_rank(rank->group);
     double norm = 0;
     tally_ddp *ddp;
-    int rc = tally_ddp_create(rank->group, params, N, NULL, &ddp);
+    int rc = tally_ddp_create(rank->group, rank->params, N, NULL, &ddp);
 
     if (rc != TALLY_OK) {
         return rc;
@@ -91,7 +92,7 @@ static void *rank_main(void *argument)
 {
     static const size_t shape[] = {COUNT};
     struct rank *rank = argument;
-    tally_param params[N];
+    tally_param *params = rank->params;
 
     for (int i = 0; i < N; i++) {
         params[i] = (tally_param){.size = sizeof params[i],
@@ -102,7 +103,7 @@ static void *rank_main(void *argument)
                                   .data = calloc(COUNT, 8),
                                   .grad = rank->copies ? calloc(COUNT, 8) : NULL};
     }
-    rank->failed = train(rank, params) != TALLY_OK;
+    rank->failed = train(rank) != TALLY_OK;
     if (rank->failed) {
         (void)fprintf(stderr, "%s\n", tally_last_error());
     }

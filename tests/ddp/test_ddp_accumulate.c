@@ -277,11 +277,29 @@ static int branches_body(tally_group *group, void *user)
 /* ---- shared weights ---- */
 
 /* One weight in two places: announced when both have added to it, or, under static_graph, twice. */
+static int shared_step(tally_group *group, tally_ddp *ddp, size_t n, int twice)
+{
+    float *grad = tally_ddp_grad(ddp, 0);
+
+    CHECK_OK(group, tally_ddp_zero_grad(ddp));
+    for (int use = 0; use < 2; use++) {
+        for (size_t e = 0; e < n; e++) {
+            grad[e] += (float)(tally_group_rank(group) + 1);
+        }
+        if (use == 1 || twice) {
+            CHECK_OK(group, tally_ddp_grad_ready(ddp, 0));
+        }
+    }
+    CHECK_OK(group, tally_ddp_wait(ddp));
+    for (size_t e = 0; e < n; e++) {
+        CHECK(group, grad[e] == 2 * (float)(tally_group_size(group) + 1) / 2);
+    }
+    return 0;
+}
+
 static int shared_body(tally_group *group, void *user)
 {
     static const struct ddp_spec spec = {"shared", TALLY_F32, 0, 2, {512, 513}};
-    int world = tally_group_size(group);
-    int rank = tally_group_rank(group);
 
     (void)user;
     for (int o = 0; o < 4; o++) {
@@ -295,21 +313,7 @@ static int shared_body(tally_group *group, void *user)
         CHECK(group, ddp_model_make(&model, &spec, 1, o & 1) == 0);
         CHECK_OK(group, tally_ddp_create(group, model.params, 1, &config, &ddp));
         for (int step = 0; step < 3; step++) {
-            float *grad = tally_ddp_grad(ddp, 0);
-
-            CHECK_OK(group, tally_ddp_zero_grad(ddp));
-            for (int use = 0; use < 2; use++) {
-                for (size_t e = 0; e < model.count[0]; e++) {
-                    grad[e] += (float)(rank + 1);
-                }
-                if (use == 1 || config.static_graph) {
-                    CHECK_OK(group, tally_ddp_grad_ready(ddp, 0));
-                }
-            }
-            CHECK_OK(group, tally_ddp_wait(ddp));
-            for (size_t e = 0; e < model.count[0]; e++) {
-                CHECK(group, grad[e] == 2 * (float)(world + 1) / 2);
-            }
+            CHECK_OK(group, shared_step(group, ddp, model.count[0], config.static_graph));
         }
         CHECK_OK(group, tally_ddp_free(ddp));
         ddp_model_free(&model);

@@ -6,6 +6,8 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define MAX_BYTES 65536
 
@@ -13,17 +15,34 @@ static char flushing[MAX_BYTES];
 static char plain[MAX_BYTES];
 
 /* Everything the program prints; 0 when it ended well. */
-static int read_output(const char *program, char *output)
+static int read_output(char *program, char *output)
 {
-    FILE *pipe = popen(program, "r");
-    size_t n;
+    char *const arguments[] = {program, NULL};
+    size_t n = 0;
+    ssize_t more;
+    int ends[2];
+    int status = 1;
+    pid_t child;
 
-    if (!pipe) {
+    if (pipe(ends) != 0) {
         return 1;
     }
-    n = fread(output, 1, MAX_BYTES - 1, pipe);
+    child = fork();
+    if (child == 0) {
+        (void)dup2(ends[1], STDOUT_FILENO);
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+        (void)execv(program, arguments);
+        _exit(127);
+    }
+    (void)close(ends[1]);
+    do {
+        more = read(ends[0], output + n, MAX_BYTES - 1 - n);
+        n += more > 0 ? (size_t)more : 0;
+    } while (more > 0);
     output[n] = '\0';
-    return pclose(pipe) != 0 || n == MAX_BYTES - 1;
+    (void)close(ends[0]);
+    return child < 0 || waitpid(child, &status, 0) != child || status != 0;
 }
 
 int main(int argc, char **argv)

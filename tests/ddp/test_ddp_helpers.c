@@ -4,11 +4,12 @@
  * oracle in double precision, and the mean of a number.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "support/ddp_model.h"
 #include "support/oracle.h"
+
+#define MAX_BYTES 20400 /* of a gradient */
 
 static size_t bytes_of(const struct ddp_model *model, size_t i)
 {
@@ -46,28 +47,33 @@ static double scaled(int dtype, double value, double factor)
     }
 }
 
-static int copy_grads(const struct ddp_model *model, const tally_ddp *ddp, void **before)
+/* All gradients as they were. */
+struct kept {
+    _Alignas(double) unsigned char grads[DDP_N_MIXED][MAX_BYTES];
+};
+
+static int keep(tally_group *group, const struct ddp_model *model, const tally_ddp *ddp,
+                struct kept *kept)
 {
+    memset(kept, 0, sizeof *kept);
     for (size_t i = 0; i < model->n; i++) {
-        before[i] = NULL;
+        CHECK(group, bytes_of(model, i) <= MAX_BYTES);
         if (ddp_has_gradient(model, i)) {
-            before[i] = malloc(bytes_of(model, i) + 1);
-            if (!before[i]) {
-                return RANKS_FAILED;
-            }
-            memcpy(before[i], tally_ddp_grad(ddp, (int)i), bytes_of(model, i));
+            memcpy(kept->grads[i], tally_ddp_grad(ddp, (int)i), bytes_of(model, i));
         }
     }
     return 0;
 }
 
-static double joint_norm(const struct ddp_model *model, void *const *grads, int without)
+static double joint_norm(const struct ddp_model *model, const struct kept *kept, int without)
 {
     double sum = 0;
 
     for (size_t i = 0; i < model->n; i++) {
-        for (size_t e = 0; grads[i] && (int)i != without && e < model->count[i]; e++) {
-            double value = element(model, grads[i], i, e);
+        bool counts = ddp_has_gradient(model, i) && (int)i != without;
+
+        for (size_t e = 0; counts && e < model->count[i]; e++) {
+            double value = element(model, kept->grads[i], i, e);
 
             sum += value * value;
         }
@@ -79,13 +85,13 @@ static double joint_norm(const struct ddp_model *model, void *const *grads, int 
 static int clip(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, double max_norm,
                 int without)
 {
-    void *before[DDP_MAX_PARAMS];
+    struct kept before;
     double norm = -1;
     double right;
     double factor;
 
-    CHECK(group, copy_grads(model, ddp, before) == 0);
-    right = joint_norm(model, before, without);
+    CHECK_OK(group, keep(group, model, ddp, &before));
+    right = joint_norm(model, &before, without);
     CHECK_OK(group, tally_ddp_clip_grad_norm(ddp, max_norm, &norm));
     CHECK(group, fabs(norm - right) <= 1e-12 * right);
     factor = norm > max_norm ? max_norm / norm : 1;
@@ -93,11 +99,11 @@ static int clip(tally_group *group, tally_ddp *ddp, const struct ddp_model *mode
         const void *grad = tally_ddp_grad(ddp, (int)i);
         double own = (int)i == without ? 1 : factor;
 
-        for (size_t e = 0; before[i] && e < model->count[i]; e++) {
-            CHECK(group, element(model, grad, i, e) ==
-                             scaled(model->spec[i].dtype, element(model, before[i], i, e), own));
+        for (size_t e = 0; grad && e < model->count[i]; e++) {
+            CHECK(group,
+                  element(model, grad, i, e) ==
+                      scaled(model->spec[i].dtype, element(model, before.grads[i], i, e), own));
         }
-        free(before[i]);
     }
     ranks_note(group, 0, ranks_hash(ddp_hash_grads(model, ddp), &norm, sizeof norm));
     return 0;
@@ -168,6 +174,18 @@ static int clip_body(tally_group *group, void *user)
     return 0;
 }
 
+static int all_zero(tally_group *group, const struct ddp_model *model, const tally_ddp *ddp)
+{
+    for (size_t i = 0; i < model->n; i++) {
+        const unsigned char *grad = tally_ddp_grad(ddp, (int)i);
+
+        for (size_t b = 0; grad && b < bytes_of(model, i); b++) {
+            CHECK(group, grad[b] == 0);
+        }
+    }
+    return 0;
+}
+
 static int zero_body(tally_group *group, void *user)
 {
     (void)user;
@@ -184,13 +202,7 @@ static int zero_body(tally_group *group, void *user)
             CHECK_OK(group, ddp_right_step(group, ddp, &model, s));
             ddp_fill_grad(&model, ddp, 3, s, 0);
             CHECK_OK(group, tally_ddp_zero_grad(ddp));
-            for (size_t i = 0; i < model.n; i++) {
-                const unsigned char *grad = tally_ddp_grad(ddp, (int)i);
-
-                for (size_t b = 0; grad && b < bytes_of(&model, i); b++) {
-                    CHECK(group, grad[b] == 0);
-                }
-            }
+            CHECK_OK(group, all_zero(group, &model, ddp));
         }
         CHECK_OK(group, tally_ddp_free(ddp));
         ddp_model_free(&model);

@@ -118,8 +118,8 @@ static int reduce_body(tally_group *group, void *user)
         struct ddp_model model;
         struct plan plan = {0};
         tally_ddp_stats stats = {.size = sizeof stats};
-        tally_hook *hook;
-        tally_ddp *ddp;
+        tally_hook *hook = NULL;
+        tally_ddp *ddp = NULL;
 
         CHECK_OK(group, start(group, &model, copies, &ddp));
         CHECK_OK(group, make_hook("fails", &plan, *(const int *)user, &hook));
@@ -174,9 +174,9 @@ static int attach_body(tally_group *group, void *user)
     struct ddp_model model;
     struct plan old = {0};
     struct plan new = {0};
-    tally_hook *hook;
-    tally_hook *other;
-    tally_ddp *ddp;
+    tally_hook *hook = NULL;
+    tally_hook *other = NULL;
+    tally_ddp *ddp = NULL;
 
     (void)user;
     CHECK_OK(group, start(group, &model, false, &ddp));

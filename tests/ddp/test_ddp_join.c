@@ -88,8 +88,9 @@ static int check_step(tally_group *group, const struct epoch *epoch, int s)
         }
         CHECK_OK(group, tally_ddp_is_unused(epoch->ddp, (int)i, &unused));
         CHECK(group, unused == (having == 0));
-        CHECK(group, having == 0 || ddp_wrong(&epoch->model, epoch->ddp, i, seed, world, having,
-                                              divisor) == 0);
+        CHECK(group,
+              having == 0 || ddp_wrong(&epoch->model, epoch->ddp, i,
+                                       ((struct ddp_mean){seed, world, having, divisor})) == 0);
     }
     CHECK(group, epoch->buffer[0] == root && epoch->buffer[1] == s);
     return 0;
@@ -337,7 +338,8 @@ static int hook_body(tally_group *group, void *user)
             CHECK_OK(group, tally_ddp_grad_ready(ddp, 0));
         }
         CHECK_OK(group, tally_ddp_wait(ddp));
-        CHECK(group, ddp_wrong(&model, ddp, 0, (unsigned)s, world, s < 2 ? ~0u : 1u, 1) == 0);
+        CHECK(group, ddp_wrong(&model, ddp, 0,
+                               ((struct ddp_mean){(unsigned)s, world, s < 2 ? ~0u : 1u, 1})) == 0);
     }
     if (rank > 0) {
         CHECK_STATUS(group, tally_ddp_join(ddp), TALLY_NUMERIC);

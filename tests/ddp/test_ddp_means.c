@@ -142,31 +142,31 @@ static int edges_body(tally_group *group, void *user)
 /* ---- strides ---- */
 
 struct strided {
+    int status;
     int n_dims;
     size_t shape[4];
     size_t strides[4];
-    int status;
 };
 
 static const struct strided strided[] = {
-    {2, {3, 4}, {4, 1}, TALLY_OK},
-    {2, {3, 4}, {1, 3}, TALLY_OK},
-    {4, {2, 3, 4, 5}, {60, 1, 15, 3}, TALLY_OK}, /* channels last */
-    {3, {2, 3, 4}, {1, 2, 6}, TALLY_OK},
-    {3, {1, 3, 1}, {77, 1, 99}, TALLY_OK}, /* of one element: any stride */
-    {2, {1, 1}, {0, 0}, TALLY_OK},
-    {1, {5}, {1}, TALLY_OK},
-    {2, {0, 3}, {3, 1}, TALLY_OK},
-    {2, {3, 0}, {0, 1}, TALLY_OK}, /* nothing: row-major, and no element to misplace */
-    {2, {3, 4}, {5, 1}, TALLY_ARG},
-    {2, {3, 4}, {3, 1}, TALLY_ARG},
-    {2, {3, 4}, {8, 2}, TALLY_ARG},
-    {1, {5}, {2}, TALLY_ARG},
-    {1, {5}, {0}, TALLY_ARG},
-    {2, {3, 3}, {1, 1}, TALLY_ARG},
-    {3, {2, 3, 4}, {12, 4, 0}, TALLY_ARG},
-    {2, {2, 2}, {(size_t)-1, 1}, TALLY_ARG},
-    {3, {(size_t)1 << 32, (size_t)1 << 32, 2}, {1, (size_t)1 << 32, 0}, TALLY_ARG},
+    {TALLY_OK, 2, {3, 4}, {4, 1}},
+    {TALLY_OK, 2, {3, 4}, {1, 3}},
+    {TALLY_OK, 4, {2, 3, 4, 5}, {60, 1, 15, 3}}, /* channels last */
+    {TALLY_OK, 3, {2, 3, 4}, {1, 2, 6}},
+    {TALLY_OK, 3, {1, 3, 1}, {77, 1, 99}}, /* of one element: any stride */
+    {TALLY_OK, 2, {1, 1}, {0, 0}},
+    {TALLY_OK, 1, {5}, {1}},
+    {TALLY_OK, 2, {0, 3}, {3, 1}},
+    {TALLY_OK, 2, {3, 0}, {0, 1}}, /* nothing: row-major, and no element to misplace */
+    {TALLY_ARG, 2, {3, 4}, {5, 1}},
+    {TALLY_ARG, 2, {3, 4}, {3, 1}},
+    {TALLY_ARG, 2, {3, 4}, {8, 2}},
+    {TALLY_ARG, 1, {5}, {2}},
+    {TALLY_ARG, 1, {5}, {0}},
+    {TALLY_ARG, 2, {3, 3}, {1, 1}},
+    {TALLY_ARG, 3, {2, 3, 4}, {12, 4, 0}},
+    {TALLY_ARG, 2, {2, 2}, {(size_t)-1, 1}},
+    {TALLY_ARG, 3, {(size_t)1 << 32, (size_t)1 << 32, 2}, {1, (size_t)1 << 32, 0}},
 };
 
 /* The gradient of a permuted parameter is permuted like it: one mean per place in memory. */

@@ -232,7 +232,7 @@ static int steps_with_failure(tally_ddp *ddp, const struct ddp_model *model)
             return rc;
         }
         for (size_t i = 0; i < DDP_N_MIXED - 2; i++) {
-            if (i != 1 && ddp_wrong(model, ddp, i, s, 1, 1, 1) != 0) {
+            if (i != 1 && ddp_wrong(model, ddp, i, ((struct ddp_mean){s, 1, 1, 1})) != 0) {
                 return TALLY_INTERNAL;
             }
         }

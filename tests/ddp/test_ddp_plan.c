@@ -122,9 +122,9 @@ static int check_goldens(void)
     int n_failures = 0;
 
     for (size_t g = 0; g < sizeof goldens / sizeof goldens[0]; g++) {
-        int forward[MAX_ITEMS];
-        int backward[MAX_ITEMS];
-        int mixed[MAX_ITEMS];
+        int forward[MAX_ITEMS] = {0};
+        int backward[MAX_ITEMS] = {0};
+        int mixed[MAX_ITEMS] = {0};
         int n = (int)goldens[g].n;
 
         for (int k = 0; k < n; k++) {

@@ -157,27 +157,27 @@ size_t ddp_not_of(const struct ddp_model *model, size_t i, const void *array, un
 
 /* ---- means ---- */
 
-static double value_or_zero(int dtype, unsigned seed, int rank, size_t i, size_t e, unsigned ranks)
+static double value_or_zero(int dtype, const struct ddp_mean *mean, int rank, size_t i, size_t e)
 {
-    return ranks >> rank & 1 ? ddp_value(dtype, seed, rank, i, e) : 0;
+    return mean->ranks >> rank & 1 ? ddp_value(dtype, mean->seed, rank, i, e) : 0;
 }
 
-size_t ddp_wrong(const struct ddp_model *model, const tally_ddp *ddp, size_t i, unsigned seed,
-                 int world, unsigned ranks, double divisor)
+size_t ddp_wrong(const struct ddp_model *model, const tally_ddp *ddp, size_t i,
+                 struct ddp_mean mean)
 {
     const void *grad = tally_ddp_grad(ddp, (int)i);
     int dtype = model->spec[i].dtype;
     size_t n_wrong = 0;
 
     for (size_t e = 0; e < model->count[i]; e++) {
-        double wide = value_or_zero(dtype, seed, 0, i, e, ranks);
+        double wide = value_or_zero(dtype, &mean, 0, i, e);
         float sum = (float)wide;
 
-        for (int r = 1; r < world; r++) {
-            wide += value_or_zero(dtype, seed, r, i, e, ranks);
-            sum += (float)value_or_zero(dtype, seed, r, i, e, ranks);
+        for (int r = 1; r < mean.world; r++) {
+            wide += value_or_zero(dtype, &mean, r, i, e);
+            sum += (float)value_or_zero(dtype, &mean, r, i, e);
         }
-        wide = dtype == TALLY_F64 ? wide / divisor : (double)(sum / (float)divisor);
+        wide = dtype == TALLY_F64 ? wide / mean.divisor : (double)(sum / (float)mean.divisor);
         n_wrong += !is(dtype, grad, e, wide);
     }
     return n_wrong;
@@ -190,7 +190,7 @@ size_t ddp_wrong_means(const struct ddp_model *model, const tally_ddp *ddp, unsi
 
     for (size_t i = 0; i < model->n; i++) {
         if (ddp_has_gradient(model, i) && !(model->spec[i].flags & TALLY_PARAM_DELAYED)) {
-            n_wrong += ddp_wrong(model, ddp, i, seed, world, ~0u, world);
+            n_wrong += ddp_wrong(model, ddp, i, ((struct ddp_mean){seed, world, ~0u, world}));
         }
     }
     return n_wrong;

@@ -55,12 +55,18 @@ void ddp_fill_grads(const struct ddp_model *model, const tally_ddp *ddp, unsigne
 size_t ddp_not_of(const struct ddp_model *model, size_t i, const void *array, unsigned seed,
                   int rank);
 
-/*
- * How many elements of parameter i's gradient are not, to the bit, the sum in rank order over the
- * ranks in the mask, the others counting as zeros, divided by the divisor.
- */
-size_t ddp_wrong(const struct ddp_model *model, const tally_ddp *ddp, size_t i, unsigned seed,
-                 int world, unsigned ranks, double divisor);
+/* What a gradient must be: the sum, in rank order, over the ranks in a mask, the others counting as
+ * zeros, divided by the divisor. */
+struct ddp_mean {
+    unsigned seed;
+    int world;
+    unsigned ranks;
+    double divisor;
+};
+
+/* How many elements of parameter i's gradient are not that, to the bit. */
+size_t ddp_wrong(const struct ddp_model *model, const tally_ddp *ddp, size_t i,
+                 struct ddp_mean mean);
 
 /* The same for all parameters with a gradient, all ranks and their number; delayed ones apart. */
 size_t ddp_wrong_means(const struct ddp_model *model, const tally_ddp *ddp, unsigned seed,
