@@ -180,19 +180,19 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
 static int complete(tally_lane *lane, const struct tally__call *call, const char *text)
 {
     tally_group *group = lane->group;
+    struct tally__late late;
+    char words[128];
 
     TRY(arrive(lane, call, text));
     for (int r = 0; r < group->size; r++) {
-        if (!tally__has_arrived(lane, r)) {
-            struct tally__late late;
-
-            if (tally__wait_for(lane, r, &late) != TALLY_OK) {
-                char words[128];
-
-                describe(tally__said(lane, group->rank), words, sizeof words);
-                return tally__give_up_late(lane, r, &late, words);
-            }
+        if (!tally__has_arrived(lane, r) && tally__wait_for(lane, r, &late) != TALLY_OK) {
+            describe(tally__said(lane, group->rank), words, sizeof words);
+            return tally__give_up_late(lane, r, &late, words);
         }
+    }
+    /* Who has given up may have arrived here long ago, in a job that failed. */
+    if (tally__is_given_up(lane, &late)) {
+        return tally__give_up_late(lane, group->rank, &late, "");
     }
     return inspect(lane);
 }

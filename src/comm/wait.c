@@ -86,9 +86,7 @@ static bool has_left(const tally_group *group, int rank)
     return atomic_load_explicit(&group->lanes[0].slots[rank]->given_up, memory_order_acquire) != 0;
 }
 
-/* Whether some rank has given the group up, or a group that it is part of: then so do we, even if
- * that rank has arrived here. */
-static bool is_given_up(const tally_lane *lane, struct tally__late *late)
+bool tally__is_given_up(const tally_lane *lane, struct tally__late *late)
 {
     for (const tally_group *group = lane->group; group; group = group->parent) {
         for (int r = 0; r < group->size; r++) {
@@ -164,7 +162,7 @@ static bool find_reason(const tally_lane *lane, struct tally__late *late, uint64
 {
     bool closed;
 
-    if (is_given_up(lane, late) || has_host_failed(lane, late)) {
+    if (tally__is_given_up(lane, late) || has_host_failed(lane, late)) {
         return true;
     }
     closed = is_closed(lane, late);

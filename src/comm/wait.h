@@ -28,6 +28,10 @@ static inline bool tally__has_arrived(const tally_lane *lane, int rank)
     return (int32_t)(round - (uint32_t)lane->round) >= 0;
 }
 
+/* Whether some rank has given the group up, or a group around it, as late then says: then so do we,
+ * even if that rank has arrived here. */
+bool tally__is_given_up(const tally_lane *lane, struct tally__late *late);
+
 /* Waits until rank has arrived; any other outcome is described in late and is not TALLY_OK. */
 int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late);
 
