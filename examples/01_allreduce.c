@@ -52,7 +52,9 @@ int main(void)
     int wrong = 0;
     for (int i = 0; i < N; i++) {
         /* 0 + i + 2i + ..., divided by size: small whole numbers, so exact. */
-        wrong += x[i] != (float)(i * (size * (size - 1) / 2)) / (float)size;
+        int sum = i * (size * (size - 1) / 2);
+
+        wrong += x[i] != (float)sum / (float)size;
     }
     printf("rank %d of %d (%s): mean of x[10] is %g, %d wrong\n", rank, size,
            tally_group_backend(group), (double)x[10], wrong);

@@ -49,7 +49,7 @@ static inline simde__m512i _mm512_cvtps_epi32(simde__m512 x)
     for (int i = 0; i < 16; i++) {
         float whole = nearbyintf(v.f32[i]);
 
-        r.i32[i] = whole >= -0x1p31f && whole < 0x1p31f ? (int32_t)whole : INT32_MIN;
+        r.i32[i] = whole >= -2147483648.0f && whole < 2147483648.0f ? (int32_t)whole : INT32_MIN;
     }
     return simde__m512i_from_private(r);
 }

@@ -194,22 +194,22 @@ void fault_complain(struct fault_report *report, const char *format, ...)
 bool fault_blames(const char *text, int rank)
 {
     const char *at = strstr(text, "rank");
+    char *end;
 
+    /* "rank 0: rank 2 died" passes on what rank 0 said: the last rank named so is the one meant. */
+    while (at && strtol(at + 4, &end, 10) >= 0 && strncmp(end, ": ", 2) == 0) {
+        at = strstr(end, "rank");
+    }
     if (!at) {
         return false;
     }
     at += 4;
     at += *at == 's';
     while (*at == ' ') {
-        char *end;
         long number = strtol(at + 1, &end, 10);
 
         if (end == at + 1) {
             return false;
-        }
-        /* "rank 0: rank 2 died" passes on what rank 0 said. */
-        if (strncmp(end, ": ", 2) == 0) {
-            return fault_blames(end + 2, rank);
         }
         if (number == rank) {
             return true;

@@ -55,6 +55,7 @@ static void misbehave(struct thread_rank *self)
     }
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): written through op. */
 static int sum(struct thread_rank *self, int32_t *data, size_t count)
 {
     struct fault_op op = {.kind = FAULT_ALL_REDUCE, .tag = 1, .count = count, .data = data};

@@ -384,7 +384,7 @@ int tally__open_shm(const struct tally__place *place, tally_group **group)
     if (rc == TALLY_OK) {
         rc = shm_alloc(&shm->common, n_slots * sizeof(struct tally__slot), &slots);
     }
-    if (rc == TALLY_OK) {
+    if (rc == TALLY_OK && slots) {
         shm->common.first_slot[place->rank] = tally__offset_of(&shm->common, slots);
         rc = meet_peers(shm, place);
         if (rc != TALLY_OK) {
