@@ -2,7 +2,7 @@
 /*
  * The reducer: counts each bucket's gradients down, launches buckets strictly in order, waits in
  * the same order. grad_ready and grad_absent enter from any thread; wait from one. The mutex guards
- * the states; copying happens outside it, under the protection of the state CLAIMED.
+ * the states; a gradient that is announced is copied outside it, in the state CLAIMED.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/group.h"
+#include "comm/threads.h"
 #include "ddp/ddp.h"
 #include "ddp/stats.h"
 #include "ddp/step_end.h"
@@ -24,81 +25,6 @@ static void lock(tally_ddp *ddp)
 static void unlock(tally_ddp *ddp)
 {
     (void)pthread_mutex_unlock(&ddp->mutex);
-}
-
-/* ---- launching ---- */
-
-/* Whether any rank has a gradient for the bucket. */
-static int any_used(tally_lane *lane, const struct tally__bucket *bucket, bool *used)
-{
-    int32_t any = 0;
-
-    for (int k = 0; k < bucket->seen.n_params; k++) {
-        any |= bucket->ddp->used[bucket->seen.params[k].index];
-    }
-    TRY(tally_lane_all_reduce(lane, &any, 1, TALLY_I32, TALLY_MAX));
-    *used = any != 0;
-    return TALLY_OK;
-}
-
-static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
-{
-    tally_ddp *ddp = bucket->ddp;
-
-    bucket->skipped = false;
-    if (ddp->presence.stopped) {
-        return tally__join_stopped(ddp);
-    }
-    if (ddp->config.skip_unused) {
-        bool used = true;
-
-        TRY(any_used(lane, bucket, &used));
-        if (!used) {
-            bucket->skipped = true;
-            return TALLY_OK;
-        }
-    }
-    return ddp->hook->table.reduce(ddp->hook->state, lane, &bucket->seen);
-}
-
-static int bucket_job(tally_lane *lane, void *user)
-{
-    struct tally__bucket *bucket = user;
-    tally_ddp *ddp = bucket->ddp;
-    int rc;
-
-    bucket->now.start_ns = tally__now_ns();
-    bucket->seen.divisor = ddp->config.join && ddp->config.join_divides_by_active
-                               ? ddp->presence.n_active
-                               : tally_group_size(ddp->group);
-    rc = reduce_bucket(lane, bucket);
-    bucket->now.done_ns = tally__now_ns();
-    return rc;
-}
-
-static int launch(tally_ddp *ddp, struct tally__bucket *bucket)
-{
-    /* Who is present is learned on lane 0: with join, buckets must follow it there. */
-    bool many = ddp->hook->table.concurrent && !ddp->config.join;
-
-    bucket->seen.step = ddp->step;
-    bucket->now.launch_ns = tally__now_ns();
-    TRY(tally_submit(ddp->group, many ? bucket->seen.index % tally__ddp_lanes(ddp) : 0, bucket_job,
-                     bucket, &bucket->future));
-    bucket->state = TALLY__BUCKET_LAUNCHED;
-    return TALLY_OK;
-}
-
-/* With the mutex held: launches every complete bucket whose turn it is. */
-static int launch_complete(tally_ddp *ddp)
-{
-    struct tally__buckets *buckets = &ddp->buckets;
-
-    while (ddp->next_bucket < buckets->n && buckets->bucket[ddp->next_bucket].n_missing == 0) {
-        TRY(launch(ddp, &buckets->bucket[ddp->next_bucket]));
-        ddp->next_bucket++;
-    }
-    return TALLY_OK;
 }
 
 /* ---- announcing ---- */
@@ -116,54 +42,18 @@ static int check_index(const tally_ddp *ddp, int i)
         return tally__fail(TALLY_ARG, "parameter '%s' has no gradient: it is frozen or ignored",
                            ddp->params[i].name);
     }
+    if (ddp->params[i].flags & TALLY_PARAM_DELAYED) {
+        return tally__fail(TALLY_ARG,
+                           "parameter '%s' is delayed: tally_ddp_reduce_delayed announces it",
+                           ddp->params[i].name);
+    }
     return TALLY_OK;
 }
 
-/* With the mutex held: the first announcement of a step. */
-static int begin_step(tally_ddp *ddp)
+static bool is_missing(const struct tally__param *param)
 {
-    if (ddp->in_step) {
-        return TALLY_OK;
-    }
-    ddp->stats.first_ns = tally__now_ns();
-    if (ddp->config.join) {
-        ddp->presence.active = true;
-        TRY(tally_submit(ddp->group, 0, tally__presence_job, ddp, &ddp->presence.future));
-    }
-    ddp->in_step = true;
-    return TALLY_OK;
-}
-
-/* With the mutex held: one more announcement. *act says whether it completes the gradient. */
-static int announce(tally_ddp *ddp, struct tally__param *param, bool *act)
-{
-    TRY(begin_step(ddp));
-    *act = false;
-    if (ddp->recording) {
-        param->n_announced++;
-        return TALLY_OK;
-    }
-    /* What is refused does not count: the step can still be ended. */
-    if (ddp->config.static_graph && param->n_announced >= param->n_expected) {
-        return tally__fail(
-            TALLY_STATE,
-            "the graph has changed: parameter '%s' was announced %d times, %d in the "
-            "first step",
-            param->name, param->n_announced + 1, param->n_expected);
-    }
-    if (param->state != TALLY__GRAD_WAITING) {
-        return tally__fail(TALLY_STATE,
-                           "parameter %d ('%s') was announced twice in one step: it is used in "
-                           "several places, or backward ran twice; announce it once, when complete",
-                           (int)(param - ddp->params), param->name);
-    }
-    param->n_announced++;
-    if (ddp->config.static_graph && param->n_announced < param->n_expected) {
-        return TALLY_OK;
-    }
-    param->state = TALLY__GRAD_CLAIMED;
-    *act = true;
-    return TALLY_OK;
+    return param->bucket >= 0 && !(param->flags & TALLY_PARAM_DELAYED) &&
+           (param->state == TALLY__GRAD_WAITING || param->state == TALLY__GRAD_CLAIMED);
 }
 
 static void copy_in(const tally_ddp *ddp, const struct tally__param *param)
@@ -207,7 +97,64 @@ static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad
     if (!(param->flags & TALLY_PARAM_DELAYED)) {
         ddp->ready_order[ddp->n_ready++] = index;
     }
-    return launch_complete(ddp);
+    return tally__launch_complete(ddp);
+}
+
+/* With the mutex held: the first announcement of a step. Under static_graph it also settles what
+ * never has a gradient, so that nobody waits for that. */
+static int begin_step(tally_ddp *ddp)
+{
+    if (ddp->in_step) {
+        return TALLY_OK;
+    }
+    ddp->stats.first_ns = tally__now_ns();
+    if (ddp->config.join) {
+        ddp->presence.active = true;
+        ddp->presence.was_last = true;
+        TRY(tally_submit(ddp->group, 0, tally__presence_job, ddp, &ddp->presence.future));
+    }
+    ddp->in_step = true;
+    for (size_t k = 0; k < ddp->n_order && ddp->config.static_graph && !ddp->recording; k++) {
+        struct tally__param *param = &ddp->params[ddp->order[k]];
+
+        if (param->n_expected == 0 && is_missing(param)) {
+            TRY(put_zeros(ddp, param));
+            TRY(complete(ddp, param, TALLY__GRAD_ABSENT));
+        }
+    }
+    return TALLY_OK;
+}
+
+/* With the mutex held: one more announcement. *act says whether it completes the gradient. */
+static int announce(tally_ddp *ddp, struct tally__param *param, bool *act)
+{
+    TRY(begin_step(ddp));
+    *act = false;
+    if (ddp->recording) {
+        param->n_announced++;
+        return TALLY_OK;
+    }
+    /* What is refused does not count: the step can still be ended. */
+    if (ddp->config.static_graph && param->n_announced >= param->n_expected) {
+        return tally__fail(
+            TALLY_STATE,
+            "the graph has changed: parameter '%s' was announced %d times, %d in the "
+            "first step",
+            param->name, param->n_announced + 1, param->n_expected);
+    }
+    if (param->state != TALLY__GRAD_WAITING) {
+        return tally__fail(TALLY_STATE,
+                           "parameter %d ('%s') was announced twice in one step: it is used in "
+                           "several places, or backward ran twice; announce it once, when complete",
+                           (int)(param - ddp->params), param->name);
+    }
+    param->n_announced++;
+    if (ddp->config.static_graph && param->n_announced < param->n_expected) {
+        return TALLY_OK;
+    }
+    param->state = TALLY__GRAD_CLAIMED;
+    *act = true;
+    return TALLY_OK;
 }
 
 int tally_ddp_grad_ready(tally_ddp *ddp, int i)
@@ -219,7 +166,13 @@ int tally_ddp_grad_ready(tally_ddp *ddp, int i)
     TRY(check_index(ddp, i));
     param = &ddp->params[i];
     lock(ddp);
-    rc = ddp->no_sync ? TALLY_OK : announce(ddp, param, &act);
+    if (ddp->no_sync) {
+        /* Its share of an accumulated gradient counts, also if the last pass does not add to it. */
+        param->accumulated = true;
+        rc = TALLY_OK;
+    } else {
+        rc = announce(ddp, param, &act);
+    }
     unlock(ddp);
     if (rc != TALLY_OK || !act) {
         return rc;
@@ -231,44 +184,49 @@ int tally_ddp_grad_ready(tally_ddp *ddp, int i)
     return rc;
 }
 
+/* With the mutex held: this pass has no gradient for param. */
+static int make_absent(tally_ddp *ddp, struct tally__param *param)
+{
+    if (param->accumulated) {
+        copy_in(ddp, param);
+        return complete(ddp, param, TALLY__GRAD_READY);
+    }
+    TRY(put_zeros(ddp, param));
+    return complete(ddp, param, TALLY__GRAD_ABSENT);
+}
+
+/* With the mutex held. */
+static int announce_absent(tally_ddp *ddp, struct tally__param *param)
+{
+    TRY(begin_step(ddp));
+    if (ddp->config.static_graph && !ddp->recording) {
+        return param->n_expected == 0
+                   ? TALLY_OK
+                   : tally__fail(
+                         TALLY_STATE,
+                         "the graph has changed: parameter '%s' had a gradient in the first "
+                         "step",
+                         param->name);
+    }
+    if (param->state != TALLY__GRAD_WAITING || param->n_announced > 0) {
+        return tally__fail(TALLY_STATE, "parameter '%s' is absent, but was announced already",
+                           param->name);
+    }
+    return ddp->recording ? TALLY_OK : make_absent(ddp, param);
+}
+
 int tally_ddp_grad_absent(tally_ddp *ddp, int i)
 {
-    struct tally__param *param;
-    int rc = TALLY_OK;
+    int rc;
 
     TRY(check_index(ddp, i));
-    param = &ddp->params[i];
     lock(ddp);
-    if (!ddp->no_sync) {
-        rc = begin_step(ddp);
-        if (rc != TALLY_OK) {
-            unlock(ddp);
-            return rc;
-        }
-        if (ddp->config.static_graph && !ddp->recording && param->n_expected > 0) {
-            rc = tally__fail(
-                TALLY_STATE,
-                "the graph has changed: parameter '%s' had a gradient in the first step",
-                param->name);
-        } else if (param->state != TALLY__GRAD_WAITING || param->n_announced > 0) {
-            rc = tally__fail(TALLY_STATE, "parameter '%s' is absent, but was announced already",
-                             param->name);
-        } else if (!ddp->recording) {
-            rc = put_zeros(ddp, param);
-            rc = rc == TALLY_OK ? complete(ddp, param, TALLY__GRAD_ABSENT) : rc;
-        }
-    }
+    rc = ddp->no_sync ? TALLY_OK : announce_absent(ddp, &ddp->params[i]);
     unlock(ddp);
     return rc;
 }
 
 /* ---- waiting ---- */
-
-static bool is_missing(const struct tally__param *param)
-{
-    return param->bucket >= 0 && !(param->flags & TALLY_PARAM_DELAYED) &&
-           (param->state == TALLY__GRAD_WAITING || param->state == TALLY__GRAD_CLAIMED);
-}
 
 static int report_missing(const tally_ddp *ddp)
 {
@@ -304,7 +262,6 @@ static int settle(tally_ddp *ddp)
     TRY(begin_step(ddp));
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
-        bool known_absent = ddp->config.static_graph && !ddp->recording && param->n_expected == 0;
 
         if (!is_missing(param)) {
             continue;
@@ -312,15 +269,14 @@ static int settle(tally_ddp *ddp)
         if (ddp->recording && param->n_announced > 0) {
             copy_in(ddp, param);
             TRY(complete(ddp, param, TALLY__GRAD_READY));
-        } else if (param->n_announced == 0 && (absent_is_fine || known_absent)) {
-            TRY(put_zeros(ddp, param));
-            TRY(complete(ddp, param, TALLY__GRAD_ABSENT));
+        } else if (param->n_announced == 0 && absent_is_fine) {
+            TRY(make_absent(ddp, param));
         } else {
             return report_missing(ddp);
         }
     }
     /* One that could not be launched when it was complete has another chance. */
-    return launch_complete(ddp);
+    return tally__launch_complete(ddp);
 }
 
 /* Reduces delayed parameters, behind the buckets of the step. With the mutex held. */
@@ -338,7 +294,7 @@ static int launch_delayed(tally_ddp *ddp)
             param->state = TALLY__GRAD_READY;
             ddp->used[bucket->seen.params[k].index] = 1;
         }
-        TRY(launch(ddp, bucket));
+        TRY(tally__launch(ddp, bucket));
     }
     return TALLY_OK;
 }
@@ -383,14 +339,16 @@ static int collect(tally_ddp *ddp)
 
 /* Not all buckets were launched here: the others must not wait for the rest, nor take the next
  * step's buckets for it. */
-static int give_step_up(tally_ddp *ddp, int status)
+int tally__step_give_up(tally_ddp *ddp, int status)
 {
     char text[TALLY__ERROR_BYTES];
+    int rc;
 
     (void)snprintf(text, sizeof text, "%s", tally_last_error());
     (void)tally_group_abort(ddp->group, text);
-    (void)collect(ddp);
-    return tally__fail(status, "%s", text);
+    rc = collect(ddp);
+    /* What a bucket met with says more than that the group is gone. */
+    return status == TALLY_ABORTED && rc != TALLY_OK ? rc : tally__fail(status, "%s", text);
 }
 
 void tally__step_reset(tally_ddp *ddp)
@@ -398,6 +356,7 @@ void tally__step_reset(tally_ddp *ddp)
     for (size_t i = 0; i < ddp->n_params; i++) {
         ddp->params[i].state = TALLY__GRAD_WAITING;
         ddp->params[i].n_announced = 0;
+        ddp->params[i].accumulated = false;
         ddp->used[i] = 0;
     }
     for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
@@ -417,25 +376,27 @@ int tally_ddp_wait(tally_ddp *ddp)
     if (!ddp) {
         return tally__fail(TALLY_ARG, "tally_ddp_wait: ddp is NULL");
     }
+    if (tally__threads_is_lane(ddp->group->threads)) {
+        return tally__fail(TALLY_STATE, "tally_ddp_wait: this call blocks: it is not for jobs");
+    }
     if (ddp->no_sync) {
         return TALLY_OK;
     }
     lock(ddp);
-    rc = settle(ddp);
+    /* When the group is gone, others may still be at work in our buckets. */
+    rc = tally__check_alive(ddp->group);
+    if (rc == TALLY_OK) {
+        rc = settle(ddp);
+    }
     if (rc == TALLY_OK && ddp->delayed_asked) {
         rc = launch_delayed(ddp);
     }
     unlock(ddp);
+    /* Nothing is lost: what is missing can still be announced, and wait called again. */
     if (rc == TALLY_STATE) {
-        int alive = tally__check_alive(ddp->group);
-
-        /* Nothing is lost: what is missing can still be announced, and wait called again. */
-        if (alive == TALLY_OK) {
-            return rc;
-        }
-        rc = alive;
+        return rc;
     }
-    rc = rc == TALLY_OK ? collect(ddp) : give_step_up(ddp, rc);
+    rc = rc == TALLY_OK ? collect(ddp) : tally__step_give_up(ddp, rc);
     /* A job that fails, fails on every rank: so all ranks get here, or none. */
     if (rc == TALLY_OK) {
         rc = tally__step_end(ddp);
@@ -462,10 +423,10 @@ int tally__shadow_step(tally_ddp *ddp)
         tally_bucket *seen = &buckets->bucket[b].seen;
 
         memset(seen->data, 0, seen->n * tally_dtype_bytes(seen->dtype));
-        rc = launch(ddp, &buckets->bucket[b]);
+        rc = tally__launch(ddp, &buckets->bucket[b]);
     }
     unlock(ddp);
-    rc = rc == TALLY_OK ? collect(ddp) : give_step_up(ddp, rc);
+    rc = rc == TALLY_OK ? collect(ddp) : tally__step_give_up(ddp, rc);
     if (rc == TALLY_OK) {
         rc = tally__step_end(ddp);
     }
@@ -490,7 +451,7 @@ int tally_ddp_reduce_delayed(tally_ddp *ddp)
         return tally__fail(TALLY_STATE, "tally_ddp_reduce_delayed: not with config.join");
     }
     lock(ddp);
-    ddp->delayed_asked = !ddp->no_sync;
+    ddp->delayed_asked = ddp->delayed_asked || !ddp->no_sync;
     unlock(ddp);
     return TALLY_OK;
 }
