@@ -3,6 +3,7 @@
  * Calls that are refused: what the text says, that nothing is lost by it, and that what one rank
  * alone did wrong at creation is known to all.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -172,6 +173,9 @@ static int given_up_body(tally_group *group, void *user)
         CHECK_OK(group, tally_group_split(group, 0, 0, &own));
         CHECK_OK(group, tally_ddp_create(own, model.params, model.n, &config, &ddp));
         CHECK_OK(group, ddp_right_step(group, ddp, &model, 1));
+        /* The end of this step must not meet with the end of the group. */
+        atomic_fetch_add(&ranks_words()[when], 1);
+        CHECK(group, ranks_await(&ranks_words()[when], (uint32_t)last + 1) == 0);
         for (int i = DDP_N_MIXED - 3; i >= 0 && rc == TALLY_OK; i--) {
             if (tally_group_rank(group) == last && i == 2 * when) {
                 CHECK_OK(group, tally_group_abort(own, "on purpose"));

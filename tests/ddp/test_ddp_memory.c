@@ -308,6 +308,8 @@ static int one_rank_body(tally_group *group, void *user)
             CHECK_OK(group, tally_ddp_grad_ready(ddp, i));
         }
     }
+    /* Who has announced all cannot hear of it before wait. */
+    CHECK(group, meet(group, 0) == 0);
     if (rank == 0) {
         counting_memory_fail_nth(1);
         CHECK_STATUS(group, tally_ddp_wait(ddp), TALLY_NOMEM);
