@@ -513,7 +513,7 @@ typedef struct tally_hook_table {
     const char *name; /* for messages; ranks compare it */
     /* reduce may run for several buckets at once, on several lanes. */
     int concurrent;
-    /* Before the first reduce. Application's thread; may block; a failure fails set_hook. */
+    /* Before the first reduce. Application's thread; may block; a failure fails attach_hook. */
     int (*attach)(void *state, tally_ddp *ddp);
     /*
      * Turns the bucket's gradients into their mean over all ranks. On a lane: blocking collectives,
@@ -553,7 +553,8 @@ TALLY_API void tally_hook_free(tally_hook *hook);
  * Accumulation: a micro-step that only adds to the gradients calls neither grad_ready nor wait.
  *
  * Views and copies. If no parameter has a gradient pointer, gradients live in the buckets: ask
- * tally_ddp_grad where. Their addresses never change, and nothing is ever copied. Otherwise the
+ * tally_ddp_grad where. Their addresses never change, and gradients that
+ * are there are never copied. Otherwise the
  * application keeps its own arrays; grad_ready copies in, wait copies out, and after the first step
  * the buckets are arranged once more by the order in which gradients became ready on rank 0.
  */
@@ -593,12 +594,13 @@ TALLY_API void tally_ddp_config_init(tally_ddp_config *config, size_t size);
 TALLY_API int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
                                const tally_ddp_config *config, tally_ddp **ddp);
 
-/* Frees a ddp. NULL is accepted. Collective; blocks; not between grad_ready and wait (STATE). */
+/* Frees a ddp. NULL is accepted. In the middle of a step it gives the step up, and the others' wait
+ * fails with ABORTED. Collective; blocks; not from a lane (STATE). */
 TALLY_API int tally_ddp_free(tally_ddp *ddp);
 
 /*
  * Uses this hook from the next step on; until the first call, gradients travel as they are. The ddp
- * takes a hold of its own. Collective, between steps; blocks.
+ * takes a hold of its own. Collective, between steps, before any rank is in tally_ddp_join; blocks.
  * Errors: ARG, STATE, MISMATCH when ranks give hooks of different names, what attach returned on
  * any rank; the old hook then stays.
  */
@@ -647,8 +649,9 @@ TALLY_API int tally_ddp_zero_grad(tally_ddp *ddp);
  */
 TALLY_API int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm);
 
-/* Replaces value by its mean over all ranks: for a loss to be logged. Collective, between steps;
- * blocks. Errors: ARG, STATE, those of any exchange. */
+/* Replaces value by its mean over all ranks: for a loss to be logged. Collective, between steps: so
+ * not once a rank is in tally_ddp_join, which would be a MISMATCH. Blocks. Errors: ARG, STATE,
+ * those of any exchange. */
 TALLY_API int tally_ddp_mean_scalar(tally_ddp *ddp, double *value);
 
 /*
@@ -679,9 +682,9 @@ typedef struct tally_ddp_stats {
     size_t n_reduced;    /* buckets that were reduced in the last step */
     size_t unused_bytes; /* gradients no rank had in the last step */
     int views;
-    int rebuilt;                         /* buckets were arranged by ready order */
-    const char *hook;                    /* its name; valid until it is replaced */
-    unsigned long long wire_bytes;       /* payload sent by this rank in the last step */
+    int rebuilt;                   /* buckets were arranged by ready order */
+    const char *hook;              /* its name; valid until it is replaced */
+    unsigned long long wire_bytes; /* payload this rank sent for the buckets of the last step */
     unsigned long long total_wire_bytes; /* in all steps */
     double backward_s;                   /* first announcement to the call of wait */
     double comm_s;                       /* lanes busy with buckets, one after the other */

@@ -64,11 +64,14 @@ static tally_bucket_param *fill_bucket(tally_ddp *ddp, struct tally__buckets *bu
                                        tally_bucket_param *next)
 {
     tally_bucket *seen = &buckets->bucket[b].seen;
+    /* Delayed buckets are counted apart. */
+    size_t first = b < buckets->n ? 0 : buckets->n;
+    size_t count = b < buckets->n ? buckets->n : buckets->n_delayed;
 
     *seen = (tally_bucket){.size = sizeof *seen,
-                           .index = (int)b,
-                           .count = (int)buckets->n,
-                           .is_last = b + 1 == buckets->n,
+                           .index = (int)(b - first),
+                           .count = (int)count,
+                           .is_last = b + 1 == first + count,
                            .params = next};
     buckets->bucket[b].ddp = ddp;
     for (size_t k = 0; k < ddp->n_order; k++) {

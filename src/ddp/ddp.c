@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/group.h"
+#include "comm/threads.h"
 
 #define DEFAULT_CAP_BYTES ((size_t)25 << 20)
 #define DEFAULT_FIRST_BYTES ((size_t)1 << 20)
@@ -29,13 +30,7 @@ int tally__ddp_lanes(const tally_ddp *ddp)
 
 int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
 {
-    tally_future *future;
-    int rc;
-
-    TRY(tally_submit(ddp->group, 0, job, user, &future));
-    rc = tally_future_wait(future);
-    tally_future_free(future);
-    return rc;
+    return tally__submit_and_wait(&ddp->group->lanes[0], job, user);
 }
 
 int tally__check_between_steps(tally_ddp *ddp, const char *call)
@@ -179,6 +174,7 @@ static int start(tally_ddp *ddp, struct creation *creation)
     TRY(tally__buckets_make(ddp, ddp->order, &buckets));
     tally__buckets_adopt(ddp, &buckets);
     ddp->recording = ddp->config.static_graph != 0;
+    ddp->presence.was_last = true;
     /* Views never move; where any step may lack gradients, an order says nothing about the next. */
     ddp->rebuild_due = !ddp->views && (!ddp->config.find_unused || ddp->config.static_graph);
     tally__step_reset(ddp);
@@ -229,19 +225,29 @@ int tally_ddp_free(tally_ddp *ddp)
     if (!ddp) {
         return TALLY_OK;
     }
-    TRY(tally__check_between_steps(ddp, "tally_ddp_free"));
+    if (tally__threads_is_lane(ddp->group->threads)) {
+        return tally__fail(TALLY_STATE, "tally_ddp_free: not from a job on a lane");
+    }
+    /* A step that was begun and not ended will never end: the others must not wait for it. */
+    if (ddp->in_step) {
+        (void)tally__fail(TALLY_ABORTED, "rank %d freed its ddp in the middle of a step",
+                          tally_group_rank(ddp->group));
+        (void)tally__step_give_up(ddp, TALLY_ABORTED);
+    }
     detach(ddp, ddp->hook);
     unmake(ddp);
     return TALLY_OK;
 }
 
-/* All ranks compare the names of their hooks. */
+/* All ranks compare their hooks: the names, and whether they may run at once. */
 static int compare_hooks(tally_lane *lane, void *user)
 {
-    char ours[64] = "";
-    char theirs[64];
+    const tally_hook *hook = user;
+    char ours[256] = "";
+    char theirs[sizeof ours];
 
-    (void)snprintf(ours, sizeof ours, "%s", (const char *)user);
+    (void)snprintf(ours, sizeof ours, "%.200s%s", hook->table.name,
+                   hook->table.concurrent ? " (concurrent)" : "");
     memcpy(theirs, ours, sizeof theirs);
     TRY(tally_lane_broadcast(lane, theirs, sizeof theirs, 0));
     if (memcmp(ours, theirs, sizeof ours) != 0) {
@@ -274,7 +280,7 @@ int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook)
     if (!hook) {
         return tally__fail(TALLY_ARG, "tally_ddp_attach_hook: hook is NULL");
     }
-    TRY(tally__ddp_run(ddp, compare_hooks, (void *)(uintptr_t)hook->table.name));
+    TRY(tally__ddp_run(ddp, compare_hooks, hook));
     /* To attach one that is attached and then detach the old one would leave it detached. */
     if (hook != ddp->hook && hook->table.attach) {
         outcome.status = hook->table.attach(hook->state, ddp);

@@ -5,6 +5,7 @@ target_sources(tally_objects PRIVATE
   ddp/ddp.c
   ddp/grads.c
   ddp/join.c
+  ddp/launch.c
   ddp/params.c
   ddp/plan.c
   ddp/reducer.c

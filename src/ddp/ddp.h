@@ -38,9 +38,11 @@ struct tally__param {
     int bucket;     /* -1: has no gradient */
     size_t offset;  /* in its bucket, in bytes */
     enum tally__grad_state state;
-    int n_announced; /* in this step */
-    int n_expected;  /* per step, under static_graph */
-    bool unused;     /* no rank had a gradient in the last step */
+    bool accumulated; /* announced under no_sync since the last step */
+    bool reduced;     /* the last step left a mean in it */
+    int n_announced;  /* in this step */
+    int n_expected;   /* per step, under static_graph */
+    bool unused;      /* no rank had a gradient in the last step */
 };
 
 /* Who owns a bucket's bytes: the application's threads while it fills, the lane once launched. */
@@ -90,6 +92,7 @@ struct tally__presence {
     int n_active;  /* ranks that have */
     int root;      /* the highest of them */
     bool stopped;  /* some have not, and config.join_stops says to end there */
+    bool was_last; /* this rank had input in the last step there was */
     int who_ended; /* the lowest rank without input, then */
     tally_future *future;
 };
@@ -154,7 +157,14 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets);
 void tally__buckets_free(tally_ddp *ddp, struct tally__buckets *buckets);
 unsigned char *tally__slice(const tally_ddp *ddp, const struct tally__param *param);
 
+/* launch.c: with the mutex held. The second launches every complete bucket whose turn it is. */
+int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket);
+int tally__launch_complete(tally_ddp *ddp);
+
 /* reducer.c */
+/* Ends a step that cannot be finished: gives the ddp's group up, waits for what was launched, and
+ * returns status with the text there was. */
+int tally__step_give_up(tally_ddp *ddp, int status);
 void tally__step_reset(tally_ddp *ddp);
 /* Takes part in a step of others with zeros. With presence agreed on already. Collective. */
 int tally__shadow_step(tally_ddp *ddp);

@@ -136,6 +136,14 @@ static void scale(const struct tally__param *param, double factor)
     }
 }
 
+/* Whether the gradient is the same on all ranks: not what no rank has, nor what is delayed and was
+ * not reduced in the last step. */
+static bool has_mean(const struct tally__param *param)
+{
+    return param->bucket >= 0 && !param->unused &&
+           (param->reduced || !(param->flags & TALLY_PARAM_DELAYED));
+}
+
 /* The joint norm of all gradients, in parameter order; names the first one that has none. */
 static int joint_norm(const tally_ddp *ddp, double *norm)
 {
@@ -143,7 +151,7 @@ static int joint_norm(const tally_ddp *ddp, double *norm)
 
     for (size_t i = 0; i < ddp->n_params; i++) {
         const struct tally__param *param = &ddp->params[i];
-        double own = param->bucket >= 0 && !param->unused ? sum_of_squares(param) : 0;
+        double own = has_mean(param) ? sum_of_squares(param) : 0;
 
         if (!isfinite(own)) {
             return tally__fail(TALLY_NUMERIC,
@@ -169,7 +177,7 @@ int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm)
     saved = tally__fpenv_enter();
     rc = joint_norm(ddp, &before);
     for (size_t i = 0; rc == TALLY_OK && before > max_norm && i < ddp->n_params; i++) {
-        if (ddp->params[i].bucket >= 0 && !ddp->params[i].unused) {
+        if (has_mean(&ddp->params[i])) {
             scale(&ddp->params[i], max_norm / before);
         }
     }

@@ -5,6 +5,7 @@
  * those who have, with zeros, until nobody has. The thread that has run out of input enters.
  */
 #include "base/status.h"
+#include "comm/group.h"
 #include "ddp/ddp.h"
 
 int tally__join_stopped(const tally_ddp *ddp)
@@ -35,17 +36,11 @@ int tally__presence_job(tally_lane *lane, void *user)
     return TALLY_OK;
 }
 
-struct farewell {
-    tally_ddp *ddp;
-    bool was_last; /* this rank had input in the last step of all */
-};
-
 /* Everybody takes the parameters and buffers of the highest rank that had input to the end. */
 static int farewell_job(tally_lane *lane, void *user)
 {
-    const struct farewell *farewell = user;
-    tally_ddp *ddp = farewell->ddp;
-    int32_t root = farewell->was_last ? tally_group_rank(ddp->group) : -1;
+    tally_ddp *ddp = user;
+    int32_t root = ddp->presence.was_last ? tally_group_rank(ddp->group) : -1;
 
     TRY(tally_lane_all_reduce(lane, &root, 1, TALLY_I32, TALLY_MAX));
     TRY(tally__params_broadcast(lane, ddp, root));
@@ -54,8 +49,6 @@ static int farewell_job(tally_lane *lane, void *user)
 
 int tally_ddp_join(tally_ddp *ddp)
 {
-    struct farewell farewell = {ddp, true};
-
     TRY(tally__check_between_steps(ddp, "tally_ddp_join"));
     if (!ddp->config.join) {
         return tally__fail(TALLY_STATE, "tally_ddp_join: config.join is not set");
@@ -66,13 +59,13 @@ int tally_ddp_join(tally_ddp *ddp)
 
         if (rc != TALLY_OK) {
             /* Those with input have launched their buckets: they fail one by one, with us. */
-            return ddp->presence.stopped ? tally__shadow_step(ddp) : rc;
+            return tally__is_alive(ddp->group) ? tally__shadow_step(ddp) : rc;
         }
         if (ddp->presence.n_active == 0) {
             break;
         }
-        farewell.was_last = false;
+        ddp->presence.was_last = false;
         TRY(tally__shadow_step(ddp));
     }
-    return tally__ddp_run(ddp, farewell_job, &farewell);
+    return tally__ddp_run(ddp, farewell_job, ddp);
 }

@@ -24,6 +24,7 @@ static uint64_t since(uint64_t from_ns, uint64_t to_ns)
 void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
 {
     struct tally__step_stats *stats = &ddp->stats;
+    uint64_t busy_until_ns = 0;
 
     stats->backward_ns = since(stats->first_ns, called_ns);
     stats->exposed_ns = since(called_ns, tally__now_ns());
@@ -35,7 +36,11 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
         struct tally__bucket *bucket = &ddp->buckets.bucket[b];
 
         bucket->last = bucket->now;
-        stats->comm_ns += since(bucket->last.start_ns, bucket->last.done_ns);
+        /* Lanes that are busy at the same time count once. */
+        stats->comm_ns +=
+            since(bucket->last.start_ns > busy_until_ns ? bucket->last.start_ns : busy_until_ns,
+                  bucket->last.done_ns);
+        busy_until_ns = bucket->last.done_ns > busy_until_ns ? bucket->last.done_ns : busy_until_ns;
         stats->wire_bytes += bucket->last.bytes_sent;
         stats->n_reduced += !bucket->skipped;
     }

@@ -58,7 +58,8 @@ static void take_down(tally_ddp *ddp)
     for (size_t k = 0; k < ddp->n_order && !is_shadow(ddp); k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
-        if (was_reduced(ddp, param)) {
+        param->reduced = was_reduced(ddp, param);
+        if (param->reduced) {
             param->unused = ddp->used[ddp->order[k]] == 0;
         }
     }

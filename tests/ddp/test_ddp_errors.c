@@ -73,7 +73,6 @@ static int between(tally_group *group, tally_ddp *ddp, const struct ddp_model *m
     tally_hook *hook = (tally_hook *)(void *)&value;
 
     CHECK_OK(group, tally_ddp_grad_ready(ddp, 0));
-    CHECK_OK(group, expect(group, tally_ddp_free(ddp), TALLY_STATE, "tally_ddp_free"));
     CHECK_OK(group, expect(group, tally_ddp_zero_grad(ddp), TALLY_STATE, "tally_ddp_wait"));
     CHECK_STATUS(group, tally_ddp_clip_grad_norm(ddp, 1, &value), TALLY_STATE);
     CHECK_STATUS(group, tally_ddp_mean_scalar(ddp, &value), TALLY_STATE);
