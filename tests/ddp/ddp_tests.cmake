@@ -29,6 +29,7 @@ tally_ddp_test(test_ddp_helpers)
 tally_ddp_test(test_ddp_accumulate)
 tally_ddp_test(test_ddp_stats)
 tally_ddp_test(test_ddp_memory)
+tally_ddp_test(test_ddp_corners)
 
 # The same program with and without flushing of subnormal numbers: -Ofast flushes when a program is
 # linked with it.
