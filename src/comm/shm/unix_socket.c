@@ -299,7 +299,8 @@ int tally__unix_receive(int connection, void *message, size_t bytes, int *fd, ui
         return tally__fail(TALLY_PEER, "the other end is gone");
     }
     *fd = take_descriptor(&header);
-    if (*fd < 0 && (header.msg_flags & MSG_CTRUNC)) {
+    /* Cut off with none in it: there was no room for one. With several it is nonsense. */
+    if (*fd < 0 && (header.msg_flags & MSG_CTRUNC) && !CMSG_FIRSTHDR(&header)) {
         return tally__fail_errno(TALLY_SYSTEM, EMFILE, "cannot take a descriptor");
     }
     if ((size_t)received != bytes) {
