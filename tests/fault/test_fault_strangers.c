@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A process of the same user that comes to the rendezvous and speaks the protocol by hand: with
+ * memory that is not what it says, with too many descriptors or none, with half a message, or with
+ * nothing to say. Ranks give a clear error, or wait on for who should come; they never crash and
+ * keep no descriptor. And two ranks in one process, which is a stranger mistake.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fault/fault_opening.h"
+
+#define SLACK_S 5.0
+#define FILE_BYTES ((off_t)64 << 20)
+#define MOST_DESCRIPTORS 8
+/* On the wire: a hello from a rank, and a welcome from rank 0 with room for a text. */
+#define HELLO_BYTES 32
+#define WELCOME_BYTES 272
+#define MAGIC 0x74616c79u
+#define PROTOCOL 1u
+
+/* What the stranger brings. */
+struct gift {
+    const char *name;
+    size_t message_bytes;
+    uint64_t first_slot;
+    off_t file_bytes;
+    uint32_t magic;
+    int n_descriptors;
+    bool is_sealed;
+    bool is_no_memory; /* a descriptor, but not of memory */
+};
+
+/* ---- the ranks ---- */
+
+static int count_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (folder && readdir(folder)) {
+        n++;
+    }
+    if (folder) {
+        (void)closedir(folder);
+    }
+    return n;
+}
+
+/* Opens, passes a barrier, closes, and then has as many descriptors as before. */
+static int count_and_open(int rank, struct fault_report *report, void *user)
+{
+    const struct fault_opening *opening = user;
+    int before = count_descriptors();
+    tally_group *group = NULL;
+    tally_future *future;
+    int rc = tally_group_open(&opening->opener[rank].config, &group);
+
+    if (rc == TALLY_OK) {
+        fault_set_stage(report, FAULT_OPEN);
+        rc = tally_barrier(group, &future);
+        if (rc == TALLY_OK) {
+            rc = tally_future_wait(future);
+            tally_future_free(future);
+        }
+    }
+    if (rc != TALLY_OK) {
+        fault_note_failure(report, rc);
+    }
+    if (tally_group_close(group) != TALLY_OK) {
+        fault_complain(report, "close: %s", tally_last_error());
+    }
+    if (count_descriptors() != before) {
+        fault_complain(report, "%d descriptors before, %d after", before, count_descriptors());
+    }
+    fault_set_stage(report, FAULT_CLOSED);
+    return 0;
+}
+
+static void start(struct fault_opening *opening, int rank)
+{
+    if (opening->start_ns == 0) {
+        opening->start_ns = fault_now_ns();
+    }
+    fault_crew_start(&opening->crew, rank, count_and_open, opening);
+}
+
+/* ---- the stranger, which is this process ---- */
+
+static int knock(const struct fault_opening *opening)
+{
+    uint64_t end = fault_now_ns() + 10000 * FAULT_NS_PER_MS;
+    int connection;
+
+    while ((connection = fault_plain_connect(opening->rendezvous)) < 0 && fault_now_ns() < end) {
+        fault_sleep_ns(5 * FAULT_NS_PER_MS);
+    }
+    assert_true(connection >= 0);
+    return connection;
+}
+
+static void send_with(int connection, const void *message, size_t bytes, int fd, int n)
+{
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
+    } control = {0};
+    struct iovec part = {(void *)(uintptr_t)message, bytes};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+
+    if (n > 0) {
+        struct cmsghdr *cmsg;
+
+        header.msg_control = control.bytes;
+        header.msg_controllen = CMSG_SPACE((size_t)n * sizeof fd);
+        cmsg = CMSG_FIRSTHDR(&header);
+        cmsg->cmsg_level = SOL_SOCKET;
+        cmsg->cmsg_type = SCM_RIGHTS;
+        cmsg->cmsg_len = CMSG_LEN((size_t)n * sizeof fd);
+        for (int i = 0; i < n; i++) {
+            memcpy(CMSG_DATA(cmsg) + (size_t)i * sizeof fd, &fd, sizeof fd);
+        }
+    }
+    assert_int_equal(sendmsg(connection, &header, MSG_NOSIGNAL), bytes);
+}
+
+static int make_file(const struct gift *gift)
+{
+    int fd = gift->is_no_memory ? open("/dev/null", O_RDWR | O_CLOEXEC)
+                                : memfd_create("stranger", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    assert_true(fd >= 0);
+    if (!gift->is_no_memory) {
+        assert_int_equal(ftruncate(fd, gift->file_bytes), 0);
+    }
+    if (gift->is_sealed) {
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    }
+    return fd;
+}
+
+/* "I am rank 1 of world, with one lane, and this is my memory." */
+static void say_hello(int connection, const struct gift *gift, int world)
+{
+    const uint32_t words[] = {gift->magic, PROTOCOL, 1, (uint32_t)world, 1, 0};
+    unsigned char message[2 * HELLO_BYTES] = {0};
+    int fd = make_file(gift);
+
+    memcpy(message, words, sizeof words);
+    memcpy(message + sizeof words, &gift->first_slot, sizeof gift->first_slot);
+    send_with(connection, message, gift->message_bytes, fd, gift->n_descriptors);
+    assert_int_equal(close(fd), 0);
+}
+
+/* ---- memory that is not what it says ---- */
+
+static const struct gift bad_memory[] = {
+    {"an empty file", HELLO_BYTES, 0, 0, MAGIC, 1, true, false},
+    {"an empty file, unsealed", HELLO_BYTES, 0, 0, MAGIC, 1, false, false},
+    {"a file that may shrink", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 1, false, false},
+    {"a short file", HELLO_BYTES, 0, 4096, MAGIC, 1, true, false},
+    {"no memory", HELLO_BYTES, 0, 0, MAGIC, 1, false, true},
+    {"slots at the end", HELLO_BYTES, FILE_BYTES, FILE_BYTES, MAGIC, 1, true, false},
+    {"slots across the end", HELLO_BYTES, FILE_BYTES - 64, FILE_BYTES, MAGIC, 1, true, false},
+    {"slots far away", HELLO_BYTES, UINT64_C(1) << 50, FILE_BYTES, MAGIC, 1, true, false},
+    {"slots that wrap", HELLO_BYTES, UINT64_MAX - 63, FILE_BYTES, MAGIC, 1, true, false},
+    {"slots askew", HELLO_BYTES, 32, FILE_BYTES, MAGIC, 1, true, false},
+    {"slots more askew", HELLO_BYTES, 1, FILE_BYTES, MAGIC, 1, true, false},
+};
+
+/* In a world of three the true rank 2 is handed the stranger's descriptor too. */
+static void memory_that_is_not(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof bad_memory / sizeof bad_memory[0]; i++) {
+        const struct gift *gift = &bad_memory[i / 2];
+        int world = 2 + (int)(i % 2);
+        struct fault_opening opening;
+        int connection;
+
+        print_message("%s, %d ranks\n", gift->name, world);
+        fault_opening_init(&opening, world, "@", 10);
+        start(&opening, 0);
+        connection = knock(&opening);
+        say_hello(connection, gift, world);
+        if (world == 3) {
+            start(&opening, 2);
+        }
+        fault_opening_wait(&opening, SLACK_S);
+        fault_expect_failure(&opening, 0, TALLY_MISMATCH, "rank 1's memory is not what it says");
+        if (world == 3) {
+            fault_expect_failure(&opening, 2, TALLY_MISMATCH, "rank 1's memory is not");
+        }
+        assert_int_equal(close(connection), 0);
+        fault_opening_end(&opening);
+    }
+}
+
+/* Memory as it should be, but nobody who lives in it. */
+static void nobody_at_home(void **state)
+{
+    static const struct gift gift = {"empty slots", HELLO_BYTES, 4096, FILE_BYTES,
+                                     MAGIC,         1,           true, false};
+    struct fault_opening opening;
+    int connection;
+
+    (void)state;
+    fault_opening_init(&opening, 2, "@", 10);
+    start(&opening, 0);
+    connection = knock(&opening);
+    say_hello(connection, &gift, 2);
+    fault_opening_wait(&opening, SLACK_S);
+    fault_expect_failure(&opening, 0, TALLY_PEER, "rank 1 died");
+    assert_int_equal(close(connection), 0);
+    fault_opening_end(&opening);
+}
+
+/* The stranger is there first, and plays rank 0. */
+static void false_rank_0(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_memory / sizeof bad_memory[0]; i++) {
+        const struct gift *gift = &bad_memory[i];
+        unsigned char welcome[WELCOME_BYTES] = {0};
+        struct fault_opening opening;
+        int listener;
+        int connection;
+        int fd = make_file(gift);
+
+        print_message("%s of rank 0\n", gift->name);
+        fault_opening_init(&opening, 2, "@", 10);
+        listener = fault_plain_listen(opening.rendezvous, SOCK_SEQPACKET, 4);
+        assert_true(listener >= 0);
+        start(&opening, 1);
+        connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        assert_true(connection >= 0);
+        memcpy(welcome + 8, &gift->first_slot, sizeof gift->first_slot);
+        send_with(connection, welcome, sizeof welcome, fd, 1);
+        fault_opening_wait(&opening, SLACK_S);
+        fault_expect_failure(&opening, 1, TALLY_MISMATCH, "rank 0's memory is not what it says");
+        assert_int_equal(close(fd), 0);
+        assert_int_equal(close(connection), 0);
+        assert_int_equal(close(listener), 0);
+        fault_opening_end(&opening);
+    }
+}
+
+/* ---- nonsense ---- */
+
+static const struct gift nonsense[] = {
+    {"two descriptors", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 2, true, false},
+    {"three descriptors", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 3, true, false},
+    {"eight descriptors", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 8, true, false},
+    {"no descriptor", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 0, true, false},
+    {"half a message", HELLO_BYTES / 2, 0, FILE_BYTES, MAGIC, 1, true, false},
+    {"one byte", 1, 0, FILE_BYTES, MAGIC, 0, true, false},
+    {"half a message with two descriptors", HELLO_BYTES / 2, 0, FILE_BYTES, MAGIC, 2, true, false},
+};
+
+/* Many of them, then the true rank 1: they are sent away, and it is let in. */
+static void nonsense_first(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++) {
+        struct fault_opening opening;
+
+        print_message("%s\n", nonsense[i].name);
+        fault_opening_init(&opening, 2, "@", 20);
+        start(&opening, 0);
+        for (int n = 0; n < 20; n++) {
+            int connection = knock(&opening);
+
+            say_hello(connection, &nonsense[i], 2);
+            assert_int_equal(close(connection), 0);
+        }
+        start(&opening, 1);
+        fault_opening_wait(&opening, SLACK_S);
+        fault_expect_success(&opening, 0);
+        fault_expect_success(&opening, 1);
+        fault_opening_end(&opening);
+    }
+}
+
+/* Of another kind altogether: that is a rank of another version, and no group can come of it. */
+static void another_language(void **state)
+{
+    static const struct gift gift = {"wrong magic", HELLO_BYTES, 0,    FILE_BYTES,
+                                     0x12345678,    1,           true, false};
+    struct fault_opening opening;
+    int connection;
+
+    (void)state;
+    fault_opening_init(&opening, 2, "@", 10);
+    start(&opening, 0);
+    connection = knock(&opening);
+    say_hello(connection, &gift, 2);
+    fault_opening_wait(&opening, SLACK_S);
+    fault_expect_failure(&opening, 0, TALLY_MISMATCH, "another version");
+    assert_int_equal(close(connection), 0);
+    fault_opening_end(&opening);
+}
+
+/* Connects and says nothing, and stays; the true rank comes right behind it. */
+static void silence(void **state)
+{
+    struct fault_opening opening;
+    int connection;
+
+    (void)state;
+    fault_opening_init(&opening, 2, "@", 20);
+    start(&opening, 0);
+    connection = knock(&opening);
+    start(&opening, 1);
+    fault_opening_wait(&opening, 2 + SLACK_S);
+    fault_expect_success(&opening, 0);
+    fault_expect_success(&opening, 1);
+    assert_int_equal(close(connection), 0);
+    fault_opening_end(&opening);
+}
+
+/* ---- two ranks in one process ---- */
+
+struct resident {
+    tally_group_config config;
+    int status;
+    char text[FAULT_TEXT_BYTES];
+};
+
+static void *open_here(void *argument)
+{
+    struct resident *resident = argument;
+    tally_group *group = NULL;
+
+    resident->status = tally_group_open(&resident->config, &group);
+    (void)snprintf(resident->text, sizeof resident->text, "%s", tally_last_error());
+    (void)tally_group_close(group);
+    return NULL;
+}
+
+static void one_process(void **state)
+{
+    struct resident residents[2];
+    pthread_t threads[2];
+    char name[100];
+    int before = count_descriptors();
+
+    (void)state;
+    (void)snprintf(name, sizeof name, "@tally-fault-%d-one", (int)getpid());
+    for (int r = 0; r < 2; r++) {
+        residents[r] = (struct resident){.config = fault_config(r, 2, name, 20, 10)};
+        assert_int_equal(pthread_create(&threads[r], NULL, open_here, &residents[r]), 0);
+    }
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+        assert_int_equal(residents[r].status, TALLY_ARG);
+        assert_non_null(strstr(residents[r].text, "tally_group_open_threads"));
+    }
+    assert_int_equal(count_descriptors(), before);
+    assert_null(fault_leftovers(name + 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_that_is_not), cmocka_unit_test(nobody_at_home),
+        cmocka_unit_test(false_rank_0),       cmocka_unit_test(nonsense_first),
+        cmocka_unit_test(another_language),   cmocka_unit_test(silence),
+        cmocka_unit_test(one_process),
+    };
+
+    fault_leftovers_begin();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
