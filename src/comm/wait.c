@@ -134,6 +134,17 @@ static bool has_died(const tally_lane *lane, struct tally__late *late)
     return false;
 }
 
+/* Whether the rank with this number in the domain is one of this lane's that has not arrived. */
+static bool is_missing(const tally_lane *lane, int domain_rank)
+{
+    for (int r = 0; r < lane->group->size; r++) {
+        if (lane->group->domain_rank[r] == domain_rank) {
+            return !tally__has_arrived(lane, r);
+        }
+    }
+    return false;
+}
+
 /* Whether a missing rank stands in the next round of the lane that borrowed this one, with a
  * status: its job has failed, and it will not come here any more. */
 static bool has_host_failed(const tally_lane *lane, struct tally__late *late)
@@ -148,7 +159,7 @@ static bool has_host_failed(const tally_lane *lane, struct tally__late *late)
         uint32_t round = atomic_load_explicit(&line->round, memory_order_acquire);
 
         if (round == (uint32_t)next && line->call.job == host->job &&
-            line->call.status != TALLY_OK) {
+            line->call.status != TALLY_OK && is_missing(lane, host->group->domain_rank[h])) {
             late->why = TALLY__LATE_HOST_FAILED;
             late->who = h;
             return true;

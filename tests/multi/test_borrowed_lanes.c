@@ -183,6 +183,38 @@ static int refused_body(tally_group *group, void *user)
 
 /* ---- all of it ---- */
 
+/* Rank 0 is in no sub-group and fails; of the others, the last one comes late. */
+static int bystander_job(tally_lane *lane, void *user)
+{
+    tally_group *group = tally_lane_group(lane);
+
+    if (tally_group_rank(group) == 0) {
+        return tally_job_fail(lane, TALLY_NUMERIC, "not my sub-group");
+    }
+    if (tally_group_rank(group) == tally_group_size(group) - 1) {
+        ranks_sleep_ms(100);
+    }
+    return sum_in(tally_lane_for(lane, user));
+}
+
+/* The job fails everywhere, but the sub-group has nothing to do with it and lives on. */
+static int bystander_body(tally_group *group, void *user)
+{
+    tally_group *sub;
+    tally_future *future;
+    int rank = tally_group_rank(group);
+
+    (void)user;
+    CHECK_OK(group, tally_group_split(group, rank == 0 ? -1 : 0, rank, &sub));
+    CHECK_STATUS(group, ranks_job(group, 0, bystander_job, sub), TALLY_NUMERIC);
+    if (sub) {
+        CHECK_OK(group, tally_barrier(sub, &future));
+        CHECK_OK(group, ranks_finish(future));
+    }
+    CHECK_OK(group, tally_group_close(sub));
+    return 0;
+}
+
 static void run(const char *name, ranks_body *body, struct plan *plan, int world)
 {
     for (int k = 0; k < 3; k++) {
@@ -227,5 +259,7 @@ int main(void)
     for (size_t w = 0; w < RANKS_N_WORLDS; w++) {
         run("refused", refused_body, NULL, ranks_worlds[w]);
     }
+    run("bystander", bystander_body, NULL, 3);
+    run("bystander", bystander_body, NULL, 4);
     return n_failures != 0;
 }

@@ -229,8 +229,8 @@ static void test_mismatches(void)
 /* ---- giving up ---- */
 
 /*
- * The last rank comes only when the others have heard that rank 0 gave up. They had arrived in a
- * round that nobody else is needed for, so it may still get through that one, and no further.
+ * The last rank comes only when the others have heard that rank 0 gave up: it is told in its first
+ * round, although they had arrived there before.
  */
 static int abort_body(tally_group *group, void *user)
 {
