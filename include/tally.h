@@ -510,7 +510,7 @@ typedef struct tally_bucket {
  */
 typedef struct tally_hook_table {
     size_t size;      /* sizeof(tally_hook_table) */
-    const char *name; /* for messages; ranks compare it */
+    const char *name; /* for messages; ranks compare it; must stay while the hook lives */
     /* reduce may run for several buckets at once, on several lanes. */
     int concurrent;
     /* Before the first reduce. Application's thread; may block; a failure fails attach_hook. */
@@ -616,15 +616,17 @@ TALLY_API void *tally_ddp_grad(const tally_ddp *ddp, int i);
 TALLY_API int tally_ddp_grad_ready(tally_ddp *ddp, int i);
 
 /* Says that parameter i has no gradient in this step: it counts as zeros where other ranks have
- * one; where no rank has one, the gradient is left untouched. Otherwise as tally_ddp_grad_ready. */
+ * one; where no rank has one, the gradient is left untouched. Otherwise as tally_ddp_grad_ready;
+ * also NOMEM. */
 TALLY_API int tally_ddp_grad_absent(tally_ddp *ddp, int i);
 
 /*
  * Ends the step: waits until every gradient is the mean. Collective; blocks; one thread. Errors:
  * STATE when nothing was announced or gradients are missing (the text lists them; under find_unused
  * they are absent instead), or, under static_graph, when the graph has changed; what a hook
- * returned; those of any exchange. After a failure other than STATE the gradients are undefined;
- * the next step starts afresh, unless the group was given up.
+ * returned; those of any exchange. After one of the first three the step is still open: announce
+ * what is missing and wait again, or free the ddp. After any other failure, a hook's STATE among
+ * them, the gradients are undefined and the next step starts afresh, unless the group was given up.
  */
 TALLY_API int tally_ddp_wait(tally_ddp *ddp);
 

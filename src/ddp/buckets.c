@@ -93,6 +93,24 @@ static tally_bucket_param *fill_bucket(tally_ddp *ddp, struct tally__buckets *bu
     return next;
 }
 
+/* Room for what absent gradients in views were, where absence is to be expected: steps allocate
+ * nothing then. */
+static int make_saved(const tally_ddp *ddp, struct tally__buckets *buckets)
+{
+    for (size_t b = 0; b < buckets->n; b++) {
+        const tally_bucket *seen = &buckets->bucket[b].seen;
+
+        if (ddp->views && (ddp->config.find_unused || ddp->config.static_graph)) {
+            buckets->bucket[b].saved =
+                tally__alloc_array(seen->n, tally_dtype_bytes(seen->dtype), "unused gradients");
+            if (!buckets->bucket[b].saved) {
+                return TALLY_NOMEM;
+            }
+        }
+    }
+    return TALLY_OK;
+}
+
 static int build(tally_ddp *ddp, const int *from, struct tally__buckets *buckets, int *order,
                  size_t *bucket_of)
 {
@@ -110,7 +128,7 @@ static int build(tally_ddp *ddp, const int *from, struct tally__buckets *buckets
     for (size_t b = 0; b < n; b++) {
         next = fill_bucket(ddp, buckets, b, order, bucket_of, next);
     }
-    return TALLY_OK;
+    return make_saved(ddp, buckets);
 }
 
 static size_t bucket_bytes(const tally_bucket *seen)

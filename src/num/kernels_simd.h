@@ -347,7 +347,10 @@ static void copy(size_t n, const uint8_t *x, uint8_t *y)
         vi_store(y + i + 2 * sizeof a, c);
         vi_store(y + i + 3 * sizeof a, d);
     }
-    memcpy(y + m, x + m, n - m);
+    /* Nothing may have no address. */
+    if (n > m) {
+        memcpy(y + m, x + m, n - m);
+    }
 }
 
 static void sub_f32(size_t n, const float *a, const float *b, float *y)
