@@ -137,11 +137,11 @@ int main(void)
     }
     tally_ddp_free(ddp);
     tally_group_close(group);
-
     train(&alone, &alone_grad, &(struct part){0, SAMPLES, 1.0f / SAMPLES, NULL}, &alone_loss);
     for (size_t k = 0; k < N_FLOATS; k++) {
-        difference = fmax(difference, fabs((double)(((float *)&net)[k] - ((float *)&alone)[k])));
-        largest = fmax(largest, fabs((double)((float *)&alone)[k]));
+        double own = ((float *)&alone)[k], off = fabs(((float *)&net)[k] - own);
+        difference = off > difference ? off : difference;
+        largest = fabs(own) > largest ? fabs(own) : largest;
     }
     printf("rank %d of %d: loss %.7f, alone %.7f; parameters differ by %.1e of the largest\n", rank,
            size, loss, alone_loss, difference / largest);
