@@ -9,13 +9,6 @@
 #include "comm/threads.h"
 #include "num/num.h"
 
-static const unsigned char *peer_data(const tally_lane *lane, int rank)
-{
-    const tally_group *group = lane->group;
-
-    return tally__at(group->domain, group->domain_rank[rank], tally__said(lane, rank)->offset);
-}
-
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -73,7 +66,7 @@ int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root)
         return broadcast_staged(lane, &call, data);
     }
     if (group->rank != root) {
-        tally__copy(bytes, peer_data(lane, root), data);
+        tally__copy(bytes, tally__peer_data(lane, root), data);
     }
     return tally__round(lane, &call);
 }
@@ -143,7 +136,7 @@ static int gather_direct(tally_lane *lane, struct tally__call *call, const unsig
     unsigned char *to = received;
 
     for (int r = 0; r < lane->group->size; r++) {
-        const unsigned char *from = r == lane->group->rank ? send : peer_data(lane, r);
+        const unsigned char *from = r == lane->group->rank ? send : tally__peer_data(lane, r);
 
         /* In place, the own part is where it belongs already. */
         if (from != to) {
@@ -258,7 +251,7 @@ static int to_all_direct(tally_lane *lane, struct tally__call *call, const struc
     unsigned char *to = all->received;
 
     for (int r = 0; r < lane->group->size; r++) {
-        tally__copy(all->received_bytes[r], peer_data(lane, r) + all->start[r], to);
+        tally__copy(all->received_bytes[r], tally__peer_data(lane, r) + all->start[r], to);
         to += all->received_bytes[r];
     }
     return tally__round(lane, call);

@@ -93,6 +93,13 @@ uint64_t tally__offset_for_peers(const tally_group *group, const void *data, siz
     return tally__offset_of(group->domain, data);
 }
 
+unsigned char *tally__peer_data(const tally_lane *lane, int rank)
+{
+    const tally_group *group = lane->group;
+
+    return tally__at(group->domain, group->domain_rank[rank], tally__said(lane, rank)->offset);
+}
+
 bool tally__all_share(const tally_lane *lane)
 {
     for (int r = 0; r < lane->group->size; r++) {

@@ -52,6 +52,9 @@ unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round)
 /* Where data lies for the other ranks, as call.offset says it, or TALLY__NOT_SHARED. */
 uint64_t tally__offset_for_peers(const tally_group *group, const void *data, size_t bytes);
 
+/* Where the data lies that rank said an offset of in the round just finished. */
+unsigned char *tally__peer_data(const tally_lane *lane, int rank);
+
 /* Whether every rank said an offset in the round just finished. */
 bool tally__all_share(const tally_lane *lane);
 

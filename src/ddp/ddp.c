@@ -23,11 +23,6 @@ void tally_ddp_config_init(tally_ddp_config *config, size_t size)
     }
 }
 
-int tally__ddp_lanes(const tally_ddp *ddp)
-{
-    return ddp->group->n_lanes;
-}
-
 int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
 {
     return tally__submit_and_wait(&ddp->group->lanes[0], job, user);

@@ -177,9 +177,6 @@ int tally__join_stopped(const tally_ddp *ddp);
 /* TALLY_OK between steps; STATE naming the call inside one. */
 int tally__check_between_steps(tally_ddp *ddp, const char *call);
 
-/* How many lanes the ddp's group has. */
-int tally__ddp_lanes(const tally_ddp *ddp);
-
 /* Runs a job on the ddp's lane 0 and waits for it. */
 int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user);
 

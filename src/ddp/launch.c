@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/group.h"
 #include "ddp/ddp.h"
 
 /* Whether any rank has a gradient for the bucket. */
@@ -62,7 +63,7 @@ int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket)
 
     bucket->seen.step = ddp->step;
     bucket->now.launch_ns = tally__now_ns();
-    TRY(tally_submit(ddp->group, many ? bucket->seen.index % tally__ddp_lanes(ddp) : 0, bucket_job,
+    TRY(tally_submit(ddp->group, many ? bucket->seen.index % ddp->group->n_lanes : 0, bucket_job,
                      bucket, &bucket->future));
     bucket->state = TALLY__BUCKET_LAUNCHED;
     return TALLY_OK;

@@ -299,16 +299,19 @@ static int launch_delayed(tally_ddp *ddp)
     return TALLY_OK;
 }
 
-/* Waits for one job of the step; the first failure counts, with its text. */
-static void collect_one(tally_future *future, int *rc, char *text)
+/* Waits for one job of the step; the first failure counts, with its text. Returns the bytes sent.
+ */
+static uint64_t collect_one(tally_future *future, int *rc, char *text)
 {
     int status = tally_future_wait(future);
+    uint64_t bytes_sent = tally_future_bytes_sent(future);
 
     tally_future_free(future);
     if (status != TALLY_OK && *rc == TALLY_OK) {
         *rc = status;
         (void)snprintf(text, TALLY__ERROR_BYTES, "%s", tally_last_error());
     }
+    return bytes_sent;
 }
 
 /* Waits for all that was launched. */
@@ -319,18 +322,14 @@ static int collect(tally_ddp *ddp)
     int rc = TALLY_OK;
 
     if (ddp->presence.future) {
-        collect_one(ddp->presence.future, &rc, text);
+        (void)collect_one(ddp->presence.future, &rc, text);
         ddp->presence.future = NULL;
     }
     for (size_t b = 0; b < buckets->n + buckets->n_delayed; b++) {
         struct tally__bucket *bucket = &buckets->bucket[b];
 
         if (bucket->state == TALLY__BUCKET_LAUNCHED) {
-            bucket->now.bytes_sent = 0;
-            if (tally_future_wait(bucket->future) == TALLY_OK) {
-                bucket->now.bytes_sent = tally_future_bytes_sent(bucket->future);
-            }
-            collect_one(bucket->future, &rc, text);
+            bucket->now.bytes_sent = collect_one(bucket->future, &rc, text);
             bucket->state = TALLY__BUCKET_FILLING;
         }
     }

@@ -19,7 +19,6 @@
 #include "exchange/codec.h"
 #include "num/num.h"
 
-#define SHARD_UNIT 64
 #define CHUNK 4096
 
 /* What ranks read of each other, in memory of the group: first the head, then n bytes. */
@@ -54,9 +53,7 @@ static const size_t *starts_of(const struct tally__codec *codec, size_t n, size_
 static const void *at_rank(const tally_lane *lane, const struct tally__tensors *tensors, int rank,
                            const void *ours)
 {
-    const tally_group *group = lane->group;
-    const unsigned char *theirs =
-        tally__at(group->domain, group->domain_rank[rank], tally__said(lane, rank)->offset);
+    const unsigned char *theirs = tally__peer_data(lane, rank);
 
     return theirs + ((const unsigned char *)ours - (const unsigned char *)tensors->group_memory);
 }
@@ -189,7 +186,7 @@ static int per_tensor_exchange(const struct tally__codec *codec, tally_lane *lan
                                struct tally__call *call, void *data, size_t n)
 {
     struct tally__tensors *tensors = codec->tensors;
-    const struct tally__layout layout = {.n = n, .block = SHARD_UNIT};
+    const struct tally__layout layout = {.n = n, .block = TALLY__SHARD_UNIT};
     struct tally__range shard = tally__shard_of(&layout, lane->group->size, lane->group->rank);
     size_t n_segments;
     const size_t *start = starts_of(codec, n, &n_segments);
@@ -236,7 +233,7 @@ int tally__codec_per_tensor_make(tally_group *group, const struct tally__segment
     size_t n_segments = segments ? segments->n : 1;
     size_t sent_bytes = round_up(n_segments * sizeof(struct tally__affine));
     size_t range_bytes = round_up(n_segments * sizeof(struct value_range));
-    size_t shard_max = n / (size_t)group->size + 2 * SHARD_UNIT;
+    size_t shard_max = n / (size_t)group->size + 2 * TALLY__SHARD_UNIT;
     struct tally__tensors *made = tally__alloc(sizeof *made, "the per-tensor codec");
     unsigned char *memory;
     int rc = TALLY_NOMEM;
@@ -263,7 +260,7 @@ int tally__codec_per_tensor_make(tally_group *group, const struct tally__segment
     made->q = memory + sent_bytes + range_bytes;
     *codec = (struct tally__codec){.ops = &per_tensor_ops,
                                    .element_bytes = sizeof(float),
-                                   .block = SHARD_UNIT,
+                                   .block = TALLY__SHARD_UNIT,
                                    .segments = segments,
                                    .divisor = divisor,
                                    .tensors = made};

@@ -5,8 +5,6 @@
 #include "num/reduce.h"
 #include "tally.h"
 
-#define SHARD_UNIT 64
-
 static size_t plain_wire_bytes(const struct tally__codec *codec, size_t n_blocks, size_t n)
 {
     (void)n_blocks;
@@ -57,7 +55,7 @@ struct tally__codec tally__codec_plain(int dtype, int op)
 {
     return (struct tally__codec){.ops = &plain_ops,
                                  .element_bytes = tally_dtype_bytes(dtype),
-                                 .block = SHARD_UNIT,
+                                 .block = TALLY__SHARD_UNIT,
                                  .dtype = dtype,
                                  .op = op};
 }
@@ -135,6 +133,6 @@ struct tally__codec tally__codec_half(int dtype, double divisor)
 {
     return (struct tally__codec){.ops = dtype == TALLY_F16 ? &f16_ops : &bf16_ops,
                                  .element_bytes = sizeof(float),
-                                 .block = SHARD_UNIT,
+                                 .block = TALLY__SHARD_UNIT,
                                  .divisor = divisor};
 }

@@ -9,6 +9,9 @@
 
 #include <stddef.h>
 
+/* Elements of a block where the codec does not need any: shards then start on cache lines. */
+#define TALLY__SHARD_UNIT 64
+
 /* Where segments start, in elements and in blocks; both arrays have n + 1 entries, the last one
  * being the end. Made by tally__segments_fill. */
 struct tally__segments {

@@ -38,8 +38,7 @@ struct exchange {
 
 void tally_shard(size_t count, int size, int rank, size_t *offset, size_t *n)
 {
-    struct tally__codec plain = tally__codec_plain(TALLY_F32, TALLY_SUM);
-    const struct tally__layout layout = {.n = count, .block = plain.block};
+    const struct tally__layout layout = {.n = count, .block = TALLY__SHARD_UNIT};
     struct tally__range shard;
 
     if (size < 1 || rank < 0 || rank >= size || !offset || !n) {
@@ -189,8 +188,7 @@ static int run_direct(struct exchange *x)
     struct tally__range shard = shard_of(x, group->rank);
 
     for (int r = 0; r < group->size; r++) {
-        unsigned char *data =
-            tally__at(group->domain, group->domain_rank[r], tally__said(x->lane, r)->offset);
+        unsigned char *data = tally__peer_data(x->lane, r);
 
         outputs[r] = data + shard.start * x->codec->element_bytes;
         inputs[r] = outputs[r];
