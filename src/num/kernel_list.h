@@ -32,6 +32,14 @@
       (size_t n, size_t n_in, const uint16_t *const *in, float divisor, size_t n_out,              \
        uint16_t *const *out),                                                                      \
       (n, n_in, in, divisor, n_out, out))                                                          \
+    X(mean_f32_by_f16, void,                                                                       \
+      (size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,                 \
+       float *const *out),                                                                         \
+      (n, n_in, in, divisor, n_out, out))                                                          \
+    X(mean_f32_by_bf16, void,                                                                      \
+      (size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,                 \
+       float *const *out),                                                                         \
+      (n, n_in, in, divisor, n_out, out))                                                          \
     X(sum_i32, void,                                                                               \
       (size_t n, size_t n_in, const int32_t *const *in, size_t n_out, int32_t *const *out),        \
       (n, n_in, in, n_out, out))                                                                   \

@@ -169,6 +169,28 @@ static void sum_bf16(size_t n, size_t n_in, const uint16_t *const *in, float div
     SUM(uint16_t, float, f32_of_bf16, bf16_of(sum / divisor))
 }
 
+static float by_f16(float x)
+{
+    return f32_of_f16(f16_of(x));
+}
+
+static float by_bf16(float x)
+{
+    return f32_of_bf16(bf16_of(x));
+}
+
+static void mean_f32_by_f16(size_t n, size_t n_in, const float *const *in, float divisor,
+                            size_t n_out, float *const *out)
+{
+    SUM(float, float, by_f16, by_f16(sum / divisor))
+}
+
+static void mean_f32_by_bf16(size_t n, size_t n_in, const float *const *in, float divisor,
+                             size_t n_out, float *const *out)
+{
+    SUM(float, float, by_bf16, by_bf16(sum / divisor))
+}
+
 /* Signed integers wrap around: they are added as unsigned ones. */
 static void sum_i32(size_t n, size_t n_in, const int32_t *const *in, size_t n_out,
                     int32_t *const *out)

@@ -48,6 +48,28 @@ static inline vd vd_finish(vd sum, struct vd_divisor divisor)
     return divisor.multiply ? vd_mul(sum, divisor.by) : vd_div(sum, divisor.by);
 }
 
+/* The same for what passes through halves: each input as it is read, the mean before it is
+ * written. */
+static inline vf vf_load_by_f16(const float *x)
+{
+    return vf_by_f16(vf_load(x));
+}
+
+static inline vf vf_load_by_bf16(const float *x)
+{
+    return vf_by_bf16(vf_load(x));
+}
+
+static inline vf vf_finish_by_f16(vf sum, struct vf_divisor divisor)
+{
+    return vf_by_f16(vf_finish(sum, divisor));
+}
+
+static inline vf vf_finish_by_bf16(vf sum, struct vf_divisor divisor)
+{
+    return vf_by_bf16(vf_finish(sum, divisor));
+}
+
 /* Integers are not divided. */
 static inline vi vi_finish(vi sum, int none)
 {
@@ -90,6 +112,30 @@ static inline vi vi_finish(vi sum, int none)
 #define SUM_ADD vf_add
 #define SUM_STORE vf_store_bf16_shuffled
 #define SUM_FINISH vf_finish
+#define SUM_DIVISOR struct vf_divisor
+#include "num/sum_body_simd.h"
+
+#define SUM_BODY mean_f32_by_f16_body
+#define SUM_ELEMENT float
+#define SUM_VECTOR vf
+#define SUM_LANES 16
+#define SUM_WIDE 2
+#define SUM_LOAD vf_load_by_f16
+#define SUM_ADD vf_add
+#define SUM_STORE vf_store
+#define SUM_FINISH vf_finish_by_f16
+#define SUM_DIVISOR struct vf_divisor
+#include "num/sum_body_simd.h"
+
+#define SUM_BODY mean_f32_by_bf16_body
+#define SUM_ELEMENT float
+#define SUM_VECTOR vf
+#define SUM_LANES 16
+#define SUM_WIDE 2
+#define SUM_LOAD vf_load_by_bf16
+#define SUM_ADD vf_add
+#define SUM_STORE vf_store
+#define SUM_FINISH vf_finish_by_bf16
 #define SUM_DIVISOR struct vf_divisor
 #include "num/sum_body_simd.h"
 
@@ -178,6 +224,29 @@ static void sum_bf16(size_t n, size_t n_in, const uint16_t *const *in, float div
         sum_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true}, n_out, out);
     } else {
         sum_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out, out);
+    }
+}
+
+static void mean_f32_by_f16(size_t n, size_t n_in, const float *const *in, float divisor,
+                            size_t n_out, float *const *out)
+{
+    if (has_exact_reciprocal_f32(divisor)) {
+        mean_f32_by_f16_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true}, n_out,
+                             out);
+    } else {
+        mean_f32_by_f16_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out, out);
+    }
+}
+
+static void mean_f32_by_bf16(size_t n, size_t n_in, const float *const *in, float divisor,
+                             size_t n_out, float *const *out)
+{
+    if (has_exact_reciprocal_f32(divisor)) {
+        mean_f32_by_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true},
+                              n_out, out);
+    } else {
+        mean_f32_by_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out,
+                              out);
     }
 }
 

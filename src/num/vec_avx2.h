@@ -145,6 +145,17 @@ static inline void vf_store_f16(uint16_t *y, vf x)
     _mm_storeu_si128(to + 1, _mm256_cvtps_ph(x.b, NEAREST_EVEN));
 }
 
+static inline __m256 by_f16(__m256 x)
+{
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(x, NEAREST_EVEN));
+}
+
+/* Rounded to a half and widened again. */
+static inline vf vf_by_f16(vf x)
+{
+    return (vf){by_f16(x.a), by_f16(x.b)};
+}
+
 static inline vf vf_load_bf16(const uint16_t *x)
 {
     const __m128i *from = (const __m128i *)(const void *)x;
@@ -220,6 +231,16 @@ static inline void vf_store_bf16_shuffled(uint16_t *y, vf x)
     __m256i pairs = _mm256_blend_epi16(_mm256_srli_epi32(raised.a, 16), raised.b, 0xaa);
 
     _mm256_storeu_si256((__m256i *)(void *)y, pairs);
+}
+
+/* Rounded to a half and widened again. */
+static inline vf vf_by_bf16(vf x)
+{
+    const __m256i upper = _mm256_set1_epi32((int32_t)0xffff0000u);
+    vi raised = vf_bf16_raised(x);
+
+    return (vf){_mm256_castsi256_ps(_mm256_and_si256(raised.a, upper)),
+                _mm256_castsi256_ps(_mm256_and_si256(raised.b, upper))};
 }
 
 /* clamp(rint(x) + zero, 0, 255) of each element; zero is in 0..255, a NaN becomes 0. */

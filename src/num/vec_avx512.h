@@ -133,12 +133,21 @@ static inline vf vf_load_f16(const uint16_t *x)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));
 }
 
-static inline void vf_store_f16(uint16_t *y, vf x)
+static inline __m256i f16_of(vf x)
 {
     /* Without a mask, gcc's unoptimised form is a macro that warns about its own mask of -1. */
-    __m256i halves = _mm512_maskz_cvtps_ph(0xffff, x, NEAREST_EVEN);
+    return _mm512_maskz_cvtps_ph(0xffff, x, NEAREST_EVEN);
+}
 
-    _mm256_storeu_si256((__m256i *)(void *)y, halves);
+static inline void vf_store_f16(uint16_t *y, vf x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)y, f16_of(x));
+}
+
+/* Rounded to a half and widened again. */
+static inline vf vf_by_f16(vf x)
+{
+    return _mm512_cvtph_ps(f16_of(x));
 }
 
 static inline vf vf_load_bf16(const uint16_t *x)
@@ -148,18 +157,31 @@ static inline vf vf_load_bf16(const uint16_t *x)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
-/* By integer arithmetic: the instruction of AVX-512 BF16 flushes subnormals. */
-static inline void vf_store_bf16(uint16_t *y, vf x)
+/* The upper half of each integer is the bf16 value. By integer arithmetic: the instruction of
+ * AVX-512 BF16 flushes subnormals. */
+static inline __m512i bf16_raised(vf x)
 {
     __m512i bits = _mm512_castps_si512(x);
-    __m512i upper = _mm512_srli_epi32(bits, 16);
-    __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     __m512i raised = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    __m512i rounded = _mm512_srli_epi32(raised, 16);
-    __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
-    __m512i result = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
+    __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
 
-    _mm256_storeu_si256((__m256i *)(void *)y, _mm512_cvtepi32_epi16(result));
+    return _mm512_mask_mov_epi32(raised, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
+}
+
+static inline void vf_store_bf16(uint16_t *y, vf x)
+{
+    __m512i halves = _mm512_srli_epi32(bf16_raised(x), 16);
+
+    _mm256_storeu_si256((__m256i *)(void *)y, _mm512_cvtepi32_epi16(halves));
+}
+
+/* Rounded to a half and widened again. */
+static inline vf vf_by_bf16(vf x)
+{
+    __m512i upper = _mm512_set1_epi32((int32_t)0xffff0000u);
+
+    return _mm512_castsi512_ps(_mm512_and_si512(bf16_raised(x), upper));
 }
 
 /* The same pair for sums, where the order within a vector does not matter. */

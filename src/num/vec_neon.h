@@ -171,6 +171,17 @@ static inline void vf_store_f16(uint16_t *y, vf x)
     vst1q_u16(y + 8, join(f16x4_of_f32(x.val[2]), f16x4_of_f32(x.val[3])));
 }
 
+static inline float32x4_t by_f16(float32x4_t x)
+{
+    return f32_of_f16x4(f16x4_of_f32(x));
+}
+
+/* Rounded to a half and widened again. */
+static inline vf vf_by_f16(vf x)
+{
+    return (vf){{by_f16(x.val[0]), by_f16(x.val[1]), by_f16(x.val[2]), by_f16(x.val[3])}};
+}
+
 static inline float32x4_t f32_of_bf16x4(uint16x4_t x)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(x, 16));
@@ -199,6 +210,17 @@ static inline void vf_store_bf16(uint16_t *y, vf x)
 {
     vst1q_u16(y, join(bf16x4_of_f32(x.val[0]), bf16x4_of_f32(x.val[1])));
     vst1q_u16(y + 8, join(bf16x4_of_f32(x.val[2]), bf16x4_of_f32(x.val[3])));
+}
+
+static inline float32x4_t by_bf16(float32x4_t x)
+{
+    return f32_of_bf16x4(bf16x4_of_f32(x));
+}
+
+/* Rounded to a half and widened again. */
+static inline vf vf_by_bf16(vf x)
+{
+    return (vf){{by_bf16(x.val[0]), by_bf16(x.val[1]), by_bf16(x.val[2]), by_bf16(x.val[3])}};
 }
 
 /* The same pair for sums, where the order within a vector does not matter. */

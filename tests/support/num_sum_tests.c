@@ -88,27 +88,46 @@ static const void *bytes(const struct num_case *c, uint64_t stream)
     return num_input_bytes(c, c->n, 1, stream);
 }
 
-/* Halves of the same kinds as the floats, by the oracles. */
-static const void *f16s(const struct num_case *c, uint64_t stream)
+/* A type of halves, by the oracles. */
+struct half {
+    uint16_t (*of)(float x);
+    float (*value)(uint16_t half);
+    uint16_t infinity; /* the bits above this are a NaN, the sign apart */
+};
+
+static float value_of_f16(uint16_t half)
+{
+    return (float)num_value_of_f16(half);
+}
+
+static float value_of_bf16(uint16_t half)
+{
+    return num_from_bits((uint32_t)half << 16);
+}
+
+static const struct half f16 = {num_oracle_f16, value_of_f16, 0x7c00};
+static const struct half bf16 = {num_oracle_bf16, value_of_bf16, 0x7f80};
+
+/* Halves of the same kinds as the floats. */
+static const void *halves(const struct half *half, const struct num_case *c, uint64_t stream)
 {
     const float *x = num_input_f32(c, c->n, stream);
     uint16_t *y = num_input_bytes(c, c->n * 2, 2, 0);
 
     for (size_t i = 0; i < c->n; i++) {
-        y[i] = num_oracle_f16(x[i]);
+        y[i] = half->of(x[i]);
     }
     return y;
 }
 
+static const void *f16s(const struct num_case *c, uint64_t stream)
+{
+    return halves(&f16, c, stream);
+}
+
 static const void *bf16s(const struct num_case *c, uint64_t stream)
 {
-    const float *x = num_input_f32(c, c->n, stream);
-    uint16_t *y = num_input_bytes(c, c->n * 2, 2, 0);
-
-    for (size_t i = 0; i < c->n; i++) {
-        y[i] = num_oracle_bf16(x[i]);
-    }
-    return y;
+    return halves(&bf16, c, stream);
 }
 
 /* Doubles of all sizes; special ones in wild data. */
@@ -207,36 +226,50 @@ void test_sum_f64(const struct tally__level *level)
 }
 
 /* NaN payloads of sums are not specified: any NaN equals any other. */
-static bool same_half(uint16_t a, uint16_t b, uint16_t infinity)
+static bool same_half(const struct half *half, uint16_t a, uint16_t b)
 {
-    return a == b || ((a & 0x7fff) > infinity && (b & 0x7fff) > infinity);
+    return a == b || ((a & 0x7fff) > half->infinity && (b & 0x7fff) > half->infinity);
 }
 
-static void check_sum_f16(const struct num_case *c)
+typedef void half_sum(size_t n, size_t n_in, const uint16_t *const *in, float divisor, size_t n_out,
+                      uint16_t *const *out);
+
+/* sums: the kernel of the level and the reference's. */
+static void check_half_sum(const struct num_case *c, const struct half *half,
+                           const void *(*input)(const struct num_case *, uint64_t stream),
+                           half_sum *const sums[2])
 {
     struct plan plan = plan_of(c);
     struct operands o;
     uint16_t want[4099];
 
-    make(c, &plan, 2, f16s, &o);
+    make(c, &plan, 2, input, &o);
     for (size_t i = 0; i < c->n; i++) {
         float terms[MAX_IN] = {0};
 
         for (size_t k = 0; k < plan.n_in; k++) {
-            terms[k] = (float)num_value_of_f16(((const uint16_t *)o.in[0][k])[i]);
+            terms[k] = half->value(((const uint16_t *)o.in[0][k])[i]);
         }
-        want[i] = num_oracle_f16(oracle_sum(terms, plan.n_in, plan.divisor));
+        want[i] = half->of(oracle_sum(terms, plan.n_in, plan.divisor));
     }
-    c->level->kernels->sum_f16(c->n, plan.n_in, (const uint16_t *const *)o.in[0], plan.divisor,
-                               plan.n_out, (uint16_t *const *)o.out[0]);
-    tally__kernels_ref.sum_f16(c->n, plan.n_in, (const uint16_t *const *)o.in[1], plan.divisor,
-                               plan.n_out, (uint16_t *const *)o.out[1]);
-    for (size_t k = 0; k < plan.n_out; k++) {
-        for (size_t i = 0; i < c->n; i++) {
-            num_assert(c, same_half(((uint16_t *)o.out[0][k])[i], want[i], 0x7c00), i, "differs");
-            num_assert(c, same_half(((uint16_t *)o.out[1][k])[i], want[i], 0x7c00), i, "ref");
+    for (size_t set = 0; set < 2; set++) {
+        sums[set](c->n, plan.n_in, (const uint16_t *const *)o.in[set], plan.divisor, plan.n_out,
+                  (uint16_t *const *)o.out[set]);
+        for (size_t k = 0; k < plan.n_out; k++) {
+            const uint16_t *got = o.out[set][k];
+
+            for (size_t i = 0; i < c->n; i++) {
+                num_assert(c, same_half(half, got[i], want[i]), i, set == 0 ? "differs" : "ref");
+            }
         }
     }
+}
+
+static void check_sum_f16(const struct num_case *c)
+{
+    half_sum *const sums[2] = {c->level->kernels->sum_f16, tally__kernels_ref.sum_f16};
+
+    check_half_sum(c, &f16, f16s, sums);
 }
 
 void test_sum_f16(const struct tally__level *level)
@@ -246,34 +279,66 @@ void test_sum_f16(const struct tally__level *level)
 
 static void check_sum_bf16(const struct num_case *c)
 {
-    struct plan plan = plan_of(c);
-    struct operands o;
-    uint16_t want[4099];
+    half_sum *const sums[2] = {c->level->kernels->sum_bf16, tally__kernels_ref.sum_bf16};
 
-    make(c, &plan, 2, bf16s, &o);
-    for (size_t i = 0; i < c->n; i++) {
-        float terms[MAX_IN] = {0};
-
-        for (size_t k = 0; k < plan.n_in; k++) {
-            terms[k] = num_from_bits((uint32_t)((const uint16_t *)o.in[0][k])[i] << 16);
-        }
-        want[i] = num_oracle_bf16(oracle_sum(terms, plan.n_in, plan.divisor));
-    }
-    c->level->kernels->sum_bf16(c->n, plan.n_in, (const uint16_t *const *)o.in[0], plan.divisor,
-                                plan.n_out, (uint16_t *const *)o.out[0]);
-    tally__kernels_ref.sum_bf16(c->n, plan.n_in, (const uint16_t *const *)o.in[1], plan.divisor,
-                                plan.n_out, (uint16_t *const *)o.out[1]);
-    for (size_t k = 0; k < plan.n_out; k++) {
-        for (size_t i = 0; i < c->n; i++) {
-            num_assert(c, same_half(((uint16_t *)o.out[0][k])[i], want[i], 0x7f80), i, "differs");
-            num_assert(c, same_half(((uint16_t *)o.out[1][k])[i], want[i], 0x7f80), i, "ref");
-        }
-    }
+    check_half_sum(c, &bf16, bf16s, sums);
 }
 
 void test_sum_bf16(const struct tally__level *level)
 {
     num_for_each_case(level, check_sum_bf16);
+}
+
+typedef void mean(size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,
+                  float *const *out);
+
+static void check_mean(const struct num_case *c, const struct half *half, mean *const means[2])
+{
+    struct plan plan = plan_of(c);
+    struct operands o;
+    float want[4099];
+
+    make(c, &plan, 4, floats, &o);
+    for (size_t i = 0; i < c->n; i++) {
+        float terms[MAX_IN] = {0};
+
+        for (size_t k = 0; k < plan.n_in; k++) {
+            terms[k] = half->value(half->of(((const float *)o.in[0][k])[i]));
+        }
+        want[i] = half->value(half->of(oracle_sum(terms, plan.n_in, plan.divisor)));
+    }
+    for (size_t set = 0; set < 2; set++) {
+        means[set](c->n, plan.n_in, (const float *const *)o.in[set], plan.divisor, plan.n_out,
+                   (float *const *)o.out[set]);
+        for (size_t k = 0; k < plan.n_out; k++) {
+            num_assert_f32(c, o.out[set][k], want, c->n);
+        }
+    }
+}
+
+static void check_mean_f32_by_f16(const struct num_case *c)
+{
+    mean *const means[2] = {c->level->kernels->mean_f32_by_f16, tally__kernels_ref.mean_f32_by_f16};
+
+    check_mean(c, &f16, means);
+}
+
+void test_mean_f32_by_f16(const struct tally__level *level)
+{
+    num_for_each_case(level, check_mean_f32_by_f16);
+}
+
+static void check_mean_f32_by_bf16(const struct num_case *c)
+{
+    mean *const means[2] = {c->level->kernels->mean_f32_by_bf16,
+                            tally__kernels_ref.mean_f32_by_bf16};
+
+    check_mean(c, &bf16, means);
+}
+
+void test_mean_f32_by_bf16(const struct tally__level *level)
+{
+    num_for_each_case(level, check_mean_f32_by_bf16);
 }
 
 /* Element i of an array of unsigned integers of `element` bytes. */
