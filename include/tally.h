@@ -502,7 +502,26 @@ typedef struct tally_bucket {
     void *data; /* all gradients, one after the other; the hook leaves the mean here */
     int n_params;
     const tally_bucket_param *params;
+    int shadows;  /* this rank has run out of input (join): data is zeros, residuals stay */
+    void *keeper; /* tally's own */
 } tally_bucket;
+
+/*
+ * Error feedback. A residual is what compression has left out of a parameter's gradients so far: a
+ * hook adds it to the next gradient and stores what is left out then. tally keeps one per
+ * parameter, fp32, zeros at first, wherever the parameter travels: in the next step, in other
+ * buckets, with the hook that replaces this one, in tally_ddp_save. This gives the residual of the
+ * bucket's parameter number k, in the order of its gradient's elements. Inside reduce. Errors: ARG,
+ * NOMEM, UNSUPPORTED for a bucket that is not fp32.
+ */
+TALLY_API int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual);
+
+/* What a rank's hook saved, as load gets it. */
+typedef struct tally_hook_blob {
+    size_t size; /* sizeof(tally_hook_blob) */
+    const void *data;
+    size_t bytes;
+} tally_hook_blob;
 
 /*
  * A hook of one's own: fill the table, size first. state is passed back to every function. reduce
@@ -510,9 +529,12 @@ typedef struct tally_bucket {
  */
 typedef struct tally_hook_table {
     size_t size;      /* sizeof(tally_hook_table) */
-    const char *name; /* for messages; ranks compare it; must stay while the hook lives */
+    const char *name; /* for messages; ranks compare it; copied */
     /* reduce may run for several buckets at once, on several lanes. */
     int concurrent;
+    /* reduce uses residuals. When a hook without takes over, what is left is added to the gradients
+     * of the next step: nothing is lost. */
+    int feedback;
     /* Before the first reduce. Application's thread; may block; a failure fails attach_hook. */
     int (*attach)(void *state, tally_ddp *ddp);
     /*
@@ -523,6 +545,19 @@ typedef struct tally_hook_table {
     int (*reduce)(void *state, tally_lane *lane, const tally_bucket *bucket);
     /* After the last reduce: the hook is being replaced, or the ddp freed. Application's thread. */
     void (*detach)(void *state, tally_ddp *ddp);
+    /*
+     * Writes the state, without residuals, to blob, which has room for *bytes, and sets *bytes to
+     * what it takes; a NULL blob only asks for that. Application's thread, between steps; must not
+     * block. A failure fails tally_ddp_save.
+     */
+    int (*save)(void *state, void *blob, size_t *bytes);
+    /*
+     * Takes the state from what the hooks of the same name saved on n_blobs ranks, blobs[r] on rank
+     * r; from one, the own, when a hook is replaced. The blobs are whole (a checksum says so), but
+     * may come from another world size. Application's thread, between steps; must not block. A
+     * failure fails tally_ddp_load, and must leave the state as it was.
+     */
+    int (*load)(void *state, const tally_hook_blob *blobs, size_t n_blobs);
     /* Frees state. When nobody uses the hook any more. */
     void (*destroy)(void *state);
 } tally_hook_table;
@@ -533,8 +568,69 @@ typedef struct tally_hook_table {
  */
 TALLY_API int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **hook);
 
+/*
+ * Makes one of tally's own hooks from its text:
+ *
+ *     hook     name [":" option {"," option}] ["(" hook ")"]
+ *     option   key "=" value
+ *
+ * as in "bf16", "fp16:saturate=1", "powersgd:rank=2,start=100", "bf16(powersgd:rank=4)". Blanks
+ * between the parts do not count. Options belong to the name they follow. Only wrappers take a hook
+ * in brackets: "fp16" and "bf16", which set how the fp32 exchanges of the hook inside travel; where
+ * that hook has a form of its own on the wire, that one wins, and so does an inner wrapper; without
+ * brackets they wrap "allreduce". `tally hooks` lists all names and options. Local; any thread.
+ * Errors: ARG pointing at the column, with what would be accepted there; NOMEM.
+ */
+TALLY_API int tally_hook_parse(const char *text, tally_hook **hook);
+
+/* Wraps any hook, one's own too: text is a wrapper with its options, as "bf16" or
+ * "fp16:saturate=1". The new hook takes a hold of its own on inner. Errors: as tally_hook_parse. */
+TALLY_API int tally_hook_wrap(const char *text, tally_hook *inner, tally_hook **hook);
+
 /* Drops the caller's hold on a hook; a ddp that uses it keeps it until it is replaced or freed. */
 TALLY_API void tally_hook_free(tally_hook *hook);
+
+/* What there is to parse, for lists and help. All texts are static. */
+typedef struct tally_hook_info {
+    size_t size;      /* set by the caller: sizeof(tally_hook_info) */
+    const char *name; /* "fp16" */
+    const char *help; /* one line: when to use it */
+    int wraps;        /* takes a hook in brackets */
+    size_t n_options;
+} tally_hook_info;
+
+typedef struct tally_hook_option {
+    size_t size;          /* set by the caller: sizeof(tally_hook_option) */
+    const char *name;     /* "saturate" */
+    const char *accepts;  /* "0|1", or a range such as "64..4096" */
+    const char *fallback; /* what holds when it is not given */
+    const char *help;     /* one line */
+} tally_hook_option;
+
+/* How many hooks there are; one of them; one of its options. Any thread; never block. Errors: ARG.
+ */
+TALLY_API size_t tally_hook_count(void);
+TALLY_API int tally_hook_describe(size_t index, tally_hook_info *info);
+TALLY_API int tally_hook_describe_option(size_t index, size_t option, tally_hook_option *described);
+
+/* The ten hooks that PyTorch's DDP has names for, with its settings: name, value, text. */
+#define TALLY_HOOK_LIST(X)                                              \
+    X(ALLREDUCE, 0, "allreduce")                                        \
+    X(FP16_COMPRESS, 1, "fp16")                                         \
+    X(BF16_COMPRESS, 2, "bf16")                                         \
+    X(QUANTIZE_PER_TENSOR, 3, "quantize_per_tensor")                    \
+    X(QUANTIZE_PER_CHANNEL, 4, "quantize_per_channel")                  \
+    X(POWER_SGD, 5, "powersgd:rank=1,start=1000")                       \
+    X(POWER_SGD_RANK2, 6, "powersgd:rank=2,start=1000")                 \
+    X(BATCHED_POWER_SGD, 7, "batched_powersgd:rank=1,start=1000")       \
+    X(BATCHED_POWER_SGD_RANK2, 8, "batched_powersgd:rank=2,start=1000") \
+    X(NOOP, 9, "noop")
+
+typedef enum tally_hook_name {
+#define TALLY_HOOK_ENUM(name, value, text) TALLY_HOOK_##name = (value),
+    TALLY_HOOK_LIST(TALLY_HOOK_ENUM)
+#undef TALLY_HOOK_ENUM
+} tally_hook_name;
 
 /* ---- data-parallel training ---------------------------------------------------------------- */
 
@@ -565,7 +661,8 @@ typedef struct tally_ddp_config {
         first_bucket_bytes; /* the same for the first one; 0: 1 MiB, or bucket_cap_bytes if set */
     const size_t *bucket_caps; /* instead of those two: one cap per bucket, the last one repeats */
     size_t n_bucket_caps;
-    int keep_parameters;         /* 1: do not start from rank 0's parameters and buffers */
+    const char *hook;    /* as tally_hook_parse takes it; NULL: TALLY_HOOK, else allreduce */
+    int keep_parameters; /* 1: do not start from rank 0's parameters and buffers */
     const tally_buffer *buffers; /* state that is not trained; rank 0's after every step */
     size_t n_buffers;
     int keep_buffers; /* 1: do not broadcast buffers after each step */
@@ -599,12 +696,35 @@ TALLY_API int tally_ddp_create(tally_group *group, const tally_param *params, si
 TALLY_API int tally_ddp_free(tally_ddp *ddp);
 
 /*
- * Uses this hook from the next step on; until the first call, gradients travel as they are. The ddp
- * takes a hold of its own. Collective, between steps, before any rank is in tally_ddp_join; blocks.
- * Errors: ARG, STATE, MISMATCH when ranks give hooks of different names, what attach returned on
- * any rank; the old hook then stays.
+ * Uses a hook from the next step on: by its text, as tally_hook_parse takes it; one of the ten of
+ * TALLY_HOOK_LIST; or a hook object, of which the ddp takes a hold of its own. Residuals pass from
+ * the old hook to the new one, and so does the state of a hook of the same kind. Collective,
+ * between steps, before any rank is in tally_ddp_join; block. Errors: ARG, STATE, MISMATCH when
+ * ranks give different hooks, what attach returned on any rank: on all ranks, and the old hook
+ * stays.
  */
+TALLY_API int tally_ddp_set_hook(tally_ddp *ddp, const char *text);
+TALLY_API int tally_ddp_register_hook(tally_ddp *ddp, tally_hook_name name);
 TALLY_API int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook);
+
+/*
+ * Writes the state of the hook and the residuals of this rank to blob, which has room for *bytes,
+ * and sets *bytes to what it takes; a NULL blob only asks for that. A checkpoint has the blobs of
+ * all ranks. Local, not collective; between steps. Errors: ARG when there is too little room,
+ * STATE, what the hook's save returned.
+ */
+TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
+
+/*
+ * Takes up the state that all ranks of a run saved: blobs[r] of bytes[r] bytes is rank r's, n of
+ * them, on every rank. The ddp has the same parameters and a hook of the same name. With as many
+ * ranks as then, it goes on to the bit as it would have; with more or fewer, every rank takes the
+ * mean of the residuals. Collective, between steps; blocks. Errors: ARG naming the blob that is
+ * damaged, incomplete or of something else, and then nothing has changed on any rank; STATE; NOMEM;
+ * what the hook's load returned.
+ */
+TALLY_API int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes,
+                             size_t n);
 
 /* Where parameter i's gradient lies, or NULL for one without. Any thread; never blocks. */
 TALLY_API void *tally_ddp_grad(const tally_ddp *ddp, int i);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ddp object: making it, its hook, and freeing it. Not responsible for steps (reducer.c). One
- * thread of the application enters at a time.
+ * The ddp object: making it and freeing it. Not responsible for its hook (ddp_hook.c) nor for steps
+ * (reducer.c). One thread of the application enters at a time.
  */
 #include "ddp/ddp.h"
 
@@ -119,7 +119,7 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
     }
     TRY(copy_config(ddp, config));
     TRY(tally__params_copy(ddp, params, n));
-    return tally__hook_all_reduce(&ddp->hook);
+    return tally_hook_parse("allreduce", &ddp->hook);
 }
 
 struct creation {
@@ -208,13 +208,6 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
     return TALLY_OK;
 }
 
-static void detach(tally_ddp *ddp, tally_hook *hook)
-{
-    if (hook->table.detach) {
-        hook->table.detach(hook->state, ddp);
-    }
-}
-
 int tally_ddp_free(tally_ddp *ddp)
 {
     if (!ddp) {
@@ -229,71 +222,7 @@ int tally_ddp_free(tally_ddp *ddp)
                           tally_group_rank(ddp->group));
         (void)tally__step_give_up(ddp, TALLY_ABORTED);
     }
-    detach(ddp, ddp->hook);
+    tally__hook_detach(ddp, ddp->hook);
     unmake(ddp);
-    return TALLY_OK;
-}
-
-/* All ranks compare their hooks: the names, and whether they may run at once. */
-static int compare_hooks(tally_lane *lane, void *user)
-{
-    const tally_hook *hook = user;
-    char ours[256] = "";
-    char theirs[sizeof ours];
-
-    (void)snprintf(ours, sizeof ours, "%.200s%s", hook->table.name,
-                   hook->table.concurrent ? " (concurrent)" : "");
-    memcpy(theirs, ours, sizeof theirs);
-    TRY(tally_lane_broadcast(lane, theirs, sizeof theirs, 0));
-    if (memcmp(ours, theirs, sizeof ours) != 0) {
-        return tally__fail(TALLY_MISMATCH, "hook '%s' here, '%s' on rank 0", ours, theirs);
-    }
-    return TALLY_OK;
-}
-
-/* How attach went on this rank; as a job, how it went on all. */
-struct outcome {
-    int status;
-    char text[TALLY__ERROR_BYTES];
-};
-
-static int outcome_job(tally_lane *lane, void *user)
-{
-    const struct outcome *outcome = user;
-
-    return outcome->status == TALLY_OK ? TALLY_OK
-                                       : tally_job_fail(lane, outcome->status, outcome->text);
-}
-
-int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook)
-{
-    struct outcome outcome = {.status = TALLY_OK};
-    tally_hook *old;
-    int rc;
-
-    TRY(tally__check_between_steps(ddp, "tally_ddp_attach_hook"));
-    if (!hook) {
-        return tally__fail(TALLY_ARG, "tally_ddp_attach_hook: hook is NULL");
-    }
-    TRY(tally__ddp_run(ddp, compare_hooks, hook));
-    /* To attach one that is attached and then detach the old one would leave it detached. */
-    if (hook != ddp->hook && hook->table.attach) {
-        outcome.status = hook->table.attach(hook->state, ddp);
-        (void)snprintf(outcome.text, sizeof outcome.text, "%s", tally_last_error());
-    }
-    rc = tally__ddp_run(ddp, outcome_job, &outcome);
-    if (rc != TALLY_OK && outcome.status == TALLY_OK && hook != ddp->hook) {
-        detach(ddp, hook);
-    }
-    if (rc != TALLY_OK || hook == ddp->hook) {
-        return rc;
-    }
-    tally__hook_hold(hook);
-    detach(ddp, ddp->hook);
-    (void)pthread_mutex_lock(&ddp->mutex);
-    old = ddp->hook;
-    ddp->hook = hook;
-    (void)pthread_mutex_unlock(&ddp->mutex);
-    tally_hook_free(old);
     return TALLY_OK;
 }

@@ -3,6 +3,7 @@
 target_sources(tally_objects PRIVATE
   ddp/buckets.c
   ddp/ddp.c
+  ddp/ddp_hook.c
   ddp/grads.c
   ddp/join.c
   ddp/launch.c

@@ -157,6 +157,9 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets);
 void tally__buckets_free(tally_ddp *ddp, struct tally__buckets *buckets);
 unsigned char *tally__slice(const tally_ddp *ddp, const struct tally__param *param);
 
+/* ddp_hook.c */
+void tally__hook_detach(tally_ddp *ddp, tally_hook *hook);
+
 /* launch.c: with the mutex held. The second launches every complete bucket whose turn it is. */
 int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket);
 int tally__launch_complete(tally_ddp *ddp);

@@ -10,6 +10,7 @@
 int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **hook)
 {
     tally_hook *made;
+    char *name;
 
     if (!table || !hook) {
         return tally__fail(TALLY_ARG, "tally_hook_create: %s is NULL", table ? "hook" : "table");
@@ -24,10 +25,15 @@ int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **h
                            table->name ? "reduce" : "name");
     }
     made = tally__alloc(sizeof *made, "a hook");
-    if (!made) {
+    name = tally__alloc(strlen(table->name) + 1, "a hook");
+    if (!made || !name) {
+        tally__free(made);
+        tally__free(name);
         return TALLY_NOMEM;
     }
+    memcpy(name, table->name, strlen(table->name) + 1);
     made->table = *table;
+    made->table.name = name;
     made->state = state;
     atomic_init(&made->n_holds, 1);
     *hook = made;
@@ -48,5 +54,6 @@ void tally_hook_free(tally_hook *hook)
     if (hook->table.destroy) {
         hook->table.destroy(hook->state);
     }
+    tally__free((char *)hook->table.name);
     tally__free(hook);
 }

@@ -3,4 +3,7 @@
 target_sources(tally_objects PRIVATE
   hook/hook.c
   hook/hook_all_reduce.c
+  hook/hook_noop.c
+  hook/kinds.c
+  hook/text.c
 )

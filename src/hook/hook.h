@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hook object, as ddp sees it. */
+/* The hook object, as ddp and the hooks see it. */
 #ifndef TALLY_HOOK_HOOK_H
 #define TALLY_HOOK_HOOK_H
 
@@ -8,13 +8,10 @@
 #include "tally.h"
 
 struct tally_hook {
-    tally_hook_table table;
+    tally_hook_table table; /* its name is ours */
     void *state;
-    atomic_int n_holds; /* the maker's, and one per ddp that uses it */
+    atomic_int n_holds; /* the maker's, and one per ddp or wrapper that uses it */
 };
-
-/* The hook that sends gradients as they are. Errors: NOMEM. */
-int tally__hook_all_reduce(tally_hook **hook);
 
 /* One more hold; tally_hook_free drops one. */
 void tally__hook_hold(tally_hook *hook);

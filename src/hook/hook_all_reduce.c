@@ -2,6 +2,7 @@
 /* The hook that sends gradients as they are: one exchange per bucket. No state; on lanes. */
 #include "exchange/two_phase.h"
 #include "hook/hook.h"
+#include "hook/kind.h"
 
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
@@ -14,14 +15,18 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
 }
 
-int tally__hook_all_reduce(tally_hook **hook)
+static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
 {
-    static const tally_hook_table table = {
-        .size = sizeof table,
-        .name = "allreduce",
-        .concurrent = 1,
-        .reduce = reduce,
-    };
+    const tally_hook_table table = {
+        .size = sizeof table, .name = name, .concurrent = 1, .reduce = reduce};
 
+    (void)values;
+    (void)inner;
     return tally_hook_create(&table, NULL, hook);
 }
+
+const struct tally__hook_kind tally__hook_kind_all_reduce = {
+    .name = "allreduce",
+    .help = "gradients as they are: exact, and the fastest on one machine",
+    .make = make,
+};

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ddp's hook: naming it, agreeing on it, putting it in the place of the one before. What goes
+ * wrong on one rank, goes wrong on all, and the old hook stays. One thread of the application
+ * enters at a time.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "ddp/ddp.h"
+
+/* How something went on this rank; as a job, how it went on all. */
+struct outcome {
+    int status;
+    char text[TALLY__ERROR_BYTES];
+};
+
+static struct outcome outcome_of(int status)
+{
+    struct outcome outcome = {.status = status};
+
+    (void)snprintf(outcome.text, sizeof outcome.text, "%s", tally_last_error());
+    return outcome;
+}
+
+static int outcome_job(tally_lane *lane, void *user)
+{
+    const struct outcome *outcome = user;
+
+    return outcome->status == TALLY_OK ? TALLY_OK
+                                       : tally_job_fail(lane, outcome->status, outcome->text);
+}
+
+struct candidate {
+    const tally_hook *hook; /* NULL: this rank has none, for the reason of outcome */
+    struct outcome outcome;
+};
+
+/* All ranks compare their hooks: the names, and whether they may run at once. */
+static int compare_job(tally_lane *lane, void *user)
+{
+    struct candidate *candidate = user;
+    const tally_hook *hook = candidate->hook;
+    char ours[256] = "";
+    char theirs[sizeof ours];
+
+    TRY(outcome_job(lane, &candidate->outcome));
+    (void)snprintf(ours, sizeof ours, "%.200s%s", hook->table.name,
+                   hook->table.concurrent ? " (concurrent)" : "");
+    memcpy(theirs, ours, sizeof theirs);
+    TRY(tally_lane_broadcast(lane, theirs, sizeof theirs, 0));
+    if (memcmp(ours, theirs, sizeof ours) != 0) {
+        return tally__fail(TALLY_MISMATCH, "hook '%s' here, '%s' on rank 0", ours, theirs);
+    }
+    return TALLY_OK;
+}
+
+void tally__hook_detach(tally_ddp *ddp, tally_hook *hook)
+{
+    if (hook->table.detach) {
+        hook->table.detach(hook->state, ddp);
+    }
+}
+
+/* Attaches on this rank, and learns how it went on all. */
+static int attach(tally_ddp *ddp, tally_hook *hook)
+{
+    struct outcome outcome = {.status = TALLY_OK};
+    int rc;
+
+    if (hook->table.attach) {
+        outcome = outcome_of(hook->table.attach(hook->state, ddp));
+    }
+    rc = tally__ddp_run(ddp, outcome_job, &outcome);
+    if (rc != TALLY_OK && outcome.status == TALLY_OK) {
+        tally__hook_detach(ddp, hook);
+    }
+    return rc;
+}
+
+/* Puts hook in the place of the old one; status says why there is none on this rank. */
+static int replace(tally_ddp *ddp, tally_hook *hook, int status)
+{
+    struct candidate candidate = {.hook = hook, .outcome = outcome_of(status)};
+    tally_hook *old;
+
+    TRY(tally__ddp_run(ddp, compare_job, &candidate));
+    /* To attach one that is attached and then detach the old one would leave it detached. */
+    if (hook == ddp->hook) {
+        return TALLY_OK;
+    }
+    TRY(attach(ddp, hook));
+    tally__hook_hold(hook);
+    tally__hook_detach(ddp, ddp->hook);
+    (void)pthread_mutex_lock(&ddp->mutex);
+    old = ddp->hook;
+    ddp->hook = hook;
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    tally_hook_free(old);
+    return TALLY_OK;
+}
+
+int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook)
+{
+    TRY(tally__check_between_steps(ddp, "tally_ddp_attach_hook"));
+    return replace(ddp, hook,
+                   hook ? TALLY_OK : tally__fail(TALLY_ARG, "tally_ddp_attach_hook: hook is NULL"));
+}
+
+int tally_ddp_set_hook(tally_ddp *ddp, const char *text)
+{
+    tally_hook *hook = NULL;
+    int rc;
+
+    TRY(tally__check_between_steps(ddp, "tally_ddp_set_hook"));
+    rc = tally_hook_parse(text, &hook);
+    rc = replace(ddp, hook, rc);
+    tally_hook_free(hook);
+    return rc;
+}
+
+int tally_ddp_register_hook(tally_ddp *ddp, tally_hook_name name)
+{
+    switch (name) {
+#define TEXT_OF(id, value, text) \
+    case TALLY_HOOK_##id:        \
+        return tally_ddp_set_hook(ddp, text);
+        TALLY_HOOK_LIST(TEXT_OF)
+#undef TEXT_OF
+    }
+    TRY(tally__check_between_steps(ddp, "tally_ddp_register_hook"));
+    return replace(
+        ddp, NULL,
+        tally__fail(TALLY_ARG, "tally_ddp_register_hook: %d is not a hook's name", (int)name));
+}

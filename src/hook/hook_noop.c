@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hook that does nothing: every rank keeps its own gradients. No state; on lanes. */
+#include "hook/hook.h"
+#include "hook/kind.h"
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    (void)state;
+    (void)lane;
+    (void)bucket;
+    return TALLY_OK;
+}
+
+static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+{
+    const tally_hook_table table = {
+        .size = sizeof table, .name = name, .concurrent = 1, .reduce = reduce};
+
+    (void)values;
+    (void)inner;
+    return tally_hook_create(&table, NULL, hook);
+}
+
+const struct tally__hook_kind tally__hook_kind_noop = {
+    .name = "noop",
+    .help = "sends nothing, every rank keeps its own gradients: to measure a step without "
+            "communication",
+    .make = make,
+};
