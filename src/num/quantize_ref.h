@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The uint8 kernels of the reference level. Part of kernels_ref.c, which includes this once, after
+ * minmax_f32. */
+#include "num/rint.h"
+#include "num/scaled.h"
+
+static uint8_t affine_code(float x, struct tally__affine affine)
+{
+    float code = tally__rint(x / affine.scale) + affine.zero;
+
+    /* Clamped before the conversion, which is undefined outside 0..255; a NaN becomes 0. */
+    code = code > 0.0f ? code : 0.0f;
+    code = code < 255.0f ? code : 255.0f;
+    return (uint8_t)code;
+}
+
+static void affine_encode(size_t n, const float *x, struct tally__affine affine, uint8_t *q)
+{
+    if (!isfinite(affine.scale)) {
+        /* With zero = 0 this decodes to inf * 0 or NaN * 0: NaN. */
+        for (size_t i = 0; i < n; i++) {
+            q[i] = 0;
+        }
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        q[i] = affine_code(x[i], affine);
+    }
+}
+
+static void affine_decode(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = affine.scale * ((float)q[i] - affine.zero);
+    }
+}
+
+static void affine_decode_add(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = y[i] + affine.scale * ((float)q[i] - affine.zero);
+    }
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static void affine_encode_blocks(size_t n, const float *x, size_t block,
+                                 struct tally__affine *affine, uint8_t *q)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        size_t n_here = smaller(block, n - i);
+        float lo;
+        float hi;
+
+        minmax_f32(n_here, x + i, &lo, &hi);
+        *affine = tally__affine_of(n_here, lo, hi);
+        affine_encode(n_here, x + i, *affine, q + i);
+    }
+}
+
+static void affine_decode_blocks(size_t n, const uint8_t *q, size_t block,
+                                 const struct tally__affine *affine, float *y)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        affine_decode(smaller(block, n - i), q + i, *affine, y + i);
+    }
+}
+
+static void affine_decode_add_blocks(size_t n, const uint8_t *q, size_t block,
+                                     const struct tally__affine *affine, float *y)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        affine_decode_add(smaller(block, n - i), q + i, *affine, y + i);
+    }
+}
+
+/* The largest magnitude; NaN when a value is not finite. */
+static float absmax(size_t n, const float *x)
+{
+    float most = 0.0f;
+
+    for (size_t i = 0; i < n; i++) {
+        float size = fabsf(x[i]);
+
+        if (!isfinite(size)) {
+            return NAN;
+        }
+        most = size > most ? size : most;
+    }
+    return most;
+}
+
+/*
+ * The scale of a block whose largest magnitude is so small that 127 / most overflows or
+ * most / 127 is subnormal. The largest value must not lie above 127 steps, so the scale is rounded
+ * up; it is never 0 when the block is not.
+ */
+static float tiny_scale(float most)
+{
+    float scale = most / 127.0f;
+
+    return scale * 127.0f < most ? float_of(bits_of(scale) + 1u) : scale;
+}
+
+static float scaled_encode(size_t n, const float *x, uint8_t *q)
+{
+    float most = absmax(n, x);
+
+    if (isnan(most) || most == 0.0f) {
+        for (size_t i = 0; i < n; i++) {
+            q[i] = 128;
+        }
+        return most;
+    }
+    /* No clamping below: |x| <= most, so the quotient exceeds 127 by rounding errors at most. */
+    if (most < TALLY__SCALED_TINY) {
+        float scale = tiny_scale(most);
+
+        for (size_t i = 0; i < n; i++) {
+            q[i] = (uint8_t)(128.0f + tally__rint(x[i] / scale));
+        }
+        return scale;
+    }
+
+    float inverse = 127.0f / most;
+
+    for (size_t i = 0; i < n; i++) {
+        q[i] = (uint8_t)(128.0f + tally__rint(x[i] * inverse));
+    }
+    return most / 127.0f;
+}
+
+static void scaled_encode_blocks(size_t n, const float *x, size_t block, float *scale, uint8_t *q)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        *scale = scaled_encode(smaller(block, n - i), x + i, q + i);
+    }
+}
+
+static void scaled_decode_blocks(size_t n, const uint8_t *q, size_t block, const float *scale,
+                                 float *y)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
+
+        affine_decode(smaller(block, n - i), q + i, affine, y + i);
+    }
+}
+
+static void scaled_decode_add_blocks(size_t n, const uint8_t *q, size_t block, const float *scale,
+                                     float *y)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
+
+        affine_decode_add(smaller(block, n - i), q + i, affine, y + i);
+    }
+}

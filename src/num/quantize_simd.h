@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The uint8 kernels of a vector level. Part of kernels_simd.h, and like it without an include
+ * guard; it comes after minmax_f32. */
+#include "num/rint.h"
+#include "num/scaled.h"
+
+static void affine_encode(size_t n, const float *x, struct tally__affine affine, uint8_t *q)
+{
+    const vf scale = vf_set1(affine.scale);
+    size_t m = isfinite(affine.scale) ? whole(n) : 0;
+
+    for (size_t i = 0; i < m; i += LANES) {
+        fetch_ahead(x + i);
+        vf_store_codes(q + i, vf_div(vf_load(x + i), scale), affine.zero);
+    }
+    tally__kernels_ref.affine_encode(n - m, x + m, affine, q + m);
+}
+
+static void affine_decode(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
+{
+    const vf scale = vf_set1(affine.scale);
+    const vf zero = vf_set1(affine.zero);
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf_store(y + i, vf_mul(scale, vf_sub(vf_load_u8(q + i), zero)));
+    }
+    tally__kernels_ref.affine_decode(n - m, q + m, affine, y + m);
+}
+
+static void affine_decode_add(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
+{
+    const vf scale = vf_set1(affine.scale);
+    const vf zero = vf_set1(affine.zero);
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf decoded = vf_mul(scale, vf_sub(vf_load_u8(q + i), zero));
+
+        vf_store(y + i, vf_add(vf_load(y + i), decoded));
+    }
+    tally__kernels_ref.affine_decode_add(n - m, q + m, affine, y + m);
+}
+
+static struct tally__affine affine_of_block(size_t n, const float *x)
+{
+    float lo;
+    float hi;
+
+    minmax_f32(n, x, &lo, &hi);
+    return tally__affine_of(n, lo, hi);
+}
+
+/* The map of the next block is computed before this block is encoded: nothing then waits for its
+ * long chain of dependent instructions, and the next block is in the cache when its turn comes. */
+static void affine_encode_blocks(size_t n, const float *x, size_t block,
+                                 struct tally__affine *affine, uint8_t *q)
+{
+    if (n > 0) {
+        affine[0] = affine_of_block(smaller(block, n), x);
+    }
+    while (n > 0) {
+        size_t n_here = smaller(block, n);
+
+        n -= n_here;
+        if (n > 0) {
+            affine[1] = affine_of_block(smaller(block, n), x + n_here);
+        }
+        affine_encode(n_here, x, affine[0], q);
+        x += n_here;
+        q += n_here;
+        affine++;
+    }
+}
+
+static void affine_decode_blocks(size_t n, const uint8_t *q, size_t block,
+                                 const struct tally__affine *affine, float *y)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        affine_decode(smaller(block, n - i), q + i, *affine, y + i);
+    }
+}
+
+static void affine_decode_add_blocks(size_t n, const uint8_t *q, size_t block,
+                                     const struct tally__affine *affine, float *y)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        affine_decode_add(smaller(block, n - i), q + i, *affine, y + i);
+    }
+}
+
+/* The largest magnitude; NaN when a value is not finite. */
+static float absmax(size_t n, const float *x)
+{
+    size_t m = n - n % (2 * LANES);
+    vi sizes[2] = {vi_zero(), vi_zero()};
+
+    for (size_t i = 0; i < m; i += 2 * LANES) {
+        for (size_t j = 0; j < 2; j++) {
+            sizes[j] = vi_max32(sizes[j], vf_size_bits(vf_load(x + i + j * LANES)));
+        }
+    }
+
+    int32_t bits = vi_most32(vi_max32(sizes[0], sizes[1]));
+
+    for (size_t i = m; i < n; i++) {
+        float size = fabsf(x[i]);
+        int32_t size_bits;
+
+        memcpy(&size_bits, &size, sizeof size_bits);
+        bits = size_bits > bits ? size_bits : bits;
+    }
+
+    float most;
+
+    memcpy(&most, &bits, sizeof most);
+    return bits < INFINITY_BITS ? most : NAN;
+}
+
+/* One block whose largest magnitude is most; the scale. */
+static float scaled_encode(size_t n, const float *x, float most, uint8_t *q)
+{
+    if (most == 0.0f) {
+        memset(q, 128, n);
+        return 0.0f;
+    }
+    if (!(most >= TALLY__SCALED_TINY)) {
+        float scale;
+
+        tally__kernels_ref.scaled_encode_blocks(n, x, n, &scale, q);
+        return scale;
+    }
+
+    float inverse = 127.0f / most;
+    size_t m = whole(n);
+
+    for (size_t i = 0; i < m; i += LANES) {
+        fetch_ahead(x + i);
+        vf_store_codes(q + i, vf_mul(vf_load(x + i), vf_set1(inverse)), 128.0f);
+    }
+    for (size_t i = m; i < n; i++) {
+        q[i] = (uint8_t)(128.0f + tally__rint(x[i] * inverse));
+    }
+    return most / 127.0f;
+}
+
+/* One block ahead, like affine_encode_blocks. */
+static void scaled_encode_blocks(size_t n, const float *x, size_t block, float *scale, uint8_t *q)
+{
+    float most = absmax(smaller(block, n), x);
+
+    while (n > 0) {
+        size_t n_here = smaller(block, n);
+        float most_here = most;
+
+        n -= n_here;
+        most = absmax(smaller(block, n), x + n_here);
+        *scale = scaled_encode(n_here, x, most_here, q);
+        x += n_here;
+        q += n_here;
+        scale++;
+    }
+}
+
+static void scaled_decode_blocks(size_t n, const uint8_t *q, size_t block, const float *scale,
+                                 float *y)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
+
+        affine_decode(smaller(block, n - i), q + i, affine, y + i);
+    }
+}
+
+static void scaled_decode_add_blocks(size_t n, const uint8_t *q, size_t block, const float *scale,
+                                     float *y)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
+
+        affine_decode_add(smaller(block, n - i), q + i, affine, y + i);
+    }
+}
