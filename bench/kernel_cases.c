@@ -52,6 +52,8 @@ RUN(scaled_encode_blocks, k->scaled_encode_blocks(a->n, a->f32[0], BLOCK, a->sca
 RUN(scaled_decode_blocks, k->scaled_decode_blocks(a->n, a->u8[0], BLOCK, a->scale, a->out[0]))
 RUN(scaled_decode_add_blocks,
     k->scaled_decode_add_blocks(a->n, a->u8[0], BLOCK, a->scale, a->out[0]))
+RUN(scaled_encode_feedback_blocks,
+    k->scaled_encode_feedback_blocks(a->n, a->f32[0], a->out[0], BLOCK, a->scale_out, a->out[1]))
 RUN(copy, k->copy(a->n * 4, (const uint8_t *)a->f32[0], a->out[0]))
 RUN(sub_f32, k->sub_f32(a->n, a->f32[0], a->f32[1], a->out[0]))
 RUN(axpy_f32, k->axpy_f32(a->n, a->f32[0], 0.5f, a->out[0]))
@@ -83,6 +85,7 @@ RUN(find_nonfinite_f32, a->value_out = (double)k->find_nonfinite_f32(a->n, a->f3
 #define TRAFFIC_scaled_encode_blocks 4, 1, GOAL
 #define TRAFFIC_scaled_decode_blocks 1, 4, GOAL
 #define TRAFFIC_scaled_decode_add_blocks 5, 4, GOAL
+#define TRAFFIC_scaled_encode_feedback_blocks 8, 5, GOAL
 #define TRAFFIC_copy 4, 4, GOAL
 #define TRAFFIC_sub_f32 8, 4, GOAL
 #define TRAFFIC_axpy_f32 8, 4, GOAL

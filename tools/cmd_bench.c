@@ -31,7 +31,7 @@ static void print_kernel_row(const struct kernel_result *result, void *user)
     size_t *n_missed = user;
     bool missed = result->best && result->memcpy_ratio > result->goal;
 
-    printf("%-26s %-7s %10.1f %8.1f %8.2f %6.2f%s\n", result->kernel, result->isa, result->us,
+    printf("%-30s %-7s %10.1f %8.1f %8.2f %6.2f%s\n", result->kernel, result->isa, result->us,
            result->gbps, result->memcpy_ratio, result->goal, missed ? "  missed" : "");
     *n_missed += missed;
 }
@@ -58,7 +58,7 @@ static int bench_num(int argc, char **argv)
     }
     bench.report = as_json ? print_kernel_json : print_kernel_row;
     if (!as_json) {
-        printf("%-26s %-7s %10s %8s %8s %6s\n", "kernel", "isa", "us", "GB/s", "memcpy x", "goal");
+        printf("%-30s %-7s %10s %8s %8s %6s\n", "kernel", "isa", "us", "GB/s", "memcpy x", "goal");
     }
     status = kernel_bench_run(&bench);
     if (status != TALLY_OK) {

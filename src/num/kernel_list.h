@@ -73,6 +73,9 @@
     X(scaled_decode_add_blocks, void,                                                              \
       (size_t n, const uint8_t *q, size_t block, const float *scale, float *y),                    \
       (n, q, block, scale, y))                                                                     \
+    X(scaled_encode_feedback_blocks, void,                                                         \
+      (size_t n, const float *x, float *residual, size_t block, float *scale, uint8_t *q),         \
+      (n, x, residual, block, scale, q))                                                           \
     X(copy, void, (size_t n, const uint8_t *x, uint8_t *y), (n, x, y))                             \
     X(sub_f32, void, (size_t n, const float *a, const float *b, float *y), (n, a, b, y))           \
     X(axpy_f32, void, (size_t n, const float *x, float a, float *y), (n, x, a, y))                 \

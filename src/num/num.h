@@ -28,6 +28,8 @@
  * scaled_*: tally's own uint8 form: one scale per block, q = 128 + rint(x * 127 / max|x|)
  * in 1..255, y = scale * (q - 128). There is no floor under the scale: a block of subnormals
  * survives. A block with an infinity or a NaN in it decodes to NaN throughout.
+ * scaled_encode_feedback_blocks encodes v = x + residual and leaves residual = v - (what v decodes
+ * to), in one pass; a block with a value that does not decode to a number leaves a residual of 0.
  *
  * *_decode_add adds the decoded values to y: y = y + scale * (q - zero), two roundings.
  *

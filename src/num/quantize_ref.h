@@ -159,3 +159,21 @@ static void scaled_decode_add_blocks(size_t n, const uint8_t *q, size_t block, c
         affine_decode_add(smaller(block, n - i), q + i, affine, y + i);
     }
 }
+
+static void scaled_encode_feedback_blocks(size_t n, const float *x, float *residual, size_t block,
+                                          float *scale, uint8_t *q)
+{
+    for (size_t i = 0; i < n; i += block, scale++) {
+        size_t end = i + smaller(block, n - i);
+
+        for (size_t k = i; k < end; k++) {
+            residual[k] = x[k] + residual[k];
+        }
+        *scale = scaled_encode(end - i, residual + i, q + i);
+        for (size_t k = i; k < end; k++) {
+            float decoded = *scale * ((float)q[k] - 128.0f);
+
+            residual[k] = tally__scaled_is_sound(*scale) ? residual[k] - decoded : 0.0f;
+        }
+    }
+}

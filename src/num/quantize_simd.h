@@ -89,6 +89,25 @@ static void affine_decode_add_blocks(size_t n, const uint8_t *q, size_t block,
     }
 }
 
+/* The bits of |x|, for what does not fill a vector. */
+static int32_t size_bits(float x)
+{
+    float size = fabsf(x);
+    int32_t bits;
+
+    memcpy(&bits, &size, sizeof bits);
+    return bits;
+}
+
+/* The magnitude that has these bits; NaN when it is not finite. */
+static float magnitude(int32_t bits)
+{
+    float size;
+
+    memcpy(&size, &bits, sizeof size);
+    return bits < INFINITY_BITS ? size : NAN;
+}
+
 /* The largest magnitude; NaN when a value is not finite. */
 static float absmax(size_t n, const float *x)
 {
@@ -104,17 +123,9 @@ static float absmax(size_t n, const float *x)
     int32_t bits = vi_most32(vi_max32(sizes[0], sizes[1]));
 
     for (size_t i = m; i < n; i++) {
-        float size = fabsf(x[i]);
-        int32_t size_bits;
-
-        memcpy(&size_bits, &size, sizeof size_bits);
-        bits = size_bits > bits ? size_bits : bits;
+        bits = size_bits(x[i]) > bits ? size_bits(x[i]) : bits;
     }
-
-    float most;
-
-    memcpy(&most, &bits, sizeof most);
-    return bits < INFINITY_BITS ? most : NAN;
+    return magnitude(bits);
 }
 
 /* One block whose largest magnitude is most; the scale. */
@@ -136,7 +147,7 @@ static float scaled_encode(size_t n, const float *x, float most, uint8_t *q)
 
     for (size_t i = 0; i < m; i += LANES) {
         fetch_ahead(x + i);
-        vf_store_codes(q + i, vf_mul(vf_load(x + i), vf_set1(inverse)), 128.0f);
+        vi_store_codes(q + i, vf_steps(vf_mul(vf_load(x + i), vf_set1(inverse))), 128.0f);
     }
     for (size_t i = m; i < n; i++) {
         q[i] = (uint8_t)(128.0f + tally__rint(x[i] * inverse));
@@ -179,5 +190,88 @@ static void scaled_decode_add_blocks(size_t n, const uint8_t *q, size_t block, c
         struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
 
         affine_decode_add(smaller(block, n - i), q + i, affine, y + i);
+    }
+}
+
+/* v = x + v; the largest magnitude of that, NaN when a value is not finite. */
+static float add_absmax(size_t n, const float *x, float *v)
+{
+    size_t m = whole(n);
+    vi sizes = vi_zero();
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf sum = vf_add(vf_load(x + i), vf_load(v + i));
+
+        fetch_ahead(x + i);
+        fetch_ahead(v + i);
+        vf_store(v + i, sum);
+        sizes = vi_max32(sizes, vf_size_bits(sum));
+    }
+
+    int32_t bits = vi_most32(sizes);
+
+    for (size_t i = m; i < n; i++) {
+        v[i] = x[i] + v[i];
+        bits = size_bits(v[i]) > bits ? size_bits(v[i]) : bits;
+    }
+    return magnitude(bits);
+}
+
+/* v = v - (what the codes stand for), or 0 where they stand for no number. */
+static void keep_residual(size_t n, const uint8_t *q, float scale, float *v)
+{
+    bool sound = tally__scaled_is_sound(scale);
+
+    for (size_t i = 0; i < n; i++) {
+        v[i] = sound ? v[i] - scale * ((float)q[i] - 128.0f) : 0.0f;
+    }
+}
+
+/* One block v whose largest magnitude is most; the scale. v becomes the residual. */
+static float scaled_encode_feedback(size_t n, float *v, float most, uint8_t *q)
+{
+    float scale = most / 127.0f;
+    size_t m = whole(n);
+
+    if (!(most >= TALLY__SCALED_TINY) || !tally__scaled_is_sound(scale)) {
+        scale = scaled_encode(n, v, most, q);
+        keep_residual(n, q, scale, v);
+        return scale;
+    }
+
+    float inverse = 127.0f / most;
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vf values = vf_load(v + i);
+        vi steps = vf_steps(vf_mul(values, vf_set1(inverse)));
+
+        vi_store_codes(q + i, steps, 128.0f);
+        vf_store(v + i, vf_sub(values, vf_mul(vf_set1(scale), vf_of_steps(steps))));
+    }
+    for (size_t i = m; i < n; i++) {
+        q[i] = (uint8_t)(128.0f + tally__rint(v[i] * inverse));
+    }
+    keep_residual(n - m, q + m, scale, v + m);
+    return scale;
+}
+
+/* One block ahead, like affine_encode_blocks. */
+static void scaled_encode_feedback_blocks(size_t n, const float *x, float *residual, size_t block,
+                                          float *scale, uint8_t *q)
+{
+    float most = add_absmax(smaller(block, n), x, residual);
+
+    while (n > 0) {
+        size_t n_here = smaller(block, n);
+        float *here = residual;
+        float most_here = most;
+
+        n -= n_here;
+        x += n_here;
+        residual += n_here;
+        most = add_absmax(smaller(block, n), x, residual);
+        *scale = scaled_encode_feedback(n_here, here, most_here, q);
+        q += n_here;
+        scale++;
     }
 }

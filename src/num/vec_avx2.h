@@ -243,21 +243,36 @@ static inline vf vf_by_bf16(vf x)
                 _mm256_castsi256_ps(_mm256_and_si256(raised.b, upper))};
 }
 
-/* clamp(rint(x) + zero, 0, 255) of each element; zero is in 0..255, a NaN becomes 0. */
-static inline void vf_store_codes(uint8_t *q, vf x, float zero)
+/* rint(x) of each element, half to even, as integers; what is too large for one, and a NaN, becomes
+ * INT_MIN. */
+static inline vi vf_steps(vf x)
 {
-    /* The conversion rounds half to even; what is too large for it, and a NaN, becomes INT_MIN.
-     * The packing saturates, within halves of a register. */
-    const __m256 large = _mm256_set1_ps(0x1p20f);
-    __m256i a = _mm256_cvtps_epi32(_mm256_min_ps(large, x.a));
-    __m256i b = _mm256_cvtps_epi32(_mm256_min_ps(large, x.b));
-    __m256i words = _mm256_adds_epi16(_mm256_packs_epi32(a, b), _mm256_set1_epi16((int16_t)zero));
-    __m128i lower = _mm256_castsi256_si128(words);
-    __m128i upper = _mm256_extracti128_si256(words, 1);
+    return (vi){_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)};
+}
+
+static inline vf vf_of_steps(vi steps)
+{
+    return (vf){_mm256_cvtepi32_ps(steps.a), _mm256_cvtepi32_ps(steps.b)};
+}
+
+/* clamp(steps + zero, 0, 255) of each element; zero is in 0..255. */
+static inline void vi_store_codes(uint8_t *q, vi steps, float zero)
+{
+    /* The packing saturates, within halves of a register. */
+    __m256i words = _mm256_packs_epi32(steps.a, steps.b);
+    __m256i codes = _mm256_adds_epi16(words, _mm256_set1_epi16((int16_t)zero));
+    __m128i lower = _mm256_castsi256_si128(codes);
+    __m128i upper = _mm256_extracti128_si256(codes, 1);
     __m128i bytes = _mm_packus_epi16(lower, upper);
 
     /* Fours of a, b, a, b came out as a, b, a, b of the halves: put them in order. */
     _mm_storeu_si128((__m128i *)(void *)q, _mm_shuffle_epi32(bytes, 0xd8));
+}
+
+/* clamp(rint(x) + zero, 0, 255) of each element; zero is in 0..255, a NaN becomes 0. */
+static inline void vf_store_codes(uint8_t *q, vf x, float zero)
+{
+    vi_store_codes(q, vf_steps(vf_min(vf_set1(0x1p20f), x)), zero);
 }
 
 static inline vd vd_set1(double x)

@@ -202,15 +202,31 @@ static inline vf vf_load_u8(const uint8_t *x)
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
 }
 
-/* clamp(rint(x) + zero, 0, 255) of each element; zero is in 0..255, a NaN becomes 0. */
-static inline void vf_store_codes(uint8_t *q, vf x, float zero)
+/* rint(x) of each element, half to even, as integers; what is too large for one, and a NaN, becomes
+ * INT_MIN. */
+static inline vi vf_steps(vf x)
 {
-    /* The conversion rounds half to even; what is too large for it, and a NaN, becomes INT_MIN. */
-    __m512i steps = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(0x1p20f), x));
+    return _mm512_cvtps_epi32(x);
+}
+
+static inline vf vf_of_steps(vi steps)
+{
+    return _mm512_cvtepi32_ps(steps);
+}
+
+/* clamp(steps + zero, 0, 255) of each element; zero is in 0..255. */
+static inline void vi_store_codes(uint8_t *q, vi steps, float zero)
+{
     __m512i codes = _mm512_add_epi32(steps, _mm512_set1_epi32((int32_t)zero));
     __m512i raised = _mm512_max_epi32(codes, _mm512_setzero_si512());
 
     _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtusepi32_epi8(raised));
+}
+
+/* clamp(rint(x) + zero, 0, 255) of each element; zero is in 0..255, a NaN becomes 0. */
+static inline void vf_store_codes(uint8_t *q, vf x, float zero)
+{
+    vi_store_codes(q, vf_steps(vf_min(vf_set1(0x1p20f), x)), zero);
 }
 
 static inline vd vd_set1(double x)

@@ -249,21 +249,58 @@ static inline vf vf_load_u8(const uint8_t *x)
                  f32_of_u16x4(vget_low_u16(upper)), f32_of_u16x4(vget_high_u16(upper))}};
 }
 
-/* Rounded half to even and saturated; a NaN becomes a large negative number. */
-static inline int16x4_t s16x4_of_f32(float32x4_t x)
+static inline uint8x16_t steps4(float32x4_t x)
 {
-    return vqmovn_s32(vcvtnq_s32_f32(vmaxnmq_f32(x, vdupq_n_f32(-0x1p20f))));
+    return vreinterpretq_u8_s32(vcvtnq_s32_f32(x));
+}
+
+/* rint(x) of each element, half to even, as integers that saturate; a NaN becomes 0. */
+static inline vi vf_steps(vf x)
+{
+    return (vi){{steps4(x.val[0]), steps4(x.val[1]), steps4(x.val[2]), steps4(x.val[3])}};
+}
+
+static inline float32x4_t f32_of_steps4(uint8x16_t steps)
+{
+    return vcvtq_f32_s32(vreinterpretq_s32_u8(steps));
+}
+
+static inline vf vf_of_steps(vi steps)
+{
+    return (vf){{f32_of_steps4(steps.val[0]), f32_of_steps4(steps.val[1]),
+                 f32_of_steps4(steps.val[2]), f32_of_steps4(steps.val[3])}};
+}
+
+/* Eight integers, saturated. */
+static inline int16x8_t words8(uint8x16_t lower, uint8x16_t upper)
+{
+    return vcombine_s16(vqmovn_s32(vreinterpretq_s32_u8(lower)),
+                        vqmovn_s32(vreinterpretq_s32_u8(upper)));
+}
+
+/* clamp(steps + zero, 0, 255) of each element; zero is in 0..255. */
+static inline void vi_store_codes(uint8_t *q, vi steps, float zero)
+{
+    int16x8_t shift = vdupq_n_s16((int16_t)zero);
+    int16x8_t lower = vqaddq_s16(words8(steps.val[0], steps.val[1]), shift);
+    int16x8_t upper = vqaddq_s16(words8(steps.val[2], steps.val[3]), shift);
+
+    vst1q_u8(q, vcombine_u8(vqmovun_s16(lower), vqmovun_s16(upper)));
+}
+
+/* A large negative number in place of a NaN. */
+static inline float32x4_t low_for_nan(float32x4_t x)
+{
+    return vmaxnmq_f32(x, vdupq_n_f32(-0x1p20f));
 }
 
 /* clamp(rint(x) + zero, 0, 255) of each element; zero is in 0..255, a NaN becomes 0. */
 static inline void vf_store_codes(uint8_t *q, vf x, float zero)
 {
-    int16x8_t shift = vdupq_n_s16((int16_t)zero);
-    int16x8_t lower = vcombine_s16(s16x4_of_f32(x.val[0]), s16x4_of_f32(x.val[1]));
-    int16x8_t upper = vcombine_s16(s16x4_of_f32(x.val[2]), s16x4_of_f32(x.val[3]));
+    vf numbers = {{low_for_nan(x.val[0]), low_for_nan(x.val[1]), low_for_nan(x.val[2]),
+                   low_for_nan(x.val[3])}};
 
-    vst1q_u8(q, vcombine_u8(vqmovun_s16(vqaddq_s16(lower, shift)),
-                            vqmovun_s16(vqaddq_s16(upper, shift))));
+    vi_store_codes(q, vf_steps(numbers), zero);
 }
 
 static inline vd vd_set1(double x)

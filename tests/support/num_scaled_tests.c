@@ -177,3 +177,84 @@ void test_scaled_decode_add_blocks(const struct tally__level *level)
 {
     num_for_each_case(level, check_scaled_decode_add_blocks);
 }
+
+/* One block: the codes of x + before; what they do not say is left over, or nothing where they say
+ * no number. */
+static void check_feedback(const struct num_case *c, size_t n, const float *x, const float *before,
+                           float scale, const uint8_t *q, const float *after)
+{
+    float v[5000] = {0};
+    uint8_t want[5000];
+    float want_scale = 0.0f;
+
+    for (size_t i = 0; i < n; i++) {
+        v[i] = (float)((double)x[i] + (double)before[i]);
+    }
+    tally__kernels_ref.scaled_encode_blocks(n, v, n, &want_scale, want);
+    num_assert(c, num_same_f32(scale, want_scale), 0, "scale");
+    num_assert_bytes(c, q, want, n);
+
+    bool sound = isfinite(oracle_value(255, scale));
+
+    for (size_t i = 0; i < n; i++) {
+        float left = (float)((double)v[i] - (double)oracle_value(q[i], scale));
+
+        num_assert(c, num_same_f32(after[i], sound ? left : 0.0f), i, "residual");
+    }
+}
+
+static void check_scaled_encode_feedback_blocks(const struct num_case *c)
+{
+    const float *x = num_input_f32(c, c->n, 1);
+    const float *before = num_input_f32(c, c->n, 2);
+    size_t block = block_of(c);
+    const struct tally__kernels *kernels[2] = {c->level->kernels, &tally__kernels_ref};
+
+    for (size_t set = 0; set < 2; set++) {
+        float *after = num_output_copy(c, c->n * 4, 4, before);
+        float *scale = num_output(c, n_blocks(c) * 4, 4);
+        uint8_t *q = num_output(c, c->n, 1);
+
+        kernels[set]->scaled_encode_feedback_blocks(c->n, x, after, block, scale, q);
+        for (size_t b = 0; b < n_blocks(c); b++) {
+            size_t at = b * block;
+            size_t n_here = c->n - at < block ? c->n - at : block;
+
+            check_feedback(c, n_here, x + at, before + at, scale[b], q + at, after + at);
+        }
+    }
+}
+
+/* One block of 40 values, at the ends of the range and beside a special one. */
+static void check_feedback_of(const struct tally__level *level, float x, float before)
+{
+    struct num_case c = {.level = level, .n = 40, .shift = 0, .data = NUM_PLAIN};
+    float values[40];
+    float residual[40];
+    float after[40];
+    uint8_t q[40];
+    float scale;
+
+    for (size_t i = 0; i < c.n; i++) {
+        values[i] = i % 7 == 3 ? x : (float)i * 0.01f;
+        residual[i] = i % 7 == 3 ? before : -0.003f;
+        after[i] = residual[i];
+    }
+    level->kernels->scaled_encode_feedback_blocks(c.n, values, after, c.n, &scale, q);
+    check_feedback(&c, c.n, values, residual, scale, q, after);
+    for (size_t i = 0; i < c.n; i++) {
+        num_assert(&c, isfinite(after[i]), i, "a residual that is no number is kept");
+    }
+}
+
+void test_scaled_encode_feedback_blocks(const struct tally__level *level)
+{
+    num_for_each_case(level, check_scaled_encode_feedback_blocks);
+    check_feedback_of(level, INFINITY, 0.0f);
+    check_feedback_of(level, -1.0f, NAN);
+    check_feedback_of(level, FLT_MAX, FLT_MAX);
+    check_feedback_of(level, -FLT_MAX, 0.0f);
+    check_feedback_of(level, FLT_MAX / 2, FLT_MAX / 2);
+    check_feedback_of(level, FLT_MAX / 4, FLT_MAX / 2);
+    check_feedback_of(level, -0.0f, -0.0f);
+}

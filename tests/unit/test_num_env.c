@@ -43,6 +43,8 @@ struct results {
     float affine_y[N], affine_sum[N], affine_block_y[N], affine_block_sum[N];
     struct tally__affine affine[N_BLOCKS];
     float scale[N_BLOCKS], scaled_y[N], scaled_sum[N];
+    float feedback_scale[N_BLOCKS], residual[N];
+    uint8_t feedback_q[N];
     float difference[N], multiple[N];
     double sqnorm;
     uint64_t n_saturated, first_nonfinite;
@@ -106,6 +108,8 @@ static void compute_rest(const struct operands *o, struct results *r)
     tally__scaled_encode_blocks(N, o->x, BLOCK, r->scale, r->scaled_q);
     tally__scaled_decode_blocks(N, o->q, BLOCK, scales, r->scaled_y);
     tally__scaled_decode_add_blocks(N, o->q, BLOCK, scales, r->scaled_sum);
+    tally__scaled_encode_feedback_blocks(N, o->x, r->residual, BLOCK, r->feedback_scale,
+                                         r->feedback_q);
     tally__sub_f32(N, o->x, o->y, r->difference);
     tally__axpy_f32(N, o->x, 0.3f, r->multiple);
     r->sqnorm = tally__sqnorm_f32(N, o->x);
@@ -128,6 +132,7 @@ static void compare_environments(void)
         memcpy(results->affine_sum, operands.y, sizeof operands.y);
         memcpy(results->affine_block_sum, operands.y, sizeof operands.y);
         memcpy(results->scaled_sum, operands.y, sizeof operands.y);
+        memcpy(results->residual, operands.y, sizeof operands.y);
         memcpy(results->multiple, operands.y, sizeof operands.y);
         num_set_environment(i);
         before = num_environment();
