@@ -36,6 +36,8 @@ RUN(sum_f16, SUM_ARRAYS(uint16_t, f16); k->sum_f16(a->n, 2, in, DIVISOR, 2, out)
 RUN(sum_bf16, SUM_ARRAYS(uint16_t, bf16); k->sum_bf16(a->n, 2, in, DIVISOR, 2, out))
 RUN(mean_f32_by_f16, SUM_ARRAYS(float, f32); k->mean_f32_by_f16(a->n, 2, in, DIVISOR, 2, out))
 RUN(mean_f32_by_bf16, SUM_ARRAYS(float, f32); k->mean_f32_by_bf16(a->n, 2, in, DIVISOR, 2, out))
+RUN(sum_f16_stepwise, SUM_ARRAYS(uint16_t, f16); k->sum_f16_stepwise(a->n, 2, in, out[0]))
+RUN(sum_bf16_stepwise, SUM_ARRAYS(uint16_t, bf16); k->sum_bf16_stepwise(a->n, 2, in, out[0]))
 RUN(sum_i32, SUM_ARRAYS(int32_t, i32); k->sum_i32(a->n, 2, in, 2, out))
 RUN(sum_i64, SUM_ARRAYS(int64_t, i64); k->sum_i64(a->n, 2, in, 2, out))
 RUN(sum_u8, SUM_ARRAYS(uint8_t, u8); k->sum_u8(a->n, 2, in, 2, out))
@@ -72,6 +74,8 @@ RUN(find_nonfinite_f32, a->value_out = (double)k->find_nonfinite_f32(a->n, a->f3
 #define TRAFFIC_sum_bf16 4, 4, GOAL
 #define TRAFFIC_mean_f32_by_f16 8, 8, GOAL
 #define TRAFFIC_mean_f32_by_bf16 8, 8, GOAL
+#define TRAFFIC_sum_f16_stepwise 4, 2, GOAL
+#define TRAFFIC_sum_bf16_stepwise 4, 2, GOAL
 #define TRAFFIC_sum_i32 8, 8, GOAL
 #define TRAFFIC_sum_i64 16, 16, GOAL
 #define TRAFFIC_sum_u8 2, 2, GOAL

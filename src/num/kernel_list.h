@@ -40,6 +40,10 @@
       (size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,                 \
        float *const *out),                                                                         \
       (n, n_in, in, divisor, n_out, out))                                                          \
+    X(sum_f16_stepwise, void, (size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out),   \
+      (n, n_in, in, out))                                                                          \
+    X(sum_bf16_stepwise, void, (size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out),  \
+      (n, n_in, in, out))                                                                          \
     X(sum_i32, void,                                                                               \
       (size_t n, size_t n_in, const int32_t *const *in, size_t n_out, int32_t *const *out),        \
       (n, n_in, in, n_out, out))                                                                   \

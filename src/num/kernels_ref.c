@@ -189,6 +189,32 @@ static void mean_f32_by_bf16(size_t n, size_t n_in, const float *const *in, floa
     SUM(float, float, by_bf16, by_bf16(sum / divisor))
 }
 
+/* Rounding an fp32 sum of two halves gives what adding them as halves gives: fp32 has more than
+ * twice their digits. */
+static void sum_f16_stepwise(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t sum = in[0][i];
+
+        for (size_t k = 1; k < n_in; k++) {
+            sum = f16_of(f32_of_f16(sum) + f32_of_f16(in[k][i]));
+        }
+        out[i] = sum;
+    }
+}
+
+static void sum_bf16_stepwise(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t sum = in[0][i];
+
+        for (size_t k = 1; k < n_in; k++) {
+            sum = bf16_of(f32_of_bf16(sum) + f32_of_bf16(in[k][i]));
+        }
+        out[i] = sum;
+    }
+}
+
 /* Signed integers wrap around: they are added as unsigned ones. */
 static void sum_i32(size_t n, size_t n_in, const int32_t *const *in, size_t n_out,
                     int32_t *const *out)

@@ -18,7 +18,8 @@
  * (IEEE division), and writes the result to each of n_out >= 1 arrays. f16 and bf16 are added in
  * fp32 and rounded once, after the division. Integers wrap around and have no divisor. An output
  * may be one of the inputs. mean_f32_by_H is what ranks that share memory do in place of sending
- * halves: the bits of f32_to_H on each input, sum_H, and H_to_f32, in one pass.
+ * halves: the bits of f32_to_H on each input, sum_H, and H_to_f32, in one pass. sum_H_stepwise is
+ * arithmetic in halves: rounded after each addition, not divided.
  *
  * affine_*: uint8 quantization with a scale and a zero point, bit for bit what PyTorch's hooks
  * compute: q = clamp(rint(x / scale) + zero, 0, 255), y = scale * (q - zero). A block with an

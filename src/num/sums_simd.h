@@ -48,6 +48,22 @@ static inline vd vd_finish(vd sum, struct vd_divisor divisor)
     return divisor.multiply ? vd_mul(sum, divisor.by) : vd_div(sum, divisor.by);
 }
 
+static inline vf vf_load_f16(const uint16_t *x)
+{
+    return vf_of_f16(vh_load(x));
+}
+
+static inline void vf_store_f16(uint16_t *y, vf x)
+{
+    vh_store(y, f16_of_vf(x));
+}
+
+/* Rounded to a half and widened again. */
+static inline vf vf_by_f16(vf x)
+{
+    return vf_of_f16(f16_of_vf(x));
+}
+
 /* The same for what passes through halves: each input as it is read, the mean before it is
  * written. */
 static inline vf vf_load_by_f16(const float *x)
@@ -70,8 +86,32 @@ static inline vf vf_finish_by_bf16(vf sum, struct vf_divisor divisor)
     return vf_by_bf16(vf_finish(sum, divisor));
 }
 
-/* Integers are not divided. */
-static inline vi vi_finish(vi sum, int none)
+/* Halves, rounded after each addition. fp32 has more than twice their digits: rounding its sum
+ * gives what an addition of halves gives. */
+static inline vh vh_step_f16(vh sum, vh x)
+{
+    return f16_of_vf(vf_add(vf_of_f16(sum), vf_of_f16(x)));
+}
+
+static inline vf vf_step_bf16(vf sum, vf x)
+{
+    return vf_by_bf16(vf_add(sum, x));
+}
+
+/* Integers, and halves that are rounded after each addition, are not divided. */
+static inline vf vf_as_it_is(vf sum, int none)
+{
+    (void)none;
+    return sum;
+}
+
+static inline vh vh_as_it_is(vh sum, int none)
+{
+    (void)none;
+    return sum;
+}
+
+static inline vi vi_as_it_is(vi sum, int none)
 {
     (void)none;
     return sum;
@@ -139,6 +179,30 @@ static inline vi vi_finish(vi sum, int none)
 #define SUM_DIVISOR struct vf_divisor
 #include "num/sum_body_simd.h"
 
+#define SUM_BODY sum_f16_stepwise_body
+#define SUM_ELEMENT uint16_t
+#define SUM_VECTOR vh
+#define SUM_LANES 16
+#define SUM_WIDE 2
+#define SUM_LOAD vh_load
+#define SUM_ADD vh_step_f16
+#define SUM_STORE vh_store
+#define SUM_FINISH vh_as_it_is
+#define SUM_DIVISOR int
+#include "num/sum_body_simd.h"
+
+#define SUM_BODY sum_bf16_stepwise_body
+#define SUM_ELEMENT uint16_t
+#define SUM_VECTOR vf
+#define SUM_LANES 16
+#define SUM_WIDE 2
+#define SUM_LOAD vf_load_bf16_shuffled
+#define SUM_ADD vf_step_bf16
+#define SUM_STORE vf_store_rounded_bf16_shuffled
+#define SUM_FINISH vf_as_it_is
+#define SUM_DIVISOR int
+#include "num/sum_body_simd.h"
+
 #define SUM_BODY sum_f64_body
 #define SUM_ELEMENT double
 #define SUM_VECTOR vd
@@ -159,7 +223,7 @@ static inline vi vi_finish(vi sum, int none)
 #define SUM_LOAD vi_load
 #define SUM_ADD vi_add32
 #define SUM_STORE vi_store
-#define SUM_FINISH vi_finish
+#define SUM_FINISH vi_as_it_is
 #define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
 
@@ -171,7 +235,7 @@ static inline vi vi_finish(vi sum, int none)
 #define SUM_LOAD vi_load
 #define SUM_ADD vi_add64
 #define SUM_STORE vi_store
-#define SUM_FINISH vi_finish
+#define SUM_FINISH vi_as_it_is
 #define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
 
@@ -183,7 +247,7 @@ static inline vi vi_finish(vi sum, int none)
 #define SUM_LOAD vi_load
 #define SUM_ADD vi_add8
 #define SUM_STORE vi_store
-#define SUM_FINISH vi_finish
+#define SUM_FINISH vi_as_it_is
 #define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
 
@@ -248,6 +312,16 @@ static void mean_f32_by_bf16(size_t n, size_t n_in, const float *const *in, floa
         mean_f32_by_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out,
                               out);
     }
+}
+
+static void sum_f16_stepwise(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out)
+{
+    sum_f16_stepwise_body(n, n_in, in, 0, 1, &out);
+}
+
+static void sum_bf16_stepwise(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out)
+{
+    sum_bf16_stepwise_body(n, n_in, in, 0, 1, &out);
 }
 
 static void sum_i32(size_t n, size_t n_in, const int32_t *const *in, size_t n_out,

@@ -13,10 +13,13 @@
 
 #define NEAREST_EVEN (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-/* 16 floats, 16 truth values, 8 doubles, 64 bytes of integers. */
+/* 16 floats, 16 halves, 16 truth values, 8 doubles, 64 bytes of integers. */
 typedef struct {
     __m256 a, b;
 } vf;
+typedef struct {
+    __m128i a, b;
+} vh;
 typedef struct {
     __m256 a, b;
 } vm;
@@ -130,30 +133,29 @@ static inline float vf_most(vf x)
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-static inline vf vf_load_f16(const uint16_t *x)
+static inline vh vh_load(const uint16_t *x)
 {
     const __m128i *from = (const __m128i *)(const void *)x;
 
-    return (vf){_mm256_cvtph_ps(_mm_loadu_si128(from)), _mm256_cvtph_ps(_mm_loadu_si128(from + 1))};
+    return (vh){_mm_loadu_si128(from), _mm_loadu_si128(from + 1)};
 }
 
-static inline void vf_store_f16(uint16_t *y, vf x)
+static inline void vh_store(uint16_t *y, vh x)
 {
     __m128i *to = (__m128i *)(void *)y;
 
-    _mm_storeu_si128(to, _mm256_cvtps_ph(x.a, NEAREST_EVEN));
-    _mm_storeu_si128(to + 1, _mm256_cvtps_ph(x.b, NEAREST_EVEN));
+    _mm_storeu_si128(to, x.a);
+    _mm_storeu_si128(to + 1, x.b);
 }
 
-static inline __m256 by_f16(__m256 x)
+static inline vf vf_of_f16(vh x)
 {
-    return _mm256_cvtph_ps(_mm256_cvtps_ph(x, NEAREST_EVEN));
+    return (vf){_mm256_cvtph_ps(x.a), _mm256_cvtph_ps(x.b)};
 }
 
-/* Rounded to a half and widened again. */
-static inline vf vf_by_f16(vf x)
+static inline vh f16_of_vf(vf x)
 {
-    return (vf){by_f16(x.a), by_f16(x.b)};
+    return (vh){_mm256_cvtps_ph(x.a, NEAREST_EVEN), _mm256_cvtps_ph(x.b, NEAREST_EVEN)};
 }
 
 static inline vf vf_load_bf16(const uint16_t *x)
@@ -225,12 +227,22 @@ static inline vf vf_load_bf16_shuffled(const uint16_t *x)
     return (vf){_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)), _mm256_castsi256_ps(odd)};
 }
 
-static inline void vf_store_bf16_shuffled(uint16_t *y, vf x)
+static inline void store_upper_shuffled(uint16_t *y, vi x)
 {
-    vi raised = vf_bf16_raised(x);
-    __m256i pairs = _mm256_blend_epi16(_mm256_srli_epi32(raised.a, 16), raised.b, 0xaa);
+    __m256i pairs = _mm256_blend_epi16(_mm256_srli_epi32(x.a, 16), x.b, 0xaa);
 
     _mm256_storeu_si256((__m256i *)(void *)y, pairs);
+}
+
+static inline void vf_store_bf16_shuffled(uint16_t *y, vf x)
+{
+    store_upper_shuffled(y, vf_bf16_raised(x));
+}
+
+/* The same for values that are rounded already. */
+static inline void vf_store_rounded_bf16_shuffled(uint16_t *y, vf x)
+{
+    store_upper_shuffled(y, (vi){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)});
 }
 
 /* Rounded to a half and widened again. */

@@ -13,8 +13,9 @@
 
 #define NEAREST_EVEN (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-/* 16 floats, 16 truth values, 8 doubles, 64 bytes of integers. */
+/* 16 floats, 16 halves, 16 truth values, 8 doubles, 64 bytes of integers. */
 typedef __m512 vf;
+typedef __m256i vh;
 typedef __mmask16 vm;
 typedef __m512d vd;
 typedef __m512i vi;
@@ -128,33 +129,30 @@ static inline float vf_most(vf x)
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-static inline vf vf_load_f16(const uint16_t *x)
+static inline vh vh_load(const uint16_t *x)
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));
+    return _mm256_loadu_si256((const __m256i *)(const void *)x);
 }
 
-static inline __m256i f16_of(vf x)
+static inline void vh_store(uint16_t *y, vh x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)y, x);
+}
+
+static inline vf vf_of_f16(vh x)
+{
+    return _mm512_cvtph_ps(x);
+}
+
+static inline vh f16_of_vf(vf x)
 {
     /* Without a mask, gcc's unoptimised form is a macro that warns about its own mask of -1. */
     return _mm512_maskz_cvtps_ph(0xffff, x, NEAREST_EVEN);
 }
 
-static inline void vf_store_f16(uint16_t *y, vf x)
-{
-    _mm256_storeu_si256((__m256i *)(void *)y, f16_of(x));
-}
-
-/* Rounded to a half and widened again. */
-static inline vf vf_by_f16(vf x)
-{
-    return _mm512_cvtph_ps(f16_of(x));
-}
-
 static inline vf vf_load_bf16(const uint16_t *x)
 {
-    __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)x);
-
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(vh_load(x)), 16));
 }
 
 /* The upper half of each integer is the bf16 value. By integer arithmetic: the instruction of
@@ -169,11 +167,14 @@ static inline __m512i bf16_raised(vf x)
     return _mm512_mask_mov_epi32(raised, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
 }
 
+static inline void store_upper(uint16_t *y, __m512i x)
+{
+    vh_store(y, _mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16)));
+}
+
 static inline void vf_store_bf16(uint16_t *y, vf x)
 {
-    __m512i halves = _mm512_srli_epi32(bf16_raised(x), 16);
-
-    _mm256_storeu_si256((__m256i *)(void *)y, _mm512_cvtepi32_epi16(halves));
+    store_upper(y, bf16_raised(x));
 }
 
 /* Rounded to a half and widened again. */
@@ -193,6 +194,12 @@ static inline vf vf_load_bf16_shuffled(const uint16_t *x)
 static inline void vf_store_bf16_shuffled(uint16_t *y, vf x)
 {
     vf_store_bf16(y, x);
+}
+
+/* The same for values that are rounded already. */
+static inline void vf_store_rounded_bf16_shuffled(uint16_t *y, vf x)
+{
+    store_upper(y, _mm512_castps_si512(x));
 }
 
 static inline vf vf_load_u8(const uint8_t *x)

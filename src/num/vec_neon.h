@@ -11,8 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 16 floats, 16 truth values, 8 doubles, 64 bytes of integers. */
+/* 16 floats, 16 halves, 16 truth values, 8 doubles, 64 bytes of integers. */
 typedef float32x4x4_t vf;
+typedef uint16x8x2_t vh;
 typedef uint32x4x4_t vm;
 typedef float64x2x4_t vd;
 typedef uint8x16x4_t vi;
@@ -142,6 +143,16 @@ static inline float vf_most(vf x)
     return vmaxvq_f32(vmaxq_f32(lower, upper));
 }
 
+static inline vh vh_load(const uint16_t *x)
+{
+    return vld1q_u16_x2(x);
+}
+
+static inline void vh_store(uint16_t *y, vh x)
+{
+    vst1q_u16_x2(y, x);
+}
+
 static inline float32x4_t f32_of_f16x4(uint16x4_t x)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(x));
@@ -157,29 +168,16 @@ static inline uint16x8_t join(uint16x4_t lower, uint16x4_t upper)
     return vcombine_u16(lower, upper);
 }
 
-static inline vf vf_load_f16(const uint16_t *x)
+static inline vf vf_of_f16(vh x)
 {
-    uint16x8x2_t h = vld1q_u16_x2(x);
-
-    return (vf){{f32_of_f16x4(vget_low_u16(h.val[0])), f32_of_f16x4(vget_high_u16(h.val[0])),
-                 f32_of_f16x4(vget_low_u16(h.val[1])), f32_of_f16x4(vget_high_u16(h.val[1]))}};
+    return (vf){{f32_of_f16x4(vget_low_u16(x.val[0])), f32_of_f16x4(vget_high_u16(x.val[0])),
+                 f32_of_f16x4(vget_low_u16(x.val[1])), f32_of_f16x4(vget_high_u16(x.val[1]))}};
 }
 
-static inline void vf_store_f16(uint16_t *y, vf x)
+static inline vh f16_of_vf(vf x)
 {
-    vst1q_u16(y, join(f16x4_of_f32(x.val[0]), f16x4_of_f32(x.val[1])));
-    vst1q_u16(y + 8, join(f16x4_of_f32(x.val[2]), f16x4_of_f32(x.val[3])));
-}
-
-static inline float32x4_t by_f16(float32x4_t x)
-{
-    return f32_of_f16x4(f16x4_of_f32(x));
-}
-
-/* Rounded to a half and widened again. */
-static inline vf vf_by_f16(vf x)
-{
-    return (vf){{by_f16(x.val[0]), by_f16(x.val[1]), by_f16(x.val[2]), by_f16(x.val[3])}};
+    return (vh){{join(f16x4_of_f32(x.val[0]), f16x4_of_f32(x.val[1])),
+                 join(f16x4_of_f32(x.val[2]), f16x4_of_f32(x.val[3]))}};
 }
 
 static inline float32x4_t f32_of_bf16x4(uint16x4_t x)
@@ -200,7 +198,7 @@ static inline uint16x4_t bf16x4_of_f32(float32x4_t x)
 
 static inline vf vf_load_bf16(const uint16_t *x)
 {
-    uint16x8x2_t h = vld1q_u16_x2(x);
+    vh h = vh_load(x);
 
     return (vf){{f32_of_bf16x4(vget_low_u16(h.val[0])), f32_of_bf16x4(vget_high_u16(h.val[0])),
                  f32_of_bf16x4(vget_low_u16(h.val[1])), f32_of_bf16x4(vget_high_u16(h.val[1]))}};
@@ -232,6 +230,18 @@ static inline vf vf_load_bf16_shuffled(const uint16_t *x)
 static inline void vf_store_bf16_shuffled(uint16_t *y, vf x)
 {
     vf_store_bf16(y, x);
+}
+
+static inline uint16x4_t upper_half(float32x4_t x)
+{
+    return vshrn_n_u32(vreinterpretq_u32_f32(x), 16);
+}
+
+/* The same for values that are rounded already. */
+static inline void vf_store_rounded_bf16_shuffled(uint16_t *y, vf x)
+{
+    vst1q_u16(y, join(upper_half(x.val[0]), upper_half(x.val[1])));
+    vst1q_u16(y + 8, join(upper_half(x.val[2]), upper_half(x.val[3])));
 }
 
 static inline float32x4_t f32_of_u16x4(uint16x4_t x)

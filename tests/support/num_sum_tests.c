@@ -289,6 +289,62 @@ void test_sum_bf16(const struct tally__level *level)
     num_for_each_case(level, check_sum_bf16);
 }
 
+typedef void stepwise(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out);
+
+static void check_stepwise(const struct num_case *c, const struct half *half,
+                           const void *(*input)(const struct num_case *, uint64_t stream),
+                           stepwise *const sums[2])
+{
+    struct plan plan = plan_of(c);
+    struct operands o;
+    uint16_t want[4099];
+
+    make(c, &plan, 2, input, &o);
+    for (size_t i = 0; i < c->n; i++) {
+        want[i] = ((const uint16_t *)o.in[0][0])[i];
+        for (size_t k = 1; k < plan.n_in; k++) {
+            double sum = (double)half->value(want[i]);
+
+            sum += (double)half->value(((const uint16_t *)o.in[0][k])[i]);
+            want[i] = half->of((float)sum);
+        }
+    }
+    for (size_t set = 0; set < 2; set++) {
+        const uint16_t *got = o.out[set][0];
+
+        sums[set](c->n, plan.n_in, (const uint16_t *const *)o.in[set], o.out[set][0]);
+        for (size_t i = 0; i < c->n; i++) {
+            num_assert(c, same_half(half, got[i], want[i]), i, set == 0 ? "differs" : "ref");
+        }
+    }
+}
+
+static void check_sum_f16_stepwise(const struct num_case *c)
+{
+    stepwise *const sums[2] = {c->level->kernels->sum_f16_stepwise,
+                               tally__kernels_ref.sum_f16_stepwise};
+
+    check_stepwise(c, &f16, f16s, sums);
+}
+
+void test_sum_f16_stepwise(const struct tally__level *level)
+{
+    num_for_each_case(level, check_sum_f16_stepwise);
+}
+
+static void check_sum_bf16_stepwise(const struct num_case *c)
+{
+    stepwise *const sums[2] = {c->level->kernels->sum_bf16_stepwise,
+                               tally__kernels_ref.sum_bf16_stepwise};
+
+    check_stepwise(c, &bf16, bf16s, sums);
+}
+
+void test_sum_bf16_stepwise(const struct tally__level *level)
+{
+    num_for_each_case(level, check_sum_bf16_stepwise);
+}
+
 typedef void mean(size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,
                   float *const *out);
 

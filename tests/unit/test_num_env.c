@@ -35,6 +35,7 @@ struct results {
     double sum_f64[N];
     uint16_t sum_f16[N], sum_bf16[N];
     float mean_by_f16[N], mean_by_bf16[N];
+    uint16_t stepwise_f16[N], stepwise_bf16[N];
     int32_t sum_i32[N];
     int64_t sum_i64[N];
     uint8_t sum_u8[N];
@@ -86,6 +87,8 @@ static void compute_casts_and_sums(const struct operands *o, struct results *r)
                            (float *[]){r->mean_by_f16});
     tally__mean_f32_by_bf16(N, 2, (const float *[]){o->x, o->y}, 3.0f, 1,
                             (float *[]){r->mean_by_bf16});
+    tally__sum_f16_stepwise(N, 2, (const uint16_t *[]){o->f16, r->f16}, r->stepwise_f16);
+    tally__sum_bf16_stepwise(N, 2, (const uint16_t *[]){o->bf16, r->bf16}, r->stepwise_bf16);
     tally__sum_i32(N, 2, (const int32_t *[]){o->i32, o->i32}, 1, (int32_t *[]){r->sum_i32});
     tally__sum_i64(N, 2, (const int64_t *[]){o->i64, o->i64}, 1, (int64_t *[]){r->sum_i64});
     tally__sum_u8(N, 2, (const uint8_t *[]){o->q, o->q}, 1, (uint8_t *[]){r->sum_u8});
