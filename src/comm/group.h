@@ -15,6 +15,14 @@
 
 struct tally__threads;
 
+/* How the fp32 sums of a lane travel: as they are, or as halves. A wrapper hook sets it around the
+ * hook inside; the exchange obeys. */
+struct tally__wire {
+    int dtype;      /* TALLY_F32, TALLY_F16 or TALLY_BF16 */
+    bool saturates; /* fp16: what would overflow becomes the largest finite value */
+    bool stepwise;  /* divided and added in halves too, rounded each time */
+};
+
 /* One lane of one group. Only the job that runs on it touches it. */
 struct tally_lane {
     tally_group *group;
@@ -26,6 +34,8 @@ struct tally_lane {
     int job_status;             /* not TALLY_OK: all ranks know that this job failed */
     char job_text[TALLY__TEXT_BYTES];
     uint64_t bytes_sent;     /* payload, by the current job */
+    struct tally__wire wire; /* of the current job */
+    uint64_t n_saturated;    /* values that did not fit, in the current job */
     uint64_t waits_since_ns; /* in this round; 0: not yet */
     uint64_t serial;         /* of the job, among all that its thread has run */
     tally_lane *host;        /* the lane whose job borrowed this one, and that job's serial */

@@ -119,6 +119,11 @@ void tally__count_sent(tally_lane *lane, uint64_t bytes)
     atomic_fetch_add_explicit(&lane->group->bytes_sent, bytes, memory_order_relaxed);
 }
 
+void tally__count_saturated(tally_lane *lane, uint64_t n)
+{
+    (lane->host ? lane->host : lane)->n_saturated += n;
+}
+
 /* The job has failed on rank: remembers it, so that the rest of the job fails at once. */
 static int fail_job(tally_lane *lane, int rank)
 {

@@ -65,6 +65,8 @@ static void run_job(tally_future *future)
     lane->job++;
     lane->job_status = TALLY_OK;
     lane->bytes_sent = 0;
+    lane->wire = (struct tally__wire){.dtype = TALLY_F32};
+    lane->n_saturated = 0;
     lane->host = NULL;
     lane->serial = ++future->threads->queue[lane->index].n_run;
     status = tally__check_alive(lane->group);
@@ -331,6 +333,9 @@ tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
         other->host = host;
         other->host_serial = host->serial;
         other->job_status = TALLY_OK;
+    }
+    if (other != lane) {
+        other->wire = lane->wire;
     }
     return other;
 }

@@ -72,6 +72,7 @@ static tally_bucket_param *fill_bucket(tally_ddp *ddp, struct tally__buckets *bu
                            .index = (int)(b - first),
                            .count = (int)count,
                            .is_last = b + 1 == first + count,
+                           .keeper = ddp->keeper,
                            .params = next};
     buckets->bucket[b].ddp = ddp;
     for (size_t k = 0; k < ddp->n_order; k++) {

@@ -119,6 +119,7 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
     }
     TRY(copy_config(ddp, config));
     TRY(tally__params_copy(ddp, params, n));
+    TRY(tally__keeper_make(n, &ddp->keeper));
     return tally_hook_parse("allreduce", &ddp->hook);
 }
 
@@ -154,6 +155,7 @@ static void unmake(tally_ddp *ddp)
     }
     tally__params_free(ddp);
     tally_hook_free(ddp->hook);
+    tally__keeper_free(ddp->keeper);
     tally__free(ddp->caps);
     tally__free(ddp->buffers);
     (void)pthread_mutex_destroy(&ddp->mutex);

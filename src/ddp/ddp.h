@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "exchange/keeper.h"
 #include "hook/hook.h"
 #include "tally.h"
 
@@ -122,6 +123,7 @@ struct tally_ddp {
     unsigned generation;
     unsigned long long step;
     tally_hook *hook;
+    struct tally__keeper *keeper;
 
     pthread_mutex_t mutex; /* guards what follows, and the state of parameters and buckets */
     bool in_step;          /* something was announced since the last wait */

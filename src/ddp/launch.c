@@ -38,6 +38,10 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
             return TALLY_OK;
         }
     }
+    bucket->seen.shadows = ddp->config.join && !ddp->presence.active;
+    if (!ddp->hook->table.feedback) {
+        tally__keeper_settle(&bucket->seen);
+    }
     return ddp->hook->table.reduce(ddp->hook->state, lane, &bucket->seen);
 }
 

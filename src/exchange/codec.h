@@ -13,17 +13,21 @@
 
 #include "comm/round.h"
 #include "exchange/layout.h"
+#include "num/num.h"
 
 struct tally__codec;
+struct tally__map_kind;
 
 struct tally__codec_ops {
     const char *name;
     uint8_t id; /* of the kind, so that ranks can compare codecs */
-    /* Bytes on the wire for so many blocks with so many elements. */
-    size_t (*wire_bytes)(const struct tally__codec *codec, size_t n_blocks, size_t n);
-    /* From the application's array (its first element, not the range's) to the wire. */
-    void (*encode)(const struct tally__codec *codec, const struct tally__range *range,
-                   const void *data, void *wire);
+    /* Bytes on the wire of a range, and of the largest block. */
+    size_t (*wire_bytes)(const struct tally__codec *codec, const struct tally__range *range);
+    size_t (*block_bytes)(const struct tally__codec *codec);
+    /* From the application's array (its first element, not the range's) to the wire. Errors:
+     * NUMERIC, of codecs that cannot carry what is no number. */
+    int (*encode)(const struct tally__codec *codec, const struct tally__range *range,
+                  const void *data, void *wire);
     /*
      * Decodes n_in contributions, adds them in the order given, divides, and encodes the result,
      * which may go where one of the contributions was.
@@ -32,6 +36,10 @@ struct tally__codec_ops {
                    const void *const *wire, void *result);
     void (*decode)(const struct tally__codec *codec, const struct tally__range *range,
                    const void *wire, void *data);
+    /* As reduce, but leaves the result in the application's array: there is no second coding. NULL
+     * for codecs that are never gathered. */
+    void (*mean)(const struct tally__codec *codec, const struct tally__range *range, size_t n_in,
+                 const void *const *wire, void *data);
     /*
      * The whole way for data that all ranks can reach: from n_in arrays of the application to
      * n_out, with the bits of encode, reduce and decode. NULL where a codec has no such short cut.
@@ -41,12 +49,16 @@ struct tally__codec_ops {
     /* The wire carries the application's own representation: what a rank keeps for itself need not
      * be encoded. Goes with reduce_direct. */
     bool wire_is_data;
-    /*
-     * For codecs that cannot work in pieces: does the whole exchange instead of the engine. NULL
-     * for all others.
-     */
-    int (*exchange)(const struct tally__codec *codec, tally_lane *lane, struct tally__call *call,
-                    void *data, size_t n);
+};
+
+/*
+ * Error feedback of one segment. To what a rank sends, sent is added first, and what the wire does
+ * not carry is left there; to the means that a rank owns, owned is, likewise. NULL: none.
+ */
+struct tally__feedback {
+    float *sent;
+    float *owned; /* from the segment's element owned_first on */
+    size_t owned_first;
 };
 
 struct tally__codec {
@@ -55,17 +67,27 @@ struct tally__codec {
     size_t block;
     const struct tally__segments *segments; /* NULL: blocks start at the first element only */
     double
-        divisor; /* of the sum; the plain codec divides for the mean only, by W where this is 0 */
-    int dtype;   /* of the plain codec */
-    int op;
-    struct tally__tensors *tensors; /* of the per-tensor codec */
+        divisor;  /* of the sum; the plain codec divides for the mean only, by W where this is 0 */
+    int dtype;    /* of the plain codec; of the elements that the byte codecs do not code */
+    int op;       /* of the plain codec */
+    bool gathers; /* one phase: everybody gets all contributions, and the result is not coded */
+    tally_lane *counts_for; /* if set, fp16 saturates, and what did not fit is counted there */
+    /* Of the byte codecs: */
+    const struct tally__map_kind *map_kind;
+    const struct tally__affine *maps; /* per segment, for what a rank sends; NULL: per block */
+    const struct tally__feedback *feedback; /* per segment, or NULL */
+    const tally_bucket *names; /* refuses infinity and NaN, naming the parameter; NULL: they pass */
 };
 
 /* Elements as they are, of any dtype, with any op; shards start on multiples of 64 elements. */
 struct tally__codec tally__codec_plain(int dtype, int op);
 
-/* fp32 that travels as fp16 or bf16 (dtype), added in fp32. */
-struct tally__codec tally__codec_half(int dtype, double divisor);
+/* fp32 that travels as wire says, which is not fp32, added in fp32 unless that says stepwise. */
+struct tally__codec tally__codec_half(const struct tally__wire *wire, double divisor);
+
+/* What a sum, divided, of elements of a dtype travels as on this lane: the lane's wire if they are
+ * fp32, else as they are. */
+struct tally__codec tally__codec_of_lane(tally_lane *lane, int dtype, int op, double divisor);
 
 /* fp32 that travels as uint8 with a scale and a zero point per block of elements, as the affine
  * kernels say. block is at most TALLY__BLOCK_MAX. */
@@ -74,15 +96,5 @@ struct tally__codec tally__codec_affine(size_t block, double divisor);
 
 /* fp32 that travels as uint8 with one scale per block, as the scaled kernels say. */
 struct tally__codec tally__codec_scaled(size_t block, double divisor);
-
-/*
- * fp32 that travels as uint8 with a scale and a zero point per segment, however long: in the first
- * phase those of the sender's own values, in the second those of the mean. Needs memory of the
- * group, made here for n elements at most, before the first exchange and alike on all ranks.
- * segments may be NULL and must outlive the codec. Errors: NOMEM.
- */
-int tally__codec_per_tensor_make(tally_group *group, const struct tally__segments *segments,
-                                 size_t n, double divisor, struct tally__codec *codec);
-void tally__codec_per_tensor_free(tally_group *group, struct tally__codec *codec);
 
 #endif

@@ -3,9 +3,10 @@
 target_sources(tally_objects PRIVATE
   exchange/all_reduce.c
   exchange/async.c
-  exchange/codec_per_tensor.c
+  exchange/codec_half.c
   exchange/codec_plain.c
   exchange/codec_u8.c
+  exchange/keeper.c
   exchange/layout.c
   exchange/two_phase.c
 )

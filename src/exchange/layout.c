@@ -12,13 +12,19 @@ static size_t blocks_in(size_t n, size_t block)
     return n / block + (n % block != 0);
 }
 
+size_t tally__block_length(const struct tally__segments *segments, size_t segment, size_t block)
+{
+    return segments && segments->raw && segments->raw[segment] ? block / 4 : block;
+}
+
 void tally__segments_fill(struct tally__segments *segments, size_t block)
 {
     size_t first = 0;
 
     for (size_t s = 0; s < segments->n; s++) {
         segments->first_block[s] = first;
-        first += blocks_in(segments->start[s + 1] - segments->start[s], block);
+        first += blocks_in(segments->start[s + 1] - segments->start[s],
+                           tally__block_length(segments, s, block));
     }
     segments->first_block[segments->n] = first;
 }
@@ -29,22 +35,32 @@ size_t tally__layout_blocks(const struct tally__layout *layout)
                             : blocks_in(layout->n, layout->block);
 }
 
-size_t tally__segment_of(const struct tally__segments *segments, size_t block)
+/* The last of n entries that is at most value; empty segments before it start there too. */
+static size_t last_up_to(const size_t *first, size_t n, size_t value)
 {
     size_t low = 0;
-    size_t high = segments->n;
+    size_t high = n;
 
-    /* The last segment that starts at or before the block; empty ones before it start there too. */
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
 
-        if (segments->first_block[middle] <= block) {
+        if (first[middle] <= value) {
             low = middle;
         } else {
             high = middle;
         }
     }
     return low;
+}
+
+size_t tally__segment_of(const struct tally__segments *segments, size_t block)
+{
+    return last_up_to(segments->first_block, segments->n, block);
+}
+
+size_t tally__segment_at(const struct tally__segments *segments, size_t element)
+{
+    return last_up_to(segments->start, segments->n, element);
 }
 
 size_t tally__block_start(const struct tally__layout *layout, size_t block)
@@ -59,7 +75,8 @@ size_t tally__block_start(const struct tally__layout *layout, size_t block)
         return layout->n;
     }
     segment = tally__segment_of(segments, block);
-    return segments->start[segment] + (block - segments->first_block[segment]) * layout->block;
+    return segments->start[segment] + (block - segments->first_block[segment]) *
+                                          tally__block_length(segments, segment, layout->block);
 }
 
 struct tally__range tally__range_of(const struct tally__layout *layout, size_t first_block,

@@ -7,6 +7,7 @@
 #ifndef TALLY_EXCHANGE_LAYOUT_H
 #define TALLY_EXCHANGE_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Elements of a block where the codec does not need any: shards then start on cache lines. */
@@ -18,6 +19,9 @@ struct tally__segments {
     size_t n;
     size_t *start;
     size_t *first_block;
+    const bool
+        *raw; /* n entries, or NULL: segments whose elements a byte codec does not code. Their
+                 blocks are a quarter as long, so that both take like room on the wire. */
 };
 
 struct tally__layout {
@@ -41,8 +45,12 @@ size_t tally__layout_blocks(const struct tally__layout *layout);
 /* The first element of a block; of the block after the last, the end. */
 size_t tally__block_start(const struct tally__layout *layout, size_t block);
 
-/* The segment that holds a block. */
+/* Elements of a whole block of this segment. */
+size_t tally__block_length(const struct tally__segments *segments, size_t segment, size_t block);
+
+/* The segment that holds a block; the one that holds an element. */
 size_t tally__segment_of(const struct tally__segments *segments, size_t block);
+size_t tally__segment_at(const struct tally__segments *segments, size_t element);
 
 struct tally__range tally__range_of(const struct tally__layout *layout, size_t first_block,
                                     size_t n_blocks);

@@ -6,7 +6,8 @@
  * order. In the second phase everybody takes the results. Sent by rank r: N + (W - 2) n_r elements
  * of the codec.
  *
- * Three ways, with the same bits:
+ * A codec that gathers has one phase for data of any length: everybody gets all contributions and
+ * adds them, without a second coding. For all others there are three ways, with the same bits:
  *   one phase  small data: everybody puts all of it in its stage and reduces all of it, one round;
  *   direct     all data is in group memory and the codec can do the whole way in registers: each
  *              owner reads its shard from all ranks and writes the result to all, two rounds;
@@ -81,7 +82,7 @@ static bool passes(const struct exchange *x, int owner)
     return owner != x->lane->group->rank || !x->codec->ops->wire_is_data;
 }
 
-static void encode_piece(const struct exchange *x, size_t c)
+static int encode_piece(const struct exchange *x, size_t c)
 {
     int me = x->lane->group->rank;
 
@@ -89,9 +90,10 @@ static void encode_piece(const struct exchange *x, size_t c)
         struct tally__range piece = piece_of(x, owner, c);
 
         if (piece.n > 0 && passes(x, owner)) {
-            x->codec->ops->encode(x->codec, &piece, x->data, staged(x, me, owner, c));
+            TRY(x->codec->ops->encode(x->codec, &piece, x->data, staged(x, me, owner, c)));
         }
     }
+    return TALLY_OK;
 }
 
 static void reduce_piece(const struct exchange *x, size_t c)
@@ -139,7 +141,7 @@ static void choose_piece(struct exchange *x)
 {
     size_t room = TALLY__STAGE_BYTES / (size_t)x->lane->group->size / LINE_BYTES * LINE_BYTES;
 
-    x->piece_blocks = room / x->codec->ops->wire_bytes(x->codec, 1, x->codec->block);
+    x->piece_blocks = room / x->codec->ops->block_bytes(x->codec);
     x->piece_bytes = room;
 }
 
@@ -161,14 +163,14 @@ static int run_staged(struct exchange *x, bool started)
     n_pieces = most_blocks / x->piece_blocks + (most_blocks % x->piece_blocks != 0);
     if (!started) {
         x->first_round = x->lane->round + 1;
-        encode_piece(x, 0);
+        TRY(encode_piece(x, 0));
     }
     for (size_t c = 0; c < n_pieces + !x->scatter_only; c++) {
         if (c > 0 || !started) {
             TRY(tally__round(x->lane, &x->call));
         }
         if (c + 1 < n_pieces) {
-            encode_piece(x, c + 1);
+            TRY(encode_piece(x, c + 1));
         }
         if (c < n_pieces) {
             reduce_piece(x, c);
@@ -211,7 +213,7 @@ static int run_one_phase(struct exchange *x)
     void *result;
 
     if (all.n > 0) {
-        x->codec->ops->encode(x->codec, &all, x->data, tally__next_stage(x->lane));
+        TRY(x->codec->ops->encode(x->codec, &all, x->data, tally__next_stage(x->lane)));
     }
     TRY(tally__round(x->lane, &x->call));
     if (all.n == 0) {
@@ -253,7 +255,7 @@ static void count_two_phase(struct exchange *x)
 
     for (int r = 0; r < group->size; r++) {
         struct tally__range shard = shard_of(x, r);
-        size_t shard_bytes = x->codec->ops->wire_bytes(x->codec, shard.n_blocks, shard.n);
+        size_t shard_bytes = x->codec->ops->wire_bytes(x->codec, &shard);
 
         if (r != group->rank) {
             bytes += shard_bytes;
@@ -283,7 +285,7 @@ static int run_two_phase(struct exchange *x)
      * in which the ranks learn that. */
     if (x->call.offset == TALLY__NOT_SHARED && x->piece_blocks > 0) {
         x->first_round = x->lane->round + 1;
-        encode_piece(x, 0);
+        TRY(encode_piece(x, 0));
     }
     TRY(tally__round(x->lane, &x->call));
     count_two_phase(x);
@@ -291,23 +293,66 @@ static int run_two_phase(struct exchange *x)
     return tally__all_share(x->lane) ? run_direct(x) : run_staged(x, none_shares(x->lane));
 }
 
+/* Piece c of all data, which everybody gets. */
+static struct tally__range gathered_piece(const struct exchange *x, size_t c)
+{
+    size_t n_blocks = tally__layout_blocks(&x->layout);
+    size_t first = c * x->piece_blocks;
+    size_t left = n_blocks - first;
+
+    return tally__range_of(&x->layout, first, left < x->piece_blocks ? left : x->piece_blocks);
+}
+
+static int encode_gathered(const struct exchange *x, size_t c)
+{
+    struct tally__range piece = gathered_piece(x, c);
+
+    return x->codec->ops->encode(x->codec, &piece, x->data, tally__next_stage(x->lane));
+}
+
+/* One phase, in pieces, and the result is not coded again. */
+static int run_gathered(struct exchange *x)
+{
+    const void *inputs[TALLY__MAX_WORLD];
+    size_t n_blocks = tally__layout_blocks(&x->layout);
+    size_t n_pieces;
+
+    x->piece_blocks = TALLY__STAGE_BYTES / x->codec->ops->block_bytes(x->codec);
+    n_pieces = n_blocks / x->piece_blocks + (n_blocks % x->piece_blocks != 0);
+    TRY(n_pieces > 0 ? encode_gathered(x, 0) : TALLY_OK);
+    TRY(tally__round(x->lane, &x->call));
+    for (size_t c = 0; c < n_pieces; c++) {
+        struct tally__range piece = gathered_piece(x, c);
+
+        for (int r = 0; r < x->lane->group->size; r++) {
+            inputs[r] = tally__stage_of(x->lane, r, x->lane->round);
+        }
+        if (c + 1 < n_pieces) {
+            TRY(encode_gathered(x, c + 1));
+        }
+        x->codec->ops->mean(x->codec, &piece, (size_t)x->lane->group->size, inputs, x->data);
+        if (c + 1 < n_pieces) {
+            TRY(tally__round(x->lane, &x->call));
+        }
+    }
+    return TALLY_OK;
+}
+
 static int run(struct exchange *x)
 {
     const struct tally__codec *codec = x->codec;
-    uint64_t n_others = (uint64_t)(x->lane->group->size - 1);
-    size_t wire_bytes;
+    struct tally__range all = tally__range_of(&x->layout, 0, tally__layout_blocks(&x->layout));
+    size_t wire_bytes = codec->ops->wire_bytes(codec, &all);
 
     x->call.count = x->layout.n;
     x->call.detail = codec_detail(codec);
-    if (codec->ops->exchange) {
-        return codec->ops->exchange(codec, x->lane, &x->call, x->data, x->layout.n);
-    }
-    wire_bytes = codec->ops->wire_bytes(codec, tally__layout_blocks(&x->layout), x->layout.n);
-    if (x->scatter_only || wire_bytes > TALLY__ONE_PHASE_BYTES) {
+    /* What only the owner of a shard knows, nobody else can add. */
+    if (!codec->gathers &&
+        (x->scatter_only || codec->feedback || wire_bytes > TALLY__ONE_PHASE_BYTES)) {
         return run_two_phase(x);
     }
-    TRY(run_one_phase(x));
-    tally__count_sent(x->lane, n_others * wire_bytes);
+    TRY(codec->gathers ? run_gathered(x) : run_one_phase(x));
+    tally__count_sent(x->lane, (uint64_t)(x->lane->group->size - 1) * wire_bytes);
     return TALLY_OK;
 }
 

@@ -2,8 +2,12 @@
 # Hooks: bucket in, mean out.
 target_sources(tally_objects PRIVATE
   hook/hook.c
+  hook/cuts.c
   hook/hook_all_reduce.c
+  hook/hook_half.c
+  hook/hook_int8.c
   hook/hook_noop.c
+  hook/hook_quantize.c
   hook/kinds.c
   hook/text.c
 )

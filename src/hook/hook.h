@@ -10,8 +10,12 @@
 struct tally_hook {
     tally_hook_table table; /* its name is ours */
     void *state;
+    tally_hook *inner;  /* the hook that a wrapper calls, held by its state; else NULL */
     atomic_int n_holds; /* the maker's, and one per ddp or wrapper that uses it */
 };
+
+/* What allreduce does: the mean of the bucket, travelling as the lane says. */
+int tally__hook_send_plain(tally_lane *lane, const tally_bucket *bucket);
 
 /* One more hold; tally_hook_free drops one. */
 void tally__hook_hold(tally_hook *hook);

@@ -4,15 +4,20 @@
 #include "hook/hook.h"
 #include "hook/kind.h"
 
-static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+int tally__hook_send_plain(tally_lane *lane, const tally_bucket *bucket)
 {
     const struct tally__call call = {
         .kind = TALLY__KIND_ALL_REDUCE, .dtype = (uint8_t)bucket->dtype, .op = TALLY_MEAN};
-    struct tally__codec codec = tally__codec_plain(bucket->dtype, TALLY_MEAN);
+    struct tally__codec codec =
+        tally__codec_of_lane(lane, bucket->dtype, TALLY_MEAN, bucket->divisor);
 
-    (void)state;
-    codec.divisor = bucket->divisor;
     return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
+}
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    (void)state;
+    return tally__hook_send_plain(lane, bucket);
 }
 
 static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)

@@ -50,6 +50,11 @@ struct tally__hook_kind {
 };
 
 extern const struct tally__hook_kind tally__hook_kind_all_reduce;
+extern const struct tally__hook_kind tally__hook_kind_fp16;
+extern const struct tally__hook_kind tally__hook_kind_bf16;
+extern const struct tally__hook_kind tally__hook_kind_int8;
+extern const struct tally__hook_kind tally__hook_kind_per_tensor;
+extern const struct tally__hook_kind tally__hook_kind_per_channel;
 extern const struct tally__hook_kind tally__hook_kind_noop;
 
 /* All of them. */

@@ -53,9 +53,9 @@ static struct tally__codec codec_of(const struct exchanged *x, int world)
     case PLAIN:
         return tally__codec_plain(TALLY_F32, TALLY_MEAN);
     case HALF:
-        return tally__codec_half(TALLY_F16, divisor);
+        return tally__codec_half(&(struct tally__wire){.dtype = TALLY_F16}, divisor);
     case BFLOAT:
-        return tally__codec_half(TALLY_BF16, divisor);
+        return tally__codec_half(&(struct tally__wire){.dtype = TALLY_BF16}, divisor);
     case AFFINE:
         codec = tally__codec_affine(x->block, divisor);
         break;
@@ -289,7 +289,7 @@ static void add_lengths(struct exchanged x, size_t world)
     struct tally__codec codec = codec_of(&x, (int)world);
     /* In a piece: the blocks that fit in one rank's part of a stage. */
     size_t part = TALLY__STAGE_BYTES / world / 64 * 64;
-    size_t piece = part / codec.ops->wire_bytes(&codec, 1, codec.block) * codec.block;
+    size_t piece = part / codec.ops->block_bytes(&codec) * codec.block;
     const size_t lengths[] = {0,
                               1,
                               codec.block - 1,
@@ -320,10 +320,10 @@ static void add_segments(struct exchanged x, int world)
     for (int i = 0; i < 2; i++) {
         size_t at = n_used++ % 16;
 
-        segments[at] =
-            i == 0
-                ? (struct tally__segments){sizeof many / sizeof many[0] - 1, many, first_block[at]}
-                : (struct tally__segments){sizeof few / sizeof few[0] - 1, few, first_block[at]};
+        segments[at] = i == 0 ? (struct tally__segments){sizeof many / sizeof many[0] - 1, many,
+                                                         first_block[at], NULL}
+                              : (struct tally__segments){sizeof few / sizeof few[0] - 1, few,
+                                                         first_block[at], NULL};
         tally__segments_fill(&segments[at], x.block);
         x.segments = &segments[at];
         x.n = segments[at].start[segments[at].n];

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The codecs for fp32 that travels as fp16 or bf16. Three ways: added in fp32; the same with what
+ * would overflow held at the largest finite value, and counted; and stepwise, as PyTorch's hooks
+ * compute: cast, divide in halves, add in halves, rounded after each addition. Keep no state.
+ */
+#include "exchange/codec.h"
+#include "tally.h"
+
+#define CHUNK 1024
+
+static size_t half_wire_bytes(const struct tally__codec *codec, const struct tally__range *range)
+{
+    (void)codec;
+    return range->n * sizeof(uint16_t);
+}
+
+static size_t half_block_bytes(const struct tally__codec *codec)
+{
+    return codec->block * sizeof(uint16_t);
+}
+
+static const float *at(const struct tally__range *range, const void *data)
+{
+    return (const float *)data + range->start;
+}
+
+/* ---- added in fp32 ---- */
+
+static int f16_encode(const struct tally__codec *codec, const struct tally__range *range,
+                      const void *data, void *wire)
+{
+    (void)codec;
+    tally__f32_to_f16(range->n, at(range, data), wire);
+    return TALLY_OK;
+}
+
+static void f16_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                       size_t n_in, const void *const *wire, void *result)
+{
+    uint16_t *out = result;
+
+    tally__sum_f16(range->n, n_in, (const uint16_t *const *)wire, (float)codec->divisor, 1, &out);
+}
+
+static void f16_decode(const struct tally__codec *codec, const struct tally__range *range,
+                       const void *wire, void *data)
+{
+    (void)codec;
+    tally__f16_to_f32(range->n, wire, (float *)data + range->start);
+}
+
+static void f16_direct(const struct tally__codec *codec, size_t n, size_t n_in,
+                       const void *const *x, size_t n_out, void *const *y)
+{
+    tally__mean_f32_by_f16(n, n_in, (const float *const *)x, (float)codec->divisor, n_out,
+                           (float *const *)y);
+}
+
+static int bf16_encode(const struct tally__codec *codec, const struct tally__range *range,
+                       const void *data, void *wire)
+{
+    (void)codec;
+    tally__f32_to_bf16(range->n, at(range, data), wire);
+    return TALLY_OK;
+}
+
+static void bf16_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                        size_t n_in, const void *const *wire, void *result)
+{
+    uint16_t *out = result;
+
+    tally__sum_bf16(range->n, n_in, (const uint16_t *const *)wire, (float)codec->divisor, 1, &out);
+}
+
+static void bf16_decode(const struct tally__codec *codec, const struct tally__range *range,
+                        const void *wire, void *data)
+{
+    (void)codec;
+    tally__bf16_to_f32(range->n, wire, (float *)data + range->start);
+}
+
+static void bf16_direct(const struct tally__codec *codec, size_t n, size_t n_in,
+                        const void *const *x, size_t n_out, void *const *y)
+{
+    tally__mean_f32_by_bf16(n, n_in, (const float *const *)x, (float)codec->divisor, n_out,
+                            (float *const *)y);
+}
+
+/* ---- held at the largest finite value ---- */
+
+static void encode_saturated(const struct tally__codec *codec, size_t n, const float *x,
+                             uint16_t *wire)
+{
+    tally__count_saturated(codec->counts_for, tally__f32_to_f16_sat(n, x, wire));
+}
+
+static int sat_encode(const struct tally__codec *codec, const struct tally__range *range,
+                      const void *data, void *wire)
+{
+    encode_saturated(codec, range->n, at(range, data), wire);
+    return TALLY_OK;
+}
+
+static void sat_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                       size_t n_in, const void *const *wire, void *result)
+{
+    for (size_t done = 0; done < range->n; done += CHUNK) {
+        size_t n = range->n - done < CHUNK ? range->n - done : CHUNK;
+        float sum[CHUNK];
+        float next[CHUNK];
+        float *out = sum;
+        const float *in[2] = {sum, next};
+
+        tally__f16_to_f32(n, (const uint16_t *)wire[0] + done, sum);
+        for (size_t k = 1; k < n_in; k++) {
+            tally__f16_to_f32(n, (const uint16_t *)wire[k] + done, next);
+            tally__sum_f32(n, 2, in, 1, 1, &out);
+        }
+        tally__sum_f32(n, 1, in, (float)codec->divisor, 1, &out);
+        encode_saturated(codec, n, sum, (uint16_t *)result + done);
+    }
+}
+
+/* ---- stepwise ---- */
+
+static int f16_step_encode(const struct tally__codec *codec, const struct tally__range *range,
+                           const void *data, void *wire)
+{
+    const uint16_t *in = wire;
+    uint16_t *out = wire;
+
+    tally__f32_to_f16(range->n, at(range, data), wire);
+    tally__sum_f16(range->n, 1, &in, (float)codec->divisor, 1, &out);
+    return TALLY_OK;
+}
+
+static void f16_step_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                            size_t n_in, const void *const *wire, void *result)
+{
+    (void)codec;
+    tally__sum_f16_stepwise(range->n, n_in, (const uint16_t *const *)wire, result);
+}
+
+static int bf16_step_encode(const struct tally__codec *codec, const struct tally__range *range,
+                            const void *data, void *wire)
+{
+    const uint16_t *in = wire;
+    uint16_t *out = wire;
+
+    tally__f32_to_bf16(range->n, at(range, data), wire);
+    tally__sum_bf16(range->n, 1, &in, (float)codec->divisor, 1, &out);
+    return TALLY_OK;
+}
+
+static void bf16_step_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                             size_t n_in, const void *const *wire, void *result)
+{
+    (void)codec;
+    tally__sum_bf16_stepwise(range->n, n_in, (const uint16_t *const *)wire, result);
+}
+
+/* What all of them have alike. */
+#define HALF_OPS .wire_bytes = half_wire_bytes, .block_bytes = half_block_bytes
+
+static const struct tally__codec_ops f16_ops = {
+    HALF_OPS,
+    .name = "f16",
+    .id = 2,
+    .encode = f16_encode,
+    .reduce = f16_reduce,
+    .decode = f16_decode,
+    .reduce_direct = f16_direct,
+};
+
+static const struct tally__codec_ops bf16_ops = {
+    HALF_OPS,
+    .name = "bf16",
+    .id = 3,
+    .encode = bf16_encode,
+    .reduce = bf16_reduce,
+    .decode = bf16_decode,
+    .reduce_direct = bf16_direct,
+};
+
+static const struct tally__codec_ops sat_ops = {
+    HALF_OPS,
+    .name = "f16, saturating",
+    .id = 6,
+    .encode = sat_encode,
+    .reduce = sat_reduce,
+    .decode = f16_decode,
+};
+
+static const struct tally__codec_ops f16_step_ops = {
+    HALF_OPS,
+    .name = "f16, stepwise",
+    .id = 7,
+    .encode = f16_step_encode,
+    .reduce = f16_step_reduce,
+    .decode = f16_decode,
+};
+
+static const struct tally__codec_ops bf16_step_ops = {
+    HALF_OPS,
+    .name = "bf16, stepwise",
+    .id = 8,
+    .encode = bf16_step_encode,
+    .reduce = bf16_step_reduce,
+    .decode = bf16_decode,
+};
+
+static const struct tally__codec_ops *ops_of(const struct tally__wire *wire)
+{
+    if (wire->dtype == TALLY_BF16) {
+        return wire->stepwise ? &bf16_step_ops : &bf16_ops;
+    }
+    if (wire->stepwise) {
+        return &f16_step_ops;
+    }
+    return wire->saturates ? &sat_ops : &f16_ops;
+}
+
+struct tally__codec tally__codec_half(const struct tally__wire *wire, double divisor)
+{
+    return (struct tally__codec){.ops = ops_of(wire),
+                                 .element_bytes = sizeof(float),
+                                 .block = TALLY__SHARD_UNIT,
+                                 .divisor = divisor};
+}
+
+struct tally__codec tally__codec_of_lane(tally_lane *lane, int dtype, int op, double divisor)
+{
+    struct tally__codec codec = tally__codec_plain(dtype, op);
+
+    codec.divisor = divisor;
+    if (lane->wire.dtype != TALLY_F32 && dtype == TALLY_F32 &&
+        (op == TALLY_SUM || op == TALLY_MEAN)) {
+        codec = tally__codec_half(&lane->wire, op == TALLY_SUM ? 1 : divisor);
+        codec.counts_for = lane;
+    }
+    return codec;
+}

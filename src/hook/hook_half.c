@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The wrappers fp16 and bf16: they set how the fp32 sums of the hook inside travel, and call it.
+ * Its result and its state stay fp32. No state but the settings; on lanes, several at once if the
+ * hook inside can.
+ */
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/group.h"
+#include "hook/hook.h"
+#include "hook/kind.h"
+
+struct half {
+    struct tally__wire wire;
+    tally_hook *inner;
+};
+
+static int attach(void *state, tally_ddp *ddp)
+{
+    const tally_hook *inner = ((struct half *)state)->inner;
+
+    return inner->table.attach ? inner->table.attach(inner->state, ddp) : TALLY_OK;
+}
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    const struct half *half = state;
+    struct tally__wire outer = lane->wire;
+    int rc;
+
+    lane->wire = half->wire;
+    rc = half->inner->table.reduce(half->inner->state, lane, bucket);
+    lane->wire = outer;
+    return rc;
+}
+
+static void detach(void *state, tally_ddp *ddp)
+{
+    const tally_hook *inner = ((struct half *)state)->inner;
+
+    if (inner->table.detach) {
+        inner->table.detach(inner->state, ddp);
+    }
+}
+
+static int save(void *state, void *blob, size_t *bytes)
+{
+    const tally_hook *inner = ((struct half *)state)->inner;
+
+    return inner->table.save(inner->state, blob, bytes);
+}
+
+static int load(void *state, const tally_hook_blob *blobs, size_t n_blobs)
+{
+    const tally_hook *inner = ((struct half *)state)->inner;
+
+    return inner->table.load(inner->state, blobs, n_blobs);
+}
+
+static void destroy(void *state)
+{
+    struct half *half = state;
+
+    tally_hook_free(half->inner);
+    tally__free(half);
+}
+
+static int wrap(const char *name, struct tally__wire wire, tally_hook *inner, tally_hook **hook)
+{
+    const tally_hook_table table = {
+        .size = sizeof table,
+        .name = name,
+        .concurrent = inner->table.concurrent,
+        .feedback = inner->table.feedback,
+        .attach = attach,
+        .reduce = reduce,
+        .detach = detach,
+        .save = inner->table.save ? save : NULL,
+        .load = inner->table.load ? load : NULL,
+        .destroy = destroy,
+    };
+    struct half *half = tally__alloc(sizeof *half, "a hook");
+    int rc = half ? TALLY_OK : TALLY_NOMEM;
+
+    if (rc == TALLY_OK) {
+        *half = (struct half){wire, inner};
+        rc = tally_hook_create(&table, half, hook);
+    }
+    if (rc != TALLY_OK) {
+        tally__free(half);
+        return rc;
+    }
+    (*hook)->inner = inner;
+    tally__hook_hold(inner);
+    return TALLY_OK;
+}
+
+enum { ACCUMULATE_F32, ACCUMULATE_WIRE };
+
+#define ACCUMULATE                                                                              \
+    {                                                                                           \
+        .name = "accumulate", .type = TALLY__HOOK_OPTION_CHOICE, .accepts = "fp32|wire",        \
+        .fallback = "fp32",                                                                     \
+        .help = "add in fp32, or as PyTorch does: divide first, and round after each addition", \
+    }
+
+static int make_f16(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+{
+    const struct tally__wire wire = {
+        .dtype = TALLY_F16, .stepwise = values[0] == ACCUMULATE_WIRE, .saturates = values[1] != 0};
+
+    if (wire.stepwise && wire.saturates) {
+        return tally__fail(TALLY_ARG,
+                           "hook '%s': accumulate=wire and saturate=1 do not go together", name);
+    }
+    return wrap(name, wire, inner, hook);
+}
+
+static int make_bf16(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+{
+    const struct tally__wire wire = {.dtype = TALLY_BF16, .stepwise = values[0] == ACCUMULATE_WIRE};
+
+    return wrap(name, wire, inner, hook);
+}
+
+static const struct tally__hook_option f16_options[] = {
+    ACCUMULATE,
+    {
+        .name = "saturate",
+        .type = TALLY__HOOK_OPTION_CHOICE,
+        .accepts = "0|1",
+        .fallback = "0",
+        .help = "1: what is beyond fp16 becomes +-65504 and is counted, instead of infinity",
+    },
+};
+
+const struct tally__hook_kind tally__hook_kind_fp16 = {
+    .name = "fp16",
+    .help = "half the bytes, 11 bits of precision: for gradients between 6e-8 and 65504",
+    .wraps = true,
+    .n_options = 2,
+    .options = f16_options,
+    .make = make_f16,
+};
+
+static const struct tally__hook_option bf16_options[] = {ACCUMULATE};
+
+const struct tally__hook_kind tally__hook_kind_bf16 = {
+    .name = "bf16",
+    .help = "half the bytes, 8 bits of precision, the range of fp32: the safe way to halve traffic",
+    .wraps = true,
+    .n_options = 1,
+    .options = bf16_options,
+    .make = make_bf16,
+};

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hook int8: uint8 with one scale per block, and error feedback where a rank sends and where
+ * the owner of a shard sends the means on. Vectors and scalars, which are few and matter, travel as
+ * numbers. What is not fp32 travels as it is. On lanes, several at once. State: how buckets are
+ * cut; the residuals are the keeper's.
+ */
+#include "base/memory.h"
+#include "base/status.h"
+#include "exchange/keeper.h"
+#include "exchange/two_phase.h"
+#include "hook/cuts.h"
+#include "hook/hook.h"
+#include "hook/kind.h"
+
+struct int8 {
+    struct tally__cuts cuts;
+    bool feedback;
+    bool passes; /* infinity and NaN */
+};
+
+/* The part of segment s that lies in the shard, counted from the segment's start. */
+static size_t owned_part(const struct tally__segments *segments, size_t s,
+                         const struct tally__range *shard, size_t *first)
+{
+    size_t start = segments->start[s];
+    size_t end = segments->start[s + 1];
+    size_t shard_end = shard->start + shard->n;
+    size_t from = start > shard->start ? start : shard->start;
+    size_t to = end < shard_end ? end : shard_end;
+
+    *first = from < to ? from - start : 0;
+    return from < to ? to - from : 0;
+}
+
+/* Points the codec at the residuals: a rank that shadows sends zeros, and keeps what it owes. */
+static int find_feedback(const tally_group *group, const tally_bucket *bucket,
+                         struct tally__cut *cut, size_t block)
+{
+    const struct tally__layout layout = {bucket->n, block, &cut->segments};
+    struct tally__range shard =
+        tally__shard_of(&layout, tally_group_size(group), tally_group_rank(group));
+    struct tally__keeper *keeper = bucket->keeper;
+
+    for (size_t s = 0; s < cut->segments.n; s++) {
+        struct tally__residual *residual = &keeper->params[bucket->params[s].index];
+        size_t first;
+        size_t n = owned_part(&cut->segments, s, &shard, &first);
+
+        if (cut->raw[s]) {
+            continue;
+        }
+        TRY(tally__residual_send(residual, bucket->params[s].n));
+        TRY(tally__residual_own(residual, first, n, bucket->divisor));
+        cut->feedback[s] = (struct tally__feedback){bucket->shadows ? NULL : residual->sent,
+                                                    residual->owned, residual->owned_first};
+    }
+    return TALLY_OK;
+}
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    struct int8 *int8 = state;
+    const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE, .op = TALLY_MEAN};
+    struct tally__codec codec = tally__codec_scaled(int8->cuts.block, bucket->divisor);
+    struct tally__cut *cut;
+
+    if (bucket->dtype != TALLY_F32) {
+        return tally__hook_send_plain(lane, bucket);
+    }
+    TRY(tally__cuts_of(&int8->cuts, bucket, &cut));
+    codec.segments = &cut->segments;
+    codec.dtype = lane->wire.dtype;
+    codec.counts_for = lane->wire.saturates ? lane : NULL;
+    codec.names = int8->passes ? NULL : bucket;
+    if (int8->feedback) {
+        TRY(find_feedback(tally_lane_group(lane), bucket, cut, int8->cuts.block));
+        codec.feedback = cut->feedback;
+    }
+    return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
+}
+
+static void destroy(void *state)
+{
+    struct int8 *int8 = state;
+
+    tally__cuts_clear(&int8->cuts);
+    tally__free(int8);
+}
+
+enum { BLOCK, EXEMPT, FEEDBACK, NONFINITE };
+
+static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+{
+    const tally_hook_table table = {
+        .size = sizeof table,
+        .name = name,
+        .concurrent = 1,
+        .feedback = values[FEEDBACK] != 0,
+        .reduce = reduce,
+        .destroy = destroy,
+    };
+    struct int8 *int8 = tally__alloc(sizeof *int8, "a hook");
+    int rc;
+
+    (void)inner;
+    if (!int8) {
+        return TALLY_NOMEM;
+    }
+    int8->feedback = values[FEEDBACK] != 0;
+    int8->passes = values[NONFINITE] != 0;
+    tally__cuts_init(&int8->cuts, (size_t)values[BLOCK], values[EXEMPT] == 0);
+    rc = tally_hook_create(&table, int8, hook);
+    if (rc != TALLY_OK) {
+        destroy(int8);
+    }
+    return rc;
+}
+
+static const struct tally__hook_option options[] = {
+    {
+        .name = "block",
+        .type = TALLY__HOOK_OPTION_COUNT,
+        .min = 64,
+        .max = TALLY__BLOCK_MAX,
+        .unit = 64,
+        .accepts = "64..4096, a multiple of 64",
+        .fallback = "512",
+        .help = "elements with a scale of their own",
+    },
+    {
+        .name = "exempt",
+        .type = TALLY__HOOK_OPTION_CHOICE,
+        .accepts = "vectors|none",
+        .fallback = "vectors",
+        .help = "what travels as numbers: parameters with fewer than two dimensions, or nothing",
+    },
+    {
+        .name = "feedback",
+        .type = TALLY__HOOK_OPTION_CHOICE,
+        .accepts = "0|1",
+        .fallback = "1",
+        .help = "add what one step leaves out to the next one",
+    },
+    {
+        .name = "nonfinite",
+        .type = TALLY__HOOK_OPTION_CHOICE,
+        .accepts = "error|pass",
+        .fallback = "error",
+        .help = "an infinity or a NaN fails the step, or makes its block NaN on all ranks",
+    },
+};
+
+const struct tally__hook_kind tally__hook_kind_int8 = {
+    .name = "int8",
+    .help = "a quarter of the bytes, with error feedback: where the link is slower than 10 Gbit/s",
+    .n_options = sizeof options / sizeof options[0],
+    .options = options,
+    .make = make,
+};

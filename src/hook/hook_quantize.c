@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hooks that PyTorch calls quantize_per_tensor and quantize_per_channel: uint8 with a scale and
+ * a zero point per parameter or per block of elements. In two phases the owner of a shard sends the
+ * means on with a scale and a zero point per block. exchange=gather is PyTorch's own arithmetic:
+ * everybody gets everything, and the mean is not quantized. What is not fp32 travels as it is. On
+ * lanes, several at once. State: how buckets are cut.
+ */
+#include "base/memory.h"
+#include "base/status.h"
+#include "exchange/two_phase.h"
+#include "hook/cuts.h"
+#include "hook/hook.h"
+#include "hook/kind.h"
+#include "num/num.h"
+
+/* Elements per map of the means, where what a rank sends has one map per parameter. */
+#define TENSOR_BLOCK TALLY__BLOCK_MAX
+
+struct quantize {
+    struct tally__cuts cuts;
+    bool per_tensor;
+    bool of_bucket; /* the whole bucket is one tensor */
+    bool gathers;
+    bool passes; /* infinity and NaN */
+};
+
+/* One map per tensor, of this rank's values. */
+static void find_maps(const struct quantize *quantize, const tally_bucket *bucket,
+                      struct tally__cut *cut)
+{
+    const size_t whole[2] = {0, bucket->n};
+    const size_t *start = quantize->of_bucket ? whole : cut->segments.start;
+    size_t n = quantize->of_bucket ? 1 : cut->segments.n;
+
+    for (size_t s = 0; s < n; s++) {
+        size_t count = start[s + 1] - start[s];
+        float lo;
+        float hi;
+
+        tally__minmax_f32(count, (const float *)bucket->data + start[s], &lo, &hi);
+        cut->maps[s] = tally__affine_of(count, lo, hi);
+    }
+}
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    struct quantize *quantize = state;
+    const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE, .op = TALLY_MEAN};
+    struct tally__codec codec = tally__codec_affine(quantize->cuts.block, bucket->divisor);
+    struct tally__cut *cut;
+
+    if (bucket->dtype != TALLY_F32) {
+        return tally__hook_send_plain(lane, bucket);
+    }
+    TRY(tally__cuts_of(&quantize->cuts, bucket, &cut));
+    codec.segments = quantize->of_bucket ? NULL : &cut->segments;
+    codec.gathers = quantize->gathers;
+    codec.names = quantize->passes ? NULL : bucket;
+    if (quantize->per_tensor) {
+        find_maps(quantize, bucket, cut);
+        codec.maps = cut->maps;
+    }
+    return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
+}
+
+static void destroy(void *state)
+{
+    struct quantize *quantize = state;
+
+    tally__cuts_clear(&quantize->cuts);
+    tally__free(quantize);
+}
+
+/* The options, in the order of both lists; block is per channel only. */
+enum { EXCHANGE, NONFINITE, SCOPE, BLOCK };
+
+static int make(const char *name, const double *values, size_t block, tally_hook **hook)
+{
+    const tally_hook_table table = {
+        .size = sizeof table, .name = name, .concurrent = 1, .reduce = reduce, .destroy = destroy};
+    struct quantize *quantize = tally__alloc(sizeof *quantize, "a hook");
+    int rc;
+
+    if (!quantize) {
+        return TALLY_NOMEM;
+    }
+    quantize->gathers = values[EXCHANGE] != 0;
+    quantize->passes = values[NONFINITE] != 0;
+    quantize->of_bucket = values[SCOPE] != 0;
+    tally__cuts_init(&quantize->cuts, block, false);
+    rc = tally_hook_create(&table, quantize, hook);
+    if (rc != TALLY_OK) {
+        destroy(quantize);
+    }
+    return rc;
+}
+
+static int make_per_tensor(const char *name, const double *values, tally_hook *inner,
+                           tally_hook **hook)
+{
+    (void)inner;
+    TRY(make(name, values, TENSOR_BLOCK, hook));
+    ((struct quantize *)(*hook)->state)->per_tensor = true;
+    return TALLY_OK;
+}
+
+static int make_per_channel(const char *name, const double *values, tally_hook *inner,
+                            tally_hook **hook)
+{
+    (void)inner;
+    return make(name, values, (size_t)values[BLOCK], hook);
+}
+
+#define SHARED_OPTIONS                                                                          \
+    {                                                                                           \
+        .name = "exchange",                                                                     \
+        .type = TALLY__HOOK_OPTION_CHOICE,                                                      \
+        .accepts = "two_phase|gather",                                                          \
+        .fallback = "two_phase",                                                                \
+        .help = "gather: PyTorch's arithmetic, with traffic that grows with the number of "     \
+                "ranks",                                                                        \
+    },                                                                                          \
+        {                                                                                       \
+            .name = "nonfinite",                                                                \
+            .type = TALLY__HOOK_OPTION_CHOICE,                                                  \
+            .accepts = "error|pass",                                                            \
+            .fallback = "error",                                                                \
+            .help = "an infinity or a NaN fails the step, or makes its block NaN on all ranks", \
+        },                                                                                      \
+    {                                                                                           \
+        .name = "scope", .type = TALLY__HOOK_OPTION_CHOICE, .accepts = "parameter|bucket",      \
+        .fallback = "parameter",                                                                \
+        .help = "bucket: as PyTorch, which takes a bucket for one tensor",                      \
+    }
+
+static const struct tally__hook_option tensor_options[] = {SHARED_OPTIONS};
+
+const struct tally__hook_kind tally__hook_kind_per_tensor = {
+    .name = "quantize_per_tensor",
+    .help = "a quarter of the bytes, one scale per parameter: for comparison with PyTorch; int8 is "
+            "better",
+    .n_options = 3,
+    .options = tensor_options,
+    .make = make_per_tensor,
+};
+
+static const struct tally__hook_option channel_options[] = {
+    SHARED_OPTIONS,
+    {
+        .name = "block",
+        .type = TALLY__HOOK_OPTION_COUNT,
+        .min = 16,
+        .max = TALLY__BLOCK_MAX,
+        .accepts = "16..4096",
+        .fallback = "512",
+        .help = "elements with a scale of their own",
+    },
+};
+
+const struct tally__hook_kind tally__hook_kind_per_channel = {
+    .name = "quantize_per_channel",
+    .help =
+        "a quarter of the bytes, one scale per block: stateless; int8 is better over many steps",
+    .n_options = 4,
+    .options = channel_options,
+    .make = make_per_channel,
+};
