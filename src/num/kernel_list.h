@@ -56,11 +56,16 @@
     X(minmax_f32, void, (size_t n, const float *x, float *lo, float *hi), (n, x, lo, hi))          \
     X(affine_encode, void, (size_t n, const float *x, struct tally__affine affine, uint8_t *q),    \
       (n, x, affine, q))                                                                           \
+    X(affine_encode_fast, void,                                                                    \
+      (size_t n, const float *x, struct tally__affine affine, uint8_t *q), (n, x, affine, q))      \
     X(affine_decode, void, (size_t n, const uint8_t *q, struct tally__affine affine, float *y),    \
       (n, q, affine, y))                                                                           \
     X(affine_decode_add, void,                                                                     \
       (size_t n, const uint8_t *q, struct tally__affine affine, float *y), (n, q, affine, y))      \
     X(affine_encode_blocks, void,                                                                  \
+      (size_t n, const float *x, size_t block, struct tally__affine *affine, uint8_t *q),          \
+      (n, x, block, affine, q))                                                                    \
+    X(affine_encode_fast_blocks, void,                                                             \
       (size_t n, const float *x, size_t block, struct tally__affine *affine, uint8_t *q),          \
       (n, x, block, affine, q))                                                                    \
     X(affine_decode_blocks, void,                                                                  \
@@ -69,6 +74,10 @@
     X(affine_decode_add_blocks, void,                                                              \
       (size_t n, const uint8_t *q, size_t block, const struct tally__affine *affine, float *y),    \
       (n, q, block, affine, y))                                                                    \
+    X(affine_sum, void,                                                                            \
+      (size_t n, size_t n_in, const uint8_t *const *q, const struct tally__affine *affine,         \
+       float divisor, float *y),                                                                   \
+      (n, n_in, q, affine, divisor, y))                                                            \
     X(scaled_encode_blocks, void,                                                                  \
       (size_t n, const float *x, size_t block, float *scale, uint8_t *q), (n, x, block, scale, q)) \
     X(scaled_decode_blocks, void,                                                                  \
@@ -77,6 +86,10 @@
     X(scaled_decode_add_blocks, void,                                                              \
       (size_t n, const uint8_t *q, size_t block, const float *scale, float *y),                    \
       (n, q, block, scale, y))                                                                     \
+    X(scaled_sum, void,                                                                            \
+      (size_t n, size_t n_in, const uint8_t *const *q, const float *scale, float divisor,          \
+       float *y),                                                                                  \
+      (n, n_in, q, scale, divisor, y))                                                             \
     X(scaled_encode_feedback_blocks, void,                                                         \
       (size_t n, const float *x, float *residual, size_t block, float *scale, uint8_t *q),         \
       (n, x, residual, block, scale, q))                                                           \

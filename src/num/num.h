@@ -24,7 +24,9 @@
  * affine_*: uint8 quantization with a scale and a zero point, bit for bit what PyTorch's hooks
  * compute: q = clamp(rint(x / scale) + zero, 0, 255), y = scale * (q - zero). A block with an
  * infinity or a NaN in it decodes to NaN throughout. The _blocks forms take one struct
- * tally__affine per block of `block` elements; the last block may be short.
+ * tally__affine per block of `block` elements; the last block may be short. affine_encode_fast
+ * multiplies by 1 / scale instead: at most one code away from affine_encode, where the scale is at
+ * least TALLY__AFFINE_SCALE_FLOOR.
  *
  * scaled_*: tally's own uint8 form: one scale per block, q = 128 + rint(x * 127 / max|x|)
  * in 1..255, y = scale * (q - 128). There is no floor under the scale: a block of subnormals
@@ -32,7 +34,9 @@
  * scaled_encode_feedback_blocks encodes v = x + residual and leaves residual = v - (what v decodes
  * to), in one pass; a block with a value that does not decode to a number leaves a residual of 0.
  *
- * *_decode_add adds the decoded values to y: y = y + scale * (q - zero), two roundings.
+ * *_decode_add adds the decoded values to y: y = y + scale * (q - zero), two roundings. affine_sum
+ * and scaled_sum take n_in >= 1 arrays of codes, each with one map: the bits of decode on the
+ * first, decode_add on the others in the order given, and IEEE division by divisor.
  *
  * minmax_f32: smallest and largest value, +0 rather than -0; n = 0 gives 0 and 0; a NaN anywhere
  * makes both NaN. copy: n bytes, x and y apart, by ordinary loads and stores (the C library's

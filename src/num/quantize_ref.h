@@ -4,9 +4,10 @@
 #include "num/rint.h"
 #include "num/scaled.h"
 
-static uint8_t affine_code(float x, struct tally__affine affine)
+/* What lies `steps` steps of the scale from 0. */
+static uint8_t affine_code(float steps, float zero)
 {
-    float code = tally__rint(x / affine.scale) + affine.zero;
+    float code = tally__rint(steps) + zero;
 
     /* Clamped before the conversion, which is undefined outside 0..255; a NaN becomes 0. */
     code = code > 0.0f ? code : 0.0f;
@@ -14,17 +15,23 @@ static uint8_t affine_code(float x, struct tally__affine affine)
     return (uint8_t)code;
 }
 
+/* A scale that is not finite has codes 0: with zero = 0 they decode to inf * 0 or NaN * 0, NaN. */
 static void affine_encode(size_t n, const float *x, struct tally__affine affine, uint8_t *q)
 {
-    if (!isfinite(affine.scale)) {
-        /* With zero = 0 this decodes to inf * 0 or NaN * 0: NaN. */
-        for (size_t i = 0; i < n; i++) {
-            q[i] = 0;
-        }
-        return;
-    }
+    bool sound = isfinite(affine.scale);
+
     for (size_t i = 0; i < n; i++) {
-        q[i] = affine_code(x[i], affine);
+        q[i] = sound ? affine_code(x[i] / affine.scale, affine.zero) : 0;
+    }
+}
+
+static void affine_encode_fast(size_t n, const float *x, struct tally__affine affine, uint8_t *q)
+{
+    bool sound = isfinite(affine.scale);
+    float inverse = 1.0f / affine.scale;
+
+    for (size_t i = 0; i < n; i++) {
+        q[i] = sound ? affine_code(x[i] * inverse, affine.zero) : 0;
     }
 }
 
@@ -47,17 +54,34 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+static struct tally__affine affine_of_block(size_t n, const float *x)
+{
+    float lo;
+    float hi;
+
+    minmax_f32(n, x, &lo, &hi);
+    return tally__affine_of(n, lo, hi);
+}
+
 static void affine_encode_blocks(size_t n, const float *x, size_t block,
                                  struct tally__affine *affine, uint8_t *q)
 {
     for (size_t i = 0; i < n; i += block, affine++) {
         size_t n_here = smaller(block, n - i);
-        float lo;
-        float hi;
 
-        minmax_f32(n_here, x + i, &lo, &hi);
-        *affine = tally__affine_of(n_here, lo, hi);
+        *affine = affine_of_block(n_here, x + i);
         affine_encode(n_here, x + i, *affine, q + i);
+    }
+}
+
+static void affine_encode_fast_blocks(size_t n, const float *x, size_t block,
+                                      struct tally__affine *affine, uint8_t *q)
+{
+    for (size_t i = 0; i < n; i += block, affine++) {
+        size_t n_here = smaller(block, n - i);
+
+        *affine = affine_of_block(n_here, x + i);
+        affine_encode_fast(n_here, x + i, *affine, q + i);
     }
 }
 
@@ -74,6 +98,32 @@ static void affine_decode_add_blocks(size_t n, const uint8_t *q, size_t block,
 {
     for (size_t i = 0; i < n; i += block, affine++) {
         affine_decode_add(smaller(block, n - i), q + i, *affine, y + i);
+    }
+}
+
+static void affine_sum(size_t n, size_t n_in, const uint8_t *const *q,
+                       const struct tally__affine *affine, float divisor, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        float sum = affine[0].scale * ((float)q[0][i] - affine[0].zero);
+
+        for (size_t k = 1; k < n_in; k++) {
+            sum = sum + affine[k].scale * ((float)q[k][i] - affine[k].zero);
+        }
+        y[i] = sum / divisor;
+    }
+}
+
+static void scaled_sum(size_t n, size_t n_in, const uint8_t *const *q, const float *scale,
+                       float divisor, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        float sum = scale[0] * ((float)q[0][i] - 128.0f);
+
+        for (size_t k = 1; k < n_in; k++) {
+            sum = sum + scale[k] * ((float)q[k][i] - 128.0f);
+        }
+        y[i] = sum / divisor;
     }
 }
 

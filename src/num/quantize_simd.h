@@ -16,14 +16,49 @@ static void affine_encode(size_t n, const float *x, struct tally__affine affine,
     tally__kernels_ref.affine_encode(n - m, x + m, affine, q + m);
 }
 
+static void affine_encode_fast(size_t n, const float *x, struct tally__affine affine, uint8_t *q)
+{
+    const vf inverse = vf_set1(1.0f / affine.scale);
+    size_t m = isfinite(affine.scale) ? whole(n) : 0;
+
+    for (size_t i = 0; i < m; i += LANES) {
+        fetch_ahead(x + i);
+        vf_store_codes(q + i, vf_mul(vf_load(x + i), inverse), affine.zero);
+    }
+    tally__kernels_ref.affine_encode_fast(n - m, x + m, affine, q + m);
+}
+
+/* The same with a map that was made for x: the steps are small and no NaN is among them. */
+static void encode_fitting(size_t n, const float *x, struct tally__affine affine, uint8_t *q)
+{
+    const vf inverse = vf_set1(1.0f / affine.scale);
+    size_t m = isfinite(affine.scale) ? whole(n) : 0;
+
+    for (size_t i = 0; i < m; i += LANES) {
+        vi_store_codes(q + i, vf_steps(vf_mul(vf_load(x + i), inverse)), affine.zero);
+    }
+    tally__kernels_ref.affine_encode_fast(n - m, x + m, affine, q + m);
+}
+
+/* One vector of codes as the values they stand for; raised_zero is 2^23 + zero. */
+static inline vf decode(const uint8_t *q, vf scale, vf raised_zero)
+{
+    return vf_mul(scale, vf_load_steps(q, raised_zero));
+}
+
+static inline vf vf_raised_zero(float zero)
+{
+    return vf_set1(0x1p23f + zero);
+}
+
 static void affine_decode(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
 {
     const vf scale = vf_set1(affine.scale);
-    const vf zero = vf_set1(affine.zero);
+    const vf raised_zero = vf_raised_zero(affine.zero);
     size_t m = whole(n);
 
     for (size_t i = 0; i < m; i += LANES) {
-        vf_store(y + i, vf_mul(scale, vf_sub(vf_load_u8(q + i), zero)));
+        vf_store(y + i, decode(q + i, scale, raised_zero));
     }
     tally__kernels_ref.affine_decode(n - m, q + m, affine, y + m);
 }
@@ -31,13 +66,11 @@ static void affine_decode(size_t n, const uint8_t *q, struct tally__affine affin
 static void affine_decode_add(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
 {
     const vf scale = vf_set1(affine.scale);
-    const vf zero = vf_set1(affine.zero);
+    const vf raised_zero = vf_raised_zero(affine.zero);
     size_t m = whole(n);
 
     for (size_t i = 0; i < m; i += LANES) {
-        vf decoded = vf_mul(scale, vf_sub(vf_load_u8(q + i), zero));
-
-        vf_store(y + i, vf_add(vf_load(y + i), decoded));
+        vf_store(y + i, vf_add(vf_load(y + i), decode(q + i, scale, raised_zero)));
     }
     tally__kernels_ref.affine_decode_add(n - m, q + m, affine, y + m);
 }
@@ -51,10 +84,12 @@ static struct tally__affine affine_of_block(size_t n, const float *x)
     return tally__affine_of(n, lo, hi);
 }
 
+typedef void affine_encoder(size_t n, const float *x, struct tally__affine affine, uint8_t *q);
+
 /* The map of the next block is computed before this block is encoded: nothing then waits for its
  * long chain of dependent instructions, and the next block is in the cache when its turn comes. */
-static void affine_encode_blocks(size_t n, const float *x, size_t block,
-                                 struct tally__affine *affine, uint8_t *q)
+static inline void encode_blocks(size_t n, const float *x, size_t block,
+                                 struct tally__affine *affine, uint8_t *q, affine_encoder *encode)
 {
     if (n > 0) {
         affine[0] = affine_of_block(smaller(block, n), x);
@@ -66,11 +101,23 @@ static void affine_encode_blocks(size_t n, const float *x, size_t block,
         if (n > 0) {
             affine[1] = affine_of_block(smaller(block, n), x + n_here);
         }
-        affine_encode(n_here, x, affine[0], q);
+        encode(n_here, x, affine[0], q);
         x += n_here;
         q += n_here;
         affine++;
     }
+}
+
+static void affine_encode_blocks(size_t n, const float *x, size_t block,
+                                 struct tally__affine *affine, uint8_t *q)
+{
+    encode_blocks(n, x, block, affine, q, affine_encode);
+}
+
+static void affine_encode_fast_blocks(size_t n, const float *x, size_t block,
+                                      struct tally__affine *affine, uint8_t *q)
+{
+    encode_blocks(n, x, block, affine, q, encode_fitting);
 }
 
 static void affine_decode_blocks(size_t n, const uint8_t *q, size_t block,
@@ -86,6 +133,89 @@ static void affine_decode_add_blocks(size_t n, const uint8_t *q, size_t block,
 {
     for (size_t i = 0; i < n; i += block, affine++) {
         affine_decode_add(smaller(block, n - i), q + i, *affine, y + i);
+    }
+}
+
+/* The maps of several arrays of codes: element k of each is `step` floats behind element k - 1. */
+struct maps {
+    const float *scale;
+    size_t scale_step;
+    const float *zero;
+    size_t zero_step;
+};
+
+static inline vf decode_by(const struct maps *maps, size_t k, const uint8_t *q)
+{
+    vf scale = vf_set1(maps->scale[k * maps->scale_step]);
+
+    return decode(q, scale, vf_raised_zero(maps->zero[k * maps->zero_step]));
+}
+
+/* Four vectors per visit of an input, so that its map is read from memory less often. */
+static inline __attribute__((always_inline)) void decode_sum(size_t n, size_t n_in,
+                                                             const uint8_t *const *q,
+                                                             const struct maps *maps,
+                                                             struct vf_divisor divisor, float *y)
+{
+    const size_t wide = 4;
+    size_t i = 0;
+
+    for (; n - i >= wide * LANES; i += wide * LANES) {
+        vf sum[4];
+
+        for (size_t j = 0; j < wide; j++) {
+            sum[j] = decode_by(maps, 0, q[0] + i + j * LANES);
+        }
+        for (size_t k = 1; k < n_in; k++) {
+            for (size_t j = 0; j < wide; j++) {
+                sum[j] = vf_add(sum[j], decode_by(maps, k, q[k] + i + j * LANES));
+            }
+        }
+        for (size_t j = 0; j < wide; j++) {
+            vf_store(y + i + j * LANES, vf_finish(sum[j], divisor));
+        }
+    }
+    /* The rest, by single vectors; the last of them padded with zeros. */
+    for (; i < n; i += LANES) {
+        size_t n_here = smaller(n - i, LANES);
+        uint8_t codes[16] = {0};
+        float sums[16];
+
+        memcpy(codes, q[0] + i, n_here);
+
+        vf sum = decode_by(maps, 0, codes);
+
+        for (size_t k = 1; k < n_in; k++) {
+            memcpy(codes, q[k] + i, n_here);
+            sum = vf_add(sum, decode_by(maps, k, codes));
+        }
+        vf_store(sums, vf_finish(sum, divisor));
+        memcpy(y + i, sums, n_here * sizeof *y);
+    }
+}
+
+static void affine_sum(size_t n, size_t n_in, const uint8_t *const *q,
+                       const struct tally__affine *affine, float divisor, float *y)
+{
+    const struct maps maps = {&affine->scale, 2, &affine->zero, 2};
+
+    if (has_exact_reciprocal_f32(divisor)) {
+        decode_sum(n, n_in, q, &maps, (struct vf_divisor){vf_set1(1.0f / divisor), true}, y);
+    } else {
+        decode_sum(n, n_in, q, &maps, (struct vf_divisor){vf_set1(divisor), false}, y);
+    }
+}
+
+static void scaled_sum(size_t n, size_t n_in, const uint8_t *const *q, const float *scale,
+                       float divisor, float *y)
+{
+    const float zero = 128.0f;
+    const struct maps maps = {scale, 1, &zero, 0};
+
+    if (has_exact_reciprocal_f32(divisor)) {
+        decode_sum(n, n_in, q, &maps, (struct vf_divisor){vf_set1(1.0f / divisor), true}, y);
+    } else {
+        decode_sum(n, n_in, q, &maps, (struct vf_divisor){vf_set1(divisor), false}, y);
     }
 }
 

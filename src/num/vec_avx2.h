@@ -168,13 +168,20 @@ static inline vf vf_load_bf16(const uint16_t *x)
                 _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
 }
 
-static inline vf vf_load_u8(const uint8_t *x)
+/* A byte under the exponent of 2^23 is 2^23 + byte: taking 2^23 + zero away leaves byte - zero. One
+ * addition less than by way of the conversion from integers, and additions are what runs out. */
+static inline __m256 steps_of_u8(const uint8_t *q, __m256 raised_zero)
 {
-    __m128i a = _mm_loadl_epi64((const __m128i *)(const void *)x);
-    __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)(x + 8));
+    __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)q);
+    __m256i raised = _mm256_or_si256(_mm256_cvtepu8_epi32(bytes), _mm256_set1_epi32(0x4b000000));
 
-    return (vf){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(a)),
-                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b))};
+    return _mm256_sub_ps(_mm256_castsi256_ps(raised), raised_zero);
+}
+
+/* q - zero of each element; zero is a whole number in 0..255, raised_zero is 2^23 + zero. */
+static inline vf vf_load_steps(const uint8_t *q, vf raised_zero)
+{
+    return (vf){steps_of_u8(q, raised_zero.a), steps_of_u8(q + 8, raised_zero.b)};
 }
 
 /* x raised by half a step of bf16, ties only where that makes it even: the upper half of each

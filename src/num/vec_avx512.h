@@ -202,11 +202,14 @@ static inline void vf_store_rounded_bf16_shuffled(uint16_t *y, vf x)
     store_upper(y, _mm512_castps_si512(x));
 }
 
-static inline vf vf_load_u8(const uint8_t *x)
+/* q - zero of each element; zero is a whole number in 0..255, raised_zero is 2^23 + zero: a byte
+ * under the exponent of 2^23 is 2^23 + byte. */
+static inline vf vf_load_steps(const uint8_t *q, vf raised_zero)
 {
-    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)x);
+    __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)q));
+    __m512i raised = _mm512_or_si512(bytes, _mm512_set1_epi32(0x4b000000));
 
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+    return _mm512_sub_ps(_mm512_castsi512_ps(raised), raised_zero);
 }
 
 /* rint(x) of each element, half to even, as integers; what is too large for one, and a NaN, becomes

@@ -244,19 +244,25 @@ static inline void vf_store_rounded_bf16_shuffled(uint16_t *y, vf x)
     vst1q_u16(y + 8, join(upper_half(x.val[2]), upper_half(x.val[3])));
 }
 
-static inline float32x4_t f32_of_u16x4(uint16x4_t x)
+/* A byte under the exponent of 2^23 is 2^23 + byte: taking 2^23 + zero away leaves byte - zero. */
+static inline float32x4_t steps_of_u16x4(uint16x4_t q, float32x4_t raised_zero)
 {
-    return vcvtq_f32_u32(vmovl_u16(x));
+    uint32x4_t raised = vorrq_u32(vmovl_u16(q), vdupq_n_u32(0x4b000000));
+
+    return vsubq_f32(vreinterpretq_f32_u32(raised), raised_zero);
 }
 
-static inline vf vf_load_u8(const uint8_t *x)
+/* q - zero of each element; zero is a whole number in 0..255, raised_zero is 2^23 + zero. */
+static inline vf vf_load_steps(const uint8_t *q, vf raised_zero)
 {
-    uint8x16_t bytes = vld1q_u8(x);
+    uint8x16_t bytes = vld1q_u8(q);
     uint16x8_t lower = vmovl_u8(vget_low_u8(bytes));
     uint16x8_t upper = vmovl_u8(vget_high_u8(bytes));
 
-    return (vf){{f32_of_u16x4(vget_low_u16(lower)), f32_of_u16x4(vget_high_u16(lower)),
-                 f32_of_u16x4(vget_low_u16(upper)), f32_of_u16x4(vget_high_u16(upper))}};
+    return (vf){{steps_of_u16x4(vget_low_u16(lower), raised_zero.val[0]),
+                 steps_of_u16x4(vget_high_u16(lower), raised_zero.val[1]),
+                 steps_of_u16x4(vget_low_u16(upper), raised_zero.val[2]),
+                 steps_of_u16x4(vget_high_u16(upper), raised_zero.val[3])}};
 }
 
 static inline uint8x16_t steps4(float32x4_t x)

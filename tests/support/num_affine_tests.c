@@ -83,6 +83,39 @@ void test_affine_encode(const struct tally__level *level)
     num_for_each_case(level, check_affine_encode);
 }
 
+/* One code away from the exact one at most, and what the formula gives. */
+static void assert_fast(const struct num_case *c, uint8_t got, float x, struct tally__affine a,
+                        size_t i)
+{
+    int exact = oracle_code(x, a);
+    float code = rintf(x * (1.0f / a.scale)) + a.zero;
+    bool no_number = !isfinite(a.scale) || isnan(code);
+    float want = no_number ? 0.0f : fminf(fmaxf(code, 0.0f), 255.0f);
+
+    num_assert(c, got == (uint8_t)want, i, "not the formula");
+    num_assert(c, got >= exact - 1 && got <= exact + 1, i, "more than one code away");
+}
+
+static void check_affine_encode_fast(const struct num_case *c)
+{
+    const float *x = num_input_f32(c, c->n, 1);
+    struct tally__affine affine = affine_for(c, x);
+    uint8_t *q = num_output(c, c->n, 1);
+    uint8_t *want = num_output(c, c->n, 1);
+
+    c->level->kernels->affine_encode_fast(c->n, x, affine, q);
+    tally__kernels_ref.affine_encode_fast(c->n, x, affine, want);
+    num_assert_bytes(c, q, want, c->n);
+    for (size_t i = 0; i < c->n; i++) {
+        assert_fast(c, want[i], x[i], affine, i);
+    }
+}
+
+void test_affine_encode_fast(const struct tally__level *level)
+{
+    num_for_each_case(level, check_affine_encode_fast);
+}
+
 static void check_affine_decode(const struct num_case *c)
 {
     const uint8_t *q = num_input_bytes(c, c->n, 1, c->n);
@@ -170,6 +203,32 @@ static void check_affine_encode_blocks(const struct num_case *c)
 void test_affine_encode_blocks(const struct tally__level *level)
 {
     num_for_each_case(level, check_affine_encode_blocks);
+}
+
+static void check_affine_encode_fast_blocks(const struct num_case *c)
+{
+    const float *x = num_input_f32(c, c->n, 1);
+    size_t block = block_of(c);
+    struct tally__affine *affine = num_output(c, n_blocks(c) * sizeof *affine, sizeof *affine);
+    struct tally__affine *want_affine = num_output(c, n_blocks(c) * sizeof *affine, 8);
+    uint8_t *q = num_output(c, c->n, 1);
+    uint8_t *want = num_output(c, c->n, 1);
+
+    c->level->kernels->affine_encode_fast_blocks(c->n, x, block, affine, q);
+    tally__kernels_ref.affine_encode_fast_blocks(c->n, x, block, want_affine, want);
+    num_assert_bytes(c, q, want, c->n);
+    num_assert_f32(c, &affine[0].scale, &want_affine[0].scale, 2 * n_blocks(c));
+    for (size_t i = 0; i < c->n; i++) {
+        assert_fast(c, want[i], x[i], want_affine[i / block], i);
+    }
+    /* The maps are those of the exact form, which has a test of its own. */
+    tally__kernels_ref.affine_encode_blocks(c->n, x, block, affine, q);
+    num_assert_f32(c, &affine[0].scale, &want_affine[0].scale, 2 * n_blocks(c));
+}
+
+void test_affine_encode_fast_blocks(const struct tally__level *level)
+{
+    num_for_each_case(level, check_affine_encode_fast_blocks);
 }
 
 static struct tally__affine *random_maps(const struct num_case *c)

@@ -4,7 +4,7 @@
 set(num_check support/num_check.c)
 set(num_tests ${num_check}
   support/num_tests.c support/num_cast_tests.c support/num_sum_tests.c support/num_affine_tests.c
-  support/num_scaled_tests.c support/num_vector_tests.c)
+  support/num_scaled_tests.c support/num_code_sum_tests.c support/num_vector_tests.c)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(num_env support/num_env_x86.c)

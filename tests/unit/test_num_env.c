@@ -46,6 +46,9 @@ struct results {
     float scale[N_BLOCKS], scaled_y[N], scaled_sum[N];
     float feedback_scale[N_BLOCKS], residual[N];
     uint8_t feedback_q[N];
+    uint8_t affine_fast_q[N], affine_fast_block_q[N];
+    struct tally__affine affine_fast[N_BLOCKS];
+    float affine_mean[N], scaled_mean[N];
     float difference[N], multiple[N];
     double sqnorm;
     uint64_t n_saturated, first_nonfinite;
@@ -103,6 +106,10 @@ static void compute_rest(const struct operands *o, struct results *r)
 
     tally__minmax_f32(N, o->x, &r->lo, &r->hi);
     tally__affine_encode(N, o->x, fine, r->affine_q);
+    tally__affine_encode_fast(N, o->x, fine, r->affine_fast_q);
+    tally__affine_encode_fast_blocks(N, o->x, BLOCK, r->affine_fast, r->affine_fast_block_q);
+    tally__affine_sum(N, 2, (const uint8_t *[]){o->q, o->q}, maps, 3.0f, r->affine_mean);
+    tally__scaled_sum(N, 2, (const uint8_t *[]){o->q, o->q}, scales, 3.0f, r->scaled_mean);
     tally__affine_decode(N, o->q, map, r->affine_y);
     tally__affine_decode_add(N, o->q, map, r->affine_sum);
     tally__affine_encode_blocks(N, o->x, BLOCK, r->affine, r->affine_block_q);
