@@ -578,13 +578,19 @@ TALLY_API int tally_hook_create(const tally_hook_table *table, void *state, tall
  * between the parts do not count. Options belong to the name they follow. Only wrappers take a hook
  * in brackets: "fp16" and "bf16", which set how the fp32 exchanges of the hook inside travel; where
  * that hook has a form of its own on the wire, that one wins, and so does an inner wrapper; without
- * brackets they wrap "allreduce". `tally hooks` lists all names and options. Local; any thread.
- * Errors: ARG pointing at the column, with what would be accepted there; NOMEM.
+ * brackets they wrap "allreduce". `tally hooks` lists all names and options. A text has at most 200
+ * characters, and 8 hooks inside one another.
+ *
+ * The hook's name is its text in one form, so that equal settings have equal names: without blanks,
+ * with those options only that differ from their fallbacks, in the order of `tally hooks`, and
+ * without brackets around "allreduce". It can be parsed again. Local; any thread. Errors: ARG
+ * pointing at the column, with what would be accepted there; NOMEM.
  */
 TALLY_API int tally_hook_parse(const char *text, tally_hook **hook);
 
 /* Wraps any hook, one's own too: text is a wrapper with its options, as "bf16" or
- * "fp16:saturate=1". The new hook takes a hold of its own on inner. Errors: as tally_hook_parse. */
+ * "fp16:saturate=1". Its name is the text with inner's in brackets, at most 200 characters. The new
+ * hook takes a hold of its own on inner. Errors: as tally_hook_parse. */
 TALLY_API int tally_hook_wrap(const char *text, tally_hook *inner, tally_hook **hook);
 
 /* Drops the caller's hold on a hook; a ddp that uses it keeps it until it is replaced or freed. */

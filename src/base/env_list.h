@@ -20,6 +20,8 @@
       "where the ranks of one job meet; set by tally run")                                         \
     X(ATTEMPT, "TALLY_ATTEMPT", COUNT, "a whole number", "0",                                      \
       "how often tally run has restarted this job; set by tally run")                              \
+    X(HOOK, "TALLY_HOOK", TEXT, "a hook, as tally hooks lists them", "allreduce",                  \
+      "how gradients travel where the program does not say")                                       \
     X(LANES, "TALLY_LANES", COUNT, "a whole number", "1",                                          \
       "lane threads of a group; 0 runs jobs inside tally_future_wait")                             \
     X(TIMEOUT, "TALLY_TIMEOUT", SECONDS, "seconds above 0", "600",                                 \

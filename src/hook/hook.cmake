@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Hooks: bucket in, mean out.
 target_sources(tally_objects PRIVATE
+  hook/describe.c
   hook/hook.c
   hook/cuts.c
   hook/hook_all_reduce.c
@@ -10,4 +11,6 @@ target_sources(tally_objects PRIVATE
   hook/hook_quantize.c
   hook/kinds.c
   hook/text.c
+  hook/text_scan.c
+  hook/text_value.c
 )

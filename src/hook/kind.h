@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What there is to parse: every hook of tally's own is one row, a const table with its name, its
- * options and how to make it. The rows are listed in hook/kinds.c; text.c reads the text form.
+ * options and how to make it. The rows are listed in hook/kinds.c; text.h reads the text form.
  */
 #ifndef TALLY_HOOK_KIND_H
 #define TALLY_HOOK_KIND_H
@@ -28,8 +28,8 @@ struct tally__hook_option {
     double min;
     double max;
     double unit;
-    const char *accepts; /* what tally_hook_option says: the words, or the range in words */
-    const char *fallback;
+    const char *accepts;  /* what tally_hook_option says: the words, or range and unit in words */
+    const char *fallback; /* one of the values accepted */
     const char *help;
 };
 
@@ -43,8 +43,8 @@ struct tally__hook_kind {
     const struct tally__hook_option *options;
     /*
      * Makes the hook; name is its canonical text, values are in the order of options, inner is NULL
-     * unless it wraps. Takes no hold of inner on failure. Errors: ARG where values do not go
-     * together, NOMEM.
+     * unless it wraps. Takes a hold of inner on success, none on failure. Errors: ARG where values
+     * do not go together (the caller puts the name in front of the text), NOMEM.
      */
     int (*make)(const char *name, const double *values, tally_hook *inner, tally_hook **hook);
 };

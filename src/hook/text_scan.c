@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads the text of a hook from left to right, and says where something is wrong with it. Knows
+ * nothing of hooks. Letters and digits are ASCII's, whatever the locale. Any thread enters.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "hook/text.h"
+
+static bool is_of_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c != '\0' && strchr("_.+-", c));
+}
+
+static void skip_blanks(struct tally__scan *scan)
+{
+    while (scan->text[scan->at] == ' ' || scan->text[scan->at] == '\t') {
+        scan->at++;
+    }
+}
+
+void tally__scan_word(struct tally__scan *scan, struct tally__word *word)
+{
+    size_t length = 0;
+
+    skip_blanks(scan);
+    word->at = scan->at;
+    while (is_of_word(scan->text[scan->at])) {
+        word->text[length++] = scan->text[scan->at++];
+    }
+    word->text[length] = '\0';
+}
+
+bool tally__scan_mark(struct tally__scan *scan, char mark)
+{
+    skip_blanks(scan);
+    if (scan->text[scan->at] != mark) {
+        return false;
+    }
+    scan->at++;
+    return true;
+}
+
+bool tally__scan_at_end(struct tally__scan *scan)
+{
+    skip_blanks(scan);
+    return scan->text[scan->at] == '\0';
+}
+
+void tally__quote(char *quoted, size_t bytes, const char *text)
+{
+    size_t i;
+
+    for (i = 0; i + 1 < bytes && text[i] != '\0'; i++) {
+        quoted[i] = text[i];
+        if (text[i] < ' ' || text[i] > '~') {
+            quoted[i] = '?';
+        }
+    }
+    quoted[i] = '\0';
+}
+
+int tally__scan_fail(const struct tally__scan *scan, size_t at, const char *format, ...)
+{
+    char quoted[TALLY__MAX_HOOK_TEXT + 1];
+    char what[TALLY__ERROR_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    tally__quote(quoted, sizeof quoted, scan->text);
+    return tally__fail(TALLY_ARG, "hook '%s': column %zu: %s", quoted, at + 1, what);
+}

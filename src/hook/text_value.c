@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The values of a hook's options: from text to double and back. "0.5" is a half whatever locale the
+ * program has chosen. Any thread enters.
+ */
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hook/text.h"
+
+/* Above 2^53 not every whole number is a double. */
+#define MAX_COUNT (1ull << 53)
+
+/*
+ * For the calling thread only, until leave_c_locale. The C locale is part of the C library: to ask
+ * for it allocates nothing.
+ */
+static locale_t enter_c_locale(void)
+{
+    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+}
+
+static void leave_c_locale(locale_t before)
+{
+    freelocale(uselocale(before));
+}
+
+/* The digits at text: where they end. */
+static const char *behind_digits(const char *text)
+{
+    return text + strspn(text, "0123456789");
+}
+
+/* ["-"] digits ["." digits] ["e" ["+" | "-"] digits]: strtod takes more than that. */
+static bool is_decimal(const char *text)
+{
+    const char *start = text + (*text == '-');
+    const char *end = behind_digits(start);
+
+    if (end == start) {
+        return false;
+    }
+    if (*end == '.') {
+        start = end + 1;
+        end = behind_digits(start);
+        if (end == start) {
+            return false;
+        }
+    }
+    if (*end == 'e' || *end == 'E') {
+        start = end + 1;
+        start += *start == '+' || *start == '-';
+        end = behind_digits(start);
+        if (end == start) {
+            return false;
+        }
+    }
+    return *end == '\0';
+}
+
+static bool read_real(const char *text, double *value)
+{
+    locale_t before;
+
+    if (!is_decimal(text)) {
+        return false;
+    }
+    before = enter_c_locale();
+    /* 0 has one name only: without its sign. */
+    *value = strtod(text, NULL) + 0.0;
+    leave_c_locale(before);
+    return isfinite(*value);
+}
+
+static bool read_count(const char *text, double *value)
+{
+    unsigned long long count = 0;
+
+    for (const char *digit = text; *digit != '\0'; digit++) {
+        if (*digit < '0' || *digit > '9') {
+            return false;
+        }
+        count = count * 10 + (unsigned)(*digit - '0');
+        if (count > MAX_COUNT) {
+            return false;
+        }
+    }
+    *value = (double)count;
+    return text[0] != '\0';
+}
+
+/* The word of a list as "a|b" that stands at place; its length is 0 behind the end. */
+static const char *word_at(const char *list, double place, size_t *length)
+{
+    for (; place > 0 && *list != '\0'; place--) {
+        list += strcspn(list, "|");
+        list += *list == '|';
+    }
+    *length = strcspn(list, "|");
+    return list;
+}
+
+static bool read_choice(const char *list, const char *text, double *value)
+{
+    size_t length;
+
+    for (double place = 0;; place++) {
+        const char *word = word_at(list, place, &length);
+
+        if (length == 0) {
+            return false;
+        }
+        if (strlen(text) == length && memcmp(word, text, length) == 0) {
+            *value = place;
+            return true;
+        }
+    }
+}
+
+bool tally__option_read(const struct tally__hook_option *option, const char *text, double *value)
+{
+    bool read = false;
+
+    switch (option->type) {
+    case TALLY__HOOK_OPTION_CHOICE:
+        return read_choice(option->accepts, text, value);
+    case TALLY__HOOK_OPTION_COUNT:
+        read = read_count(text, value);
+        break;
+    case TALLY__HOOK_OPTION_REAL:
+        read = read_real(text, value);
+        break;
+    }
+    return read && *value >= option->min && *value <= option->max &&
+           (option->unit == 0 || fmod(*value, option->unit) == 0);
+}
+
+/* As few digits, from 15 up, as give the same number when read again. */
+static void write_real(double value, char text[TALLY__MAX_OPTION_VALUE])
+{
+    locale_t before = enter_c_locale();
+
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(text, TALLY__MAX_OPTION_VALUE, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) {
+            break;
+        }
+    }
+    leave_c_locale(before);
+}
+
+void tally__option_write(const struct tally__hook_option *option, double value,
+                         char text[TALLY__MAX_OPTION_VALUE])
+{
+    const char *word;
+    size_t length;
+
+    switch (option->type) {
+    case TALLY__HOOK_OPTION_CHOICE:
+        word = word_at(option->accepts, value, &length);
+        (void)snprintf(text, TALLY__MAX_OPTION_VALUE, "%.*s", (int)length, word);
+        return;
+    case TALLY__HOOK_OPTION_COUNT:
+        (void)snprintf(text, TALLY__MAX_OPTION_VALUE, "%.0f", value);
+        return;
+    case TALLY__HOOK_OPTION_REAL:
+        write_real(value, text);
+        return;
+    }
+}

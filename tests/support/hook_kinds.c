@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kinds of hook_kinds.h. One thread enters. */
+#include "support/hook_kinds.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "hook/hook.h"
+
+struct hook_record hook_record;
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    (void)state;
+    (void)lane;
+    (void)bucket;
+    return TALLY_OK;
+}
+
+/* The state of a hook of the list is the hook inside, which it holds. */
+static void destroy(void *state)
+{
+    tally_hook_free(state);
+}
+
+static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+{
+    const tally_hook_table table = {
+        .size = sizeof table, .name = name, .reduce = reduce, .destroy = destroy};
+
+    TRY(tally_hook_create(&table, inner, hook));
+    if (inner) {
+        tally__hook_hold(inner);
+    }
+    hook_record.n_makes++;
+    (void)snprintf(hook_record.name, sizeof hook_record.name, "%s", name);
+    (void)snprintf(hook_record.inner, sizeof hook_record.inner, "%s",
+                   inner ? inner->table.name : "");
+    memcpy(hook_record.values, values, sizeof hook_record.values);
+    return TALLY_OK;
+}
+
+static int make_picky(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+{
+    return values[0] != 0 && values[1] != 0 ? tally__fail(TALLY_ARG, "a and b do not go together")
+                                            : make(name, values, inner, hook);
+}
+
+#define N_OF(array) (sizeof(array) / sizeof(array)[0])
+
+static const struct tally__hook_kind all_reduce = {
+    .name = "allreduce", .help = "plain", .make = make};
+static const struct tally__hook_kind noop = {.name = "noop", .help = "nothing", .make = make};
+
+static const struct tally__hook_option leaf_options[] = {
+    {"count", TALLY__HOOK_OPTION_COUNT, 1, 9007199254740992.0, 0, "1..9007199254740992", "4",
+     "how many"},
+    {"real", TALLY__HOOK_OPTION_REAL, -1e300, 1e300, 0, "-1e300..1e300", "0.5", "how much"},
+    {"half", TALLY__HOOK_OPTION_REAL, 0, 1, 0, "0..1", "0", "a part"},
+    {"step", TALLY__HOOK_OPTION_COUNT, 64, 4096, 64, "64..4096, a multiple of 64", "512", "width"},
+    {"mode", TALLY__HOOK_OPTION_CHOICE, 0, 0, 0, "slow|fast|slower", "slow", "which way"},
+};
+static const struct tally__hook_kind leaf = {.name = "leaf",
+                                             .help = "all types",
+                                             .n_options = N_OF(leaf_options),
+                                             .options = leaf_options,
+                                             .make = make};
+
+static const struct tally__hook_option wrap_options[] = {
+    {"flag", TALLY__HOOK_OPTION_CHOICE, 0, 0, 0, "0|1", "0", "on or off"},
+    {"scale", TALLY__HOOK_OPTION_REAL, 0, 10, 0, "0..10", "1", "factor"},
+};
+static const struct tally__hook_kind wrap = {.name = "wrap",
+                                             .help = "around",
+                                             .wraps = true,
+                                             .n_options = N_OF(wrap_options),
+                                             .options = wrap_options,
+                                             .make = make};
+static const struct tally__hook_kind cover = {
+    .name = "cover", .help = "around", .wraps = true, .make = make};
+
+static const struct tally__hook_option picky_options[] = {
+    {"a", TALLY__HOOK_OPTION_CHOICE, 0, 0, 0, "0|1", "0", "not with b"},
+    {"b", TALLY__HOOK_OPTION_CHOICE, 0, 0, 0, "0|1", "0", "not with a"},
+};
+static const struct tally__hook_kind picky = {.name = "picky",
+                                              .help = "refuses",
+                                              .n_options = N_OF(picky_options),
+                                              .options = picky_options,
+                                              .make = make_picky};
+
+const struct tally__hook_kind *const hook_kinds[] = {&all_reduce, &noop,  &leaf,
+                                                     &wrap,       &cover, &picky};
+const size_t n_hook_kinds = N_OF(hook_kinds);
