@@ -58,6 +58,37 @@ void json_real(struct json *json, const char *key, double value)
     }
 }
 
+void json_flag(struct json *json, const char *key, bool flag)
+{
+    put_key(json, key);
+    (void)fputs(flag ? "true" : "false", json->to);
+}
+
+void json_open_list(struct json *json, const char *key)
+{
+    put_key(json, key);
+    (void)fputc('[', json->to);
+    json->separator = "";
+}
+
+void json_open_item(struct json *json)
+{
+    (void)fputs(json->separator, json->to);
+    json->separator = "{";
+}
+
+void json_close_item(struct json *json)
+{
+    (void)fputc('}', json->to);
+    json->separator = ", ";
+}
+
+void json_close_list(struct json *json)
+{
+    (void)fputc(']', json->to);
+    json->separator = ", ";
+}
+
 void json_end(struct json *json)
 {
     (void)fputs("}\n", json->to);

@@ -3,6 +3,7 @@
 #ifndef TALLY_TOOLS_JSON_H
 #define TALLY_TOOLS_JSON_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -17,6 +18,12 @@ void json_text(struct json *json, const char *key, const char *text);
 void json_count(struct json *json, const char *key, size_t count);
 /* Six significant digits; a value that is no number becomes null. */
 void json_real(struct json *json, const char *key, double value);
+void json_flag(struct json *json, const char *key, bool flag);
+/* A list of objects under key; what is put between open_item and close_item belongs to one. */
+void json_open_list(struct json *json, const char *key);
+void json_open_item(struct json *json);
+void json_close_item(struct json *json);
+void json_close_list(struct json *json);
 void json_end(struct json *json);
 
 #endif

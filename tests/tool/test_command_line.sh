@@ -2,37 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Good and bad command lines of `tally`: the exit code, and one clear line for each mistake.
 set -u
-tally=$1
-failures=0
-
-complain() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
-
-# accepts PATTERN COMMAND...: exits 0, writes PATTERN to stdout and nothing to stderr.
-accepts() {
-    local pattern=$1 out err rc
-    shift
-    out=$("$@" 2>/tmp/tally-cli.$$)
-    rc=$?
-    err=$(cat /tmp/tally-cli.$$)
-    rm -f /tmp/tally-cli.$$
-    [ $rc -eq 0 ] || complain "'$*' exited with $rc: $err"
-    [ -z "$err" ] || complain "'$*' wrote to stderr: $err"
-    grep -qE -- "$pattern" <<<"$out" || complain "'$*' did not print /$pattern/: $out"
-}
-
-# rejects PATTERN COMMAND...: exits 2 with exactly one line on stderr that matches PATTERN.
-rejects() {
-    local pattern=$1 err rc
-    shift
-    err=$("$@" 2>&1 >/dev/null)
-    rc=$?
-    [ $rc -eq 2 ] || complain "'$*' exited with $rc instead of 2"
-    [ "$(wc -l <<<"$err")" -eq 1 ] || complain "'$*' wrote more than one line: $err"
-    grep -qE -- "$pattern" <<<"$err" || complain "'$*' did not say /$pattern/: $err"
-}
+# shellcheck source=tests/tool/command_support.sh
+source "$(dirname "$0")/command_support.sh"
 
 accepts '^tally [0-9]+\.[0-9]+\.[0-9]+$' "$tally" version
 accepts '^tally [0-9]+\.[0-9]+\.[0-9]+$' "$tally" --version

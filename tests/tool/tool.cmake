@@ -3,6 +3,9 @@
 add_test(NAME tool_command_line
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_command_line.sh $<TARGET_FILE:tally_tool>)
 set_tests_properties(tool_command_line PROPERTIES LABELS tool TIMEOUT 120)
+add_test(NAME tool_hooks
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_hooks.sh $<TARGET_FILE:tally_tool>)
+set_tests_properties(tool_hooks PROPERTIES LABELS tool TIMEOUT 120)
 
 # What the tests of `tally run` start: a rank of a real group, and a terminal.
 add_executable(run_reduce tool/run_reduce.c)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2034 # the variables are for the tests that read this file
+# What the tests of command lines share. Sourced with one argument, the tally command.
+set -u
+tally=$1
+failures=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+complain() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# accepts PATTERN COMMAND...: exits 0, writes PATTERN to stdout and nothing to stderr.
+accepts() {
+    local pattern=$1 out err rc
+    shift
+    out=$("$@" 2>"$work/err")
+    rc=$?
+    err=$(cat "$work/err")
+    [ $rc -eq 0 ] || complain "'$*' exited with $rc: $err"
+    [ -z "$err" ] || complain "'$*' wrote to stderr: $err"
+    grep -qE -- "$pattern" <<<"$out" || complain "'$*' did not print /$pattern/: $out"
+}
+
+# rejects PATTERN COMMAND...: exits 2 with exactly one line on stderr that matches PATTERN.
+rejects() {
+    local pattern=$1 err rc
+    shift
+    err=$("$@" 2>&1 >/dev/null)
+    rc=$?
+    [ $rc -eq 2 ] || complain "'$*' exited with $rc instead of 2"
+    [ "$(wc -l <<<"$err")" -eq 1 ] || complain "'$*' wrote more than one line: $err"
+    grep -qE -- "$pattern" <<<"$err" || complain "'$*' did not say /$pattern/: $err"
+}
