@@ -199,6 +199,9 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
     if (rc == TALLY_OK) {
         rc = start(made, &creation);
     }
+    if (rc == TALLY_OK) {
+        rc = tally__hook_start(made);
+    }
     if (rc != TALLY_OK) {
         char text[TALLY__ERROR_BYTES];
 

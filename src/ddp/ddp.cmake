@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Parameters, buckets, steps.
 target_sources(tally_objects PRIVATE
+  ddp/blob.c
   ddp/buckets.c
   ddp/ddp.c
   ddp/ddp_hook.c
+  ddp/ddp_load.c
+  ddp/ddp_save.c
   ddp/grads.c
   ddp/join.c
   ddp/launch.c

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/status.h"
 #include "exchange/keeper.h"
 #include "hook/hook.h"
 #include "tally.h"
@@ -159,7 +160,19 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets);
 void tally__buckets_free(tally_ddp *ddp, struct tally__buckets *buckets);
 unsigned char *tally__slice(const tally_ddp *ddp, const struct tally__param *param);
 
+/* How something went on this rank; as a job, how it went on all: the failure of one is everybody's.
+ */
+struct tally__outcome {
+    int status;
+    char text[TALLY__ERROR_BYTES];
+};
+/* With the thread's error text. */
+struct tally__outcome tally__outcome_of(int status);
+int tally__outcome_job(tally_lane *lane, void *user);
+
 /* ddp_hook.c */
+/* Sets the hook that config or environment names. Collective. */
+int tally__hook_start(tally_ddp *ddp);
 void tally__hook_detach(tally_ddp *ddp, tally_hook *hook);
 
 /* launch.c: with the mutex held. The second launches every complete bucket whose turn it is. */

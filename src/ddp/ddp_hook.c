@@ -7,26 +7,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/env.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
 
-/* How something went on this rank; as a job, how it went on all. */
-struct outcome {
-    int status;
-    char text[TALLY__ERROR_BYTES];
-};
-
-static struct outcome outcome_of(int status)
+struct tally__outcome tally__outcome_of(int status)
 {
-    struct outcome outcome = {.status = status};
+    struct tally__outcome outcome = {.status = status};
 
     (void)snprintf(outcome.text, sizeof outcome.text, "%s", tally_last_error());
     return outcome;
 }
 
-static int outcome_job(tally_lane *lane, void *user)
+int tally__outcome_job(tally_lane *lane, void *user)
 {
-    const struct outcome *outcome = user;
+    const struct tally__outcome *outcome = user;
 
     return outcome->status == TALLY_OK ? TALLY_OK
                                        : tally_job_fail(lane, outcome->status, outcome->text);
@@ -34,7 +29,7 @@ static int outcome_job(tally_lane *lane, void *user)
 
 struct candidate {
     const tally_hook *hook; /* NULL: this rank has none, for the reason of outcome */
-    struct outcome outcome;
+    struct tally__outcome outcome;
 };
 
 /* All ranks compare their hooks: the names, and whether they may run at once. */
@@ -45,7 +40,7 @@ static int compare_job(tally_lane *lane, void *user)
     char ours[256] = "";
     char theirs[sizeof ours];
 
-    TRY(outcome_job(lane, &candidate->outcome));
+    TRY(tally__outcome_job(lane, &candidate->outcome));
     (void)snprintf(ours, sizeof ours, "%.200s%s", hook->table.name,
                    hook->table.concurrent ? " (concurrent)" : "");
     memcpy(theirs, ours, sizeof theirs);
@@ -63,17 +58,30 @@ void tally__hook_detach(tally_ddp *ddp, tally_hook *hook)
     }
 }
 
+/* The new hook goes on where the old one, of the same kind, stands. */
+static int hand_over(const tally_hook *old, tally_hook *hook)
+{
+    tally_hook_blob state;
+    int rc;
+
+    if (!old->table.save || !hook->table.load || !tally__hook_same_kind(old, hook)) {
+        return TALLY_OK;
+    }
+    TRY(tally__hook_state_take(old, &state));
+    rc = hook->table.load(hook->state, &state, 1);
+    tally__hook_state_free(&state);
+    return rc;
+}
+
 /* Attaches on this rank, and learns how it went on all. */
 static int attach(tally_ddp *ddp, tally_hook *hook)
 {
-    struct outcome outcome = {.status = TALLY_OK};
-    int rc;
+    int attached = hook->table.attach ? hook->table.attach(hook->state, ddp) : TALLY_OK;
+    struct tally__outcome outcome =
+        tally__outcome_of(attached == TALLY_OK ? hand_over(ddp->hook, hook) : attached);
+    int rc = tally__ddp_run(ddp, tally__outcome_job, &outcome);
 
-    if (hook->table.attach) {
-        outcome = outcome_of(hook->table.attach(hook->state, ddp));
-    }
-    rc = tally__ddp_run(ddp, outcome_job, &outcome);
-    if (rc != TALLY_OK && outcome.status == TALLY_OK) {
+    if (rc != TALLY_OK && attached == TALLY_OK) {
         tally__hook_detach(ddp, hook);
     }
     return rc;
@@ -82,7 +90,7 @@ static int attach(tally_ddp *ddp, tally_hook *hook)
 /* Puts hook in the place of the old one; status says why there is none on this rank. */
 static int replace(tally_ddp *ddp, tally_hook *hook, int status)
 {
-    struct candidate candidate = {.hook = hook, .outcome = outcome_of(status)};
+    struct candidate candidate = {.hook = hook, .outcome = tally__outcome_of(status)};
     tally_hook *old;
 
     TRY(tally__ddp_run(ddp, compare_job, &candidate));
@@ -133,4 +141,12 @@ int tally_ddp_register_hook(tally_ddp *ddp, tally_hook_name name)
     return replace(
         ddp, NULL,
         tally__fail(TALLY_ARG, "tally_ddp_register_hook: %d is not a hook's name", (int)name));
+}
+
+int tally__hook_start(tally_ddp *ddp)
+{
+    const char *text = ddp->config.hook ? ddp->config.hook : tally__env_text(TALLY__ENV_HOOK);
+
+    ddp->config.hook = NULL; /* the caller's */
+    return tally_ddp_set_hook(ddp, text);
 }

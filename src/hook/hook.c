@@ -57,3 +57,49 @@ void tally_hook_free(tally_hook *hook)
     tally__free((char *)hook->table.name);
     tally__free(hook);
 }
+
+int tally__hook_state_take(const tally_hook *hook, tally_hook_blob *state)
+{
+    size_t bytes = 0;
+    void *data;
+    int rc;
+
+    *state = (tally_hook_blob){.size = sizeof *state};
+    if (!hook->table.save) {
+        return TALLY_OK;
+    }
+    TRY(hook->table.save(hook->state, NULL, &bytes));
+    data = tally__alloc(bytes, "the hook's state");
+    if (!data) {
+        return TALLY_NOMEM;
+    }
+    rc = hook->table.save(hook->state, data, &bytes);
+    if (rc != TALLY_OK) {
+        tally__free(data);
+        return rc;
+    }
+    state->data = data;
+    state->bytes = bytes;
+    return TALLY_OK;
+}
+
+void tally__hook_state_free(tally_hook_blob *state)
+{
+    tally__free((void *)state->data);
+    state->data = NULL;
+}
+
+bool tally__hook_same_kind(const tally_hook *a, const tally_hook *b)
+{
+    size_t length;
+
+    while (a->inner) {
+        a = a->inner;
+    }
+    while (b->inner) {
+        b = b->inner;
+    }
+    length = strcspn(a->table.name, ":(");
+    return length == strcspn(b->table.name, ":(") &&
+           strncmp(a->table.name, b->table.name, length) == 0;
+}

@@ -4,6 +4,7 @@
 #define TALLY_HOOK_HOOK_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "tally.h"
 
@@ -16,6 +17,14 @@ struct tally_hook {
 
 /* What allreduce does: the mean of the bucket, travelling as the lane says. */
 int tally__hook_send_plain(tally_lane *lane, const tally_bucket *bucket);
+
+/* What the hook saves, in memory that tally__hook_state_free gives back; empty if it saves nothing.
+ * Errors: NOMEM, what its save returns. */
+int tally__hook_state_take(const tally_hook *hook, tally_hook_blob *state);
+void tally__hook_state_free(tally_hook_blob *state);
+
+/* Whether two hooks, without wrappers, are of the same kind: the same name up to its options. */
+bool tally__hook_same_kind(const tally_hook *a, const tally_hook *b);
 
 /* One more hold; tally_hook_free drops one. */
 void tally__hook_hold(tally_hook *hook);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bytes of a saved state. One rank's blob:
+ *
+ *   head       magic, version, rank, world, number of parameters, bytes, checksum of what follows
+ *   hook       its name
+ *   parameter  name, elements, what it owes: sent (all elements or none), owned (a run or none)
+ *   state      what the hook itself saved
+ *
+ * Texts and arrays have their length before them and are padded to eight bytes. Numbers have the
+ * byte order of the machine; the magic number tells when that is another one.
+ */
+#ifndef TALLY_DDP_BLOB_H
+#define TALLY_DDP_BLOB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "exchange/keeper.h"
+
+struct tally__blob_head {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t rank;
+    uint32_t world;
+    uint32_t n_params;
+    uint64_t bytes; /* of the whole blob */
+    uint64_t checksum;
+};
+
+#define TALLY__BLOB_MAGIC UINT64_C(0x31656b6f6c6c6154)
+#define TALLY__BLOB_VERSION 1
+
+/* Of a whole blob, its head counted as if its checksum were 0. bytes is at least that of a head. */
+uint64_t tally__blob_checksum(const void *blob, size_t bytes);
+
+/* Puts things one after the other; without room only counts. */
+struct tally__blob_writer {
+    unsigned char *to; /* NULL: only counts */
+    size_t used;
+};
+
+void tally__blob_put(struct tally__blob_writer *writer, const void *bytes, size_t n);
+void tally__blob_put_array(struct tally__blob_writer *writer, const void *bytes, size_t n);
+
+/* Takes things one after the other. Past the end, and after that, it only says bad. */
+struct tally__blob_reader {
+    const unsigned char *from;
+    size_t left;
+    int bad;
+};
+
+void tally__blob_take(struct tally__blob_reader *reader, void *bytes, size_t n);
+/* An array with its length in bytes: where it lies in the blob. */
+const void *tally__blob_take_array(struct tally__blob_reader *reader, size_t *n);
+
+/* What one parameter owes, as a blob says it; the arrays lie in the blob. */
+struct tally__blob_param {
+    const char *name;
+    size_t name_bytes;
+    uint64_t n;
+    const float *sent; /* NULL: none */
+    uint64_t owned_first;
+    const float *owned;
+    size_t owned_n;
+};
+
+void tally__blob_put_param(struct tally__blob_writer *writer, const char *name, uint64_t n,
+                           const struct tally__residual *residual);
+void tally__blob_take_param(struct tally__blob_reader *reader, struct tally__blob_param *param);
+
+#endif
