@@ -79,13 +79,18 @@ int tally__num_start(void)
     return choose_status == TALLY_OK ? TALLY_OK : tally__fail(choose_status, "%s", choose_error);
 }
 
+const struct tally__level *tally__level(void)
+{
+    return atomic_load_explicit(&chosen, memory_order_acquire);
+}
+
 int tally_isa(const char **name)
 {
     if (!name) {
         return tally__fail(TALLY_ARG, "tally_isa: name is NULL");
     }
     TRY(tally__num_start());
-    *name = atomic_load_explicit(&chosen, memory_order_acquire)->name;
+    *name = tally__level()->name;
     return TALLY_OK;
 }
 

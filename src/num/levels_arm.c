@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The levels of a 64-bit ARM build: every such CPU has NEON. */
 #include "num/level_tables.h"
+#include "num/low_rank.h"
 
 static int always(void)
 {
@@ -8,7 +9,7 @@ static int always(void)
 }
 
 const struct tally__level tally__levels[] = {
-    {"ref", always, &tally__kernels_ref},
-    {"neon", always, &tally__kernels_neon},
+    {"ref", always, &tally__kernels_ref, &tally__low_rank_ref},
+    {"neon", always, &tally__kernels_neon, &tally__low_rank_neon},
 };
 const size_t tally__n_levels = sizeof tally__levels / sizeof tally__levels[0];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The levels of a build for a machine without vector kernels. */
 #include "num/level_tables.h"
+#include "num/low_rank.h"
 
 static int always(void)
 {
@@ -8,6 +9,6 @@ static int always(void)
 }
 
 const struct tally__level tally__levels[] = {
-    {"ref", always, &tally__kernels_ref},
+    {"ref", always, &tally__kernels_ref, &tally__low_rank_ref},
 };
 const size_t tally__n_levels = sizeof tally__levels / sizeof tally__levels[0];

@@ -90,6 +90,7 @@ struct tally__level {
     const char *name;
     int (*usable)(void);
     const struct tally__kernels *kernels;
+    const struct tally__low_rank_kernels *low_rank; /* num/low_rank.h */
 };
 
 /* The levels of this build, the reference first, better ones later. */
@@ -102,5 +103,8 @@ extern const size_t tally__n_levels;
  * run on the reference level. Errors: ARG, the same on every later call.
  */
 int tally__num_start(void);
+
+/* The level chosen. */
+const struct tally__level *tally__level(void);
 
 #endif

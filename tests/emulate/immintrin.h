@@ -31,6 +31,17 @@ static inline simde__m256i emulate_half(simde__m512i x, int which)
     return simde__m512i_to_private(x).m256i[which];
 }
 
+static inline simde__m256 _mm512_extractf32x8_ps(simde__m512 x, int which)
+{
+    return simde__m512_to_private(x).m256[which];
+}
+
+/* Through the caches: the address still has to be a multiple of 64. */
+static inline void _mm512_stream_ps(float *y, simde__m512 x)
+{
+    simde_mm512_store_ps(y, x);
+}
+
 static inline simde__m512 _mm512_cvtepi32_ps(simde__m512i x)
 {
     simde__m512_private r;

@@ -19,17 +19,25 @@ tally_unit_test(test_num_halves ${num_check})
 tally_unit_test(test_num_golden)
 tally_unit_test(test_num_env ${num_check} ${num_env})
 tally_unit_test(test_num_levels)
+tally_unit_test(test_low_rank ${num_check} ${num_env})
+tally_unit_test(test_low_rank_factors ${num_check})
+tally_unit_test(test_low_rank_levels ${num_check} support/low_rank_tests.c)
 
-# The AVX-512 source with SIMDe's portable intrinsics in place of the compiler's. Its table takes
-# the place of the one in the archive.
+# The AVX-512 sources with SIMDe's portable intrinsics in place of the compiler's. Their tables
+# take the place of those in the archive.
 find_path(SIMDE_INCLUDE_DIR simde/x86/avx512.h)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SIMDE_INCLUDE_DIR)
   tally_unit_test(test_num_emulated ${num_tests} ${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c)
-  target_include_directories(test_num_emulated SYSTEM BEFORE PRIVATE
-    ${CMAKE_CURRENT_SOURCE_DIR}/emulate ${SIMDE_INCLUDE_DIR})
+  tally_unit_test(test_low_rank_emulated ${num_check} support/low_rank_tests.c
+    ${PROJECT_SOURCE_DIR}/src/num/low_rank_avx512.c)
+  foreach(emulated test_num_emulated test_low_rank_emulated)
+    target_include_directories(${emulated} SYSTEM BEFORE PRIVATE
+      ${CMAKE_CURRENT_SOURCE_DIR}/emulate ${SIMDE_INCLUDE_DIR})
+  endforeach()
   # SIMDe's macros expand to conversions that our warnings would point out, and without the
   # instruction set the compiler passes wide vectors in its own way: nobody else is passed any. Its
   # integer additions wrap around, as the instructions do.
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c PROPERTIES
-    COMPILE_OPTIONS "-Wno-conversion;-Wno-psabi;-fwrapv")
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c
+    ${PROJECT_SOURCE_DIR}/src/num/low_rank_avx512.c PROPERTIES COMPILE_OPTIONS
+    "-Wno-conversion;-Wno-psabi;-fwrapv")
 endif()

@@ -2,6 +2,7 @@
 /* Every kernel of the AVX-512 source, compiled with portable intrinsics, so that its logic is
  * tested on machines without AVX-512 too. */
 #include "num/level_tables.h"
+#include "num/low_rank.h"
 #include "support/num_tests.h"
 
 static int always(void)
@@ -11,7 +12,8 @@ static int always(void)
 
 int main(void)
 {
-    const struct tally__level level = {"avx512, emulated", always, &tally__kernels_avx512};
+    const struct tally__level level = {"avx512, emulated", always, &tally__kernels_avx512,
+                                       &tally__low_rank_avx512};
 
     return num_test_level(&level) == 0 ? 0 : 1;
 }

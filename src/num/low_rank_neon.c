@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The low-rank kernels of the NEON level. Any thread enters; nothing is kept. */
+#include "num/vec_neon.h"
+
+static inline float vf_sum(vf x)
+{
+    float32x4_t four = vaddq_f32(vaddq_f32(x.val[0], x.val[2]), vaddq_f32(x.val[1], x.val[3]));
+    float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+
+    return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
+
+/* Whether a store goes past the caches is for the CPU to find out. */
+static inline void vf_stream(float *y, vf x)
+{
+    vf_store(y, x);
+}
+
+static inline void stream_end(void)
+{
+}
+
+#include "num/low_rank_simd.h"
+
+#include "num/low_rank_expand_simd.h"
+
+const struct tally__low_rank_kernels tally__low_rank_neon = {TALLY__LOW_RANK_LIST(KERNEL_ENTRY)};

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every low-rank kernel of the AVX-512 source, compiled with portable intrinsics, so that its logic
+ * is tested on machines without AVX-512 too. */
+#include "num/level_tables.h"
+#include "num/low_rank.h"
+#include "support/low_rank_tests.h"
+
+static int always(void)
+{
+    return 1;
+}
+
+int main(void)
+{
+    const struct tally__level level = {"avx512, emulated", always, &tally__kernels_avx512,
+                                       &tally__low_rank_avx512};
+
+    return low_rank_test_level(&level) == 0 ? 0 : 1;
+}
