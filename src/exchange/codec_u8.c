@@ -6,6 +6,7 @@
  * block, so that a block's sum stays in the nearest cache. Keep no state but the feedback.
  */
 #include <math.h>
+#include <string.h>
 
 #include "base/status.h"
 #include "comm/open.h"
@@ -76,6 +77,19 @@ static struct form form_of(const struct tally__codec *codec, const struct tally_
     return form;
 }
 
+/* What all ranks sent for a range. */
+struct inputs {
+    size_t n;
+    const void *const *wire;
+};
+
+/* One block, n elements, of all contributions: where its map and its bytes lie on the wire. */
+struct block_place {
+    size_t map_at;
+    size_t q_at;
+    size_t n;
+};
+
 /* What the two kinds of map do differently. */
 struct tally__map_kind {
     size_t bytes;
@@ -83,8 +97,9 @@ struct tally__map_kind {
     void (*encode)(const struct tally__codec *codec, const struct run *run, const float *x,
                    float *feedback, void *maps, uint8_t *q);
     void (*decode)(size_t n, const uint8_t *q, size_t block, const void *maps, float *y);
-    /* The same, adding to what is in y. */
-    void (*decode_add)(size_t n, const uint8_t *q, size_t block, const void *maps, float *y);
+    /* The mean of one block: n_in contributions, each from its byte map_at and q_at on. */
+    void (*mean)(const struct block_place *at, const struct inputs *inputs, double divisor,
+                 float *y);
     float (*scale)(const void *maps, size_t block);
 };
 
@@ -121,12 +136,6 @@ static size_t bytes_at(const struct task *task, const struct run *run)
 {
     return task->bytes_at + run->element;
 }
-
-/* What all ranks sent for a range. */
-struct inputs {
-    size_t n;
-    const void *const *wire;
-};
 
 /* ---- raw elements ---- */
 
@@ -251,13 +260,6 @@ static void decode_range(const struct task *task, const void *wire, void *data)
     }
 }
 
-/* One block, n elements, of all contributions: where its map and its bytes lie on the wire. */
-struct block_place {
-    size_t map_at;
-    size_t q_at;
-    size_t n;
-};
-
 static struct block_place block_of(const struct task *task, const struct run *run, size_t done)
 {
     size_t block = task->codec->block;
@@ -267,20 +269,6 @@ static struct block_place block_of(const struct task *task, const struct run *ru
         .q_at = bytes_at(task, run) + done,
         .n = run->n - done < block ? run->n - done : block,
     };
-}
-
-static void mean_of_block(const struct task *task, const struct block_place *at,
-                          const struct inputs *inputs, float *y)
-{
-    const float *in = y;
-
-    for (size_t k = 0; k < inputs->n; k++) {
-        const unsigned char *from = inputs->wire[k];
-
-        (k == 0 ? task->kind->decode : task->kind->decode_add)(at->n, from + at->q_at, at->n,
-                                                               from + at->map_at, y);
-    }
-    tally__sum_f32(at->n, 1, &in, (float)task->codec->divisor, 1, &y);
 }
 
 /* The means of a run, block by block, encoded together with what the owner owes. */
@@ -300,7 +288,7 @@ static void reduce_run(const struct task *task, const struct run *run, const str
         struct block_place at = block_of(task, run, done);
         const struct run block = {.n = at.n};
 
-        mean_of_block(task, &at, inputs, sum);
+        task->kind->mean(&at, inputs, task->codec->divisor, sum);
         task->kind->encode(&of_means, &block, sum, owned ? owned + done : NULL,
                            (unsigned char *)result + at.map_at, (uint8_t *)result + at.q_at);
     }
@@ -326,7 +314,7 @@ static void mean_of_range(const struct task *task, const struct inputs *inputs, 
         for (size_t done = 0; done < run.n; done += task->codec->block) {
             struct block_place at = block_of(task, &run, done);
 
-            mean_of_block(task, &at, inputs, y + run.start + done);
+            task->kind->mean(&at, inputs, task->codec->divisor, y + run.start + done);
         }
     }
 }
@@ -390,14 +378,16 @@ static void affine_encode(const struct tally__codec *codec, const struct run *ru
     struct tally__affine *map = maps;
 
     (void)feedback;
+    /* Only where the result is to be PyTorch's does an element pay for a division. */
     if (!codec->maps) {
-        tally__affine_encode_blocks(run->n, x, codec->block, map, q);
+        (codec->gathers ? tally__affine_encode_blocks
+                        : tally__affine_encode_fast_blocks)(run->n, x, codec->block, map, q);
         return;
     }
     for (size_t b = 0; b < blocks_in(run->n, codec->block); b++) {
         map[b] = codec->maps[run->segment];
     }
-    tally__affine_encode(run->n, x, *map, q);
+    (codec->gathers ? tally__affine_encode : tally__affine_encode_fast)(run->n, x, *map, q);
 }
 
 static void affine_decode(size_t n, const uint8_t *q, size_t block, const void *maps, float *y)
@@ -405,9 +395,19 @@ static void affine_decode(size_t n, const uint8_t *q, size_t block, const void *
     tally__affine_decode_blocks(n, q, block, maps, y);
 }
 
-static void affine_decode_add(size_t n, const uint8_t *q, size_t block, const void *maps, float *y)
+static void affine_mean(const struct block_place *at, const struct inputs *inputs, double divisor,
+                        float *y)
 {
-    tally__affine_decode_add_blocks(n, q, block, maps, y);
+    const uint8_t *q[TALLY__MAX_WORLD];
+    struct tally__affine map[TALLY__MAX_WORLD];
+
+    for (size_t k = 0; k < inputs->n; k++) {
+        const unsigned char *from = inputs->wire[k];
+
+        q[k] = from + at->q_at;
+        memcpy(&map[k], from + at->map_at, sizeof map[k]);
+    }
+    tally__affine_sum(at->n, inputs->n, q, map, (float)divisor, y);
 }
 
 static float affine_scale(const void *maps, size_t block)
@@ -419,7 +419,7 @@ static const struct tally__map_kind affine_maps = {
     .bytes = sizeof(struct tally__affine),
     .encode = affine_encode,
     .decode = affine_decode,
-    .decode_add = affine_decode_add,
+    .mean = affine_mean,
     .scale = affine_scale,
 };
 
@@ -451,9 +451,19 @@ static void scaled_decode(size_t n, const uint8_t *q, size_t block, const void *
     tally__scaled_decode_blocks(n, q, block, maps, y);
 }
 
-static void scaled_decode_add(size_t n, const uint8_t *q, size_t block, const void *maps, float *y)
+static void scaled_mean(const struct block_place *at, const struct inputs *inputs, double divisor,
+                        float *y)
 {
-    tally__scaled_decode_add_blocks(n, q, block, maps, y);
+    const uint8_t *q[TALLY__MAX_WORLD];
+    float scale[TALLY__MAX_WORLD];
+
+    for (size_t k = 0; k < inputs->n; k++) {
+        const unsigned char *from = inputs->wire[k];
+
+        q[k] = from + at->q_at;
+        memcpy(&scale[k], from + at->map_at, sizeof scale[k]);
+    }
+    tally__scaled_sum(at->n, inputs->n, q, scale, (float)divisor, y);
 }
 
 static float scaled_scale(const void *maps, size_t block)
@@ -465,7 +475,7 @@ static const struct tally__map_kind scaled_maps = {
     .bytes = sizeof(float),
     .encode = scaled_encode,
     .decode = scaled_decode,
-    .decode_add = scaled_decode_add,
+    .mean = scaled_mean,
     .scale = scaled_scale,
 };
 

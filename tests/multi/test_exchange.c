@@ -76,7 +76,7 @@ static void code_block(enum kind kind, size_t n, float *x)
     if (kind == AFFINE) {
         struct tally__affine map;
 
-        tally__affine_encode_blocks(n, x, n, &map, q);
+        tally__affine_encode_fast_blocks(n, x, n, &map, q);
         tally__affine_decode_blocks(n, q, n, &map, x);
     } else {
         float scale;
