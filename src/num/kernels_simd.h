@@ -107,7 +107,7 @@ static void bf16_to_f32(size_t n, const uint16_t *x, float *y)
     tally__kernels_ref.bf16_to_f32(n - m, x + m, y + m);
 }
 
-/* Two of everything hides the latency of min and max. */
+/* Two of everything hides the latency of min and max, and one comparison finds the NaN of both. */
 static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
 {
     size_t m = n - n % (2 * LANES);
@@ -119,17 +119,17 @@ static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
 
     vf least[2] = {vf_load(x), vf_load(x + LANES)};
     vf most[2] = {least[0], least[1]};
-    vi sizes[2] = {vi_zero(), vi_zero()};
+    vm is_nan = vf_unordered(least[0], least[1]);
 
     for (size_t i = 0; i < m; i += 2 * LANES) {
-        for (size_t j = 0; j < 2; j++) {
-            vf v = vf_load(x + i + j * LANES);
+        vf v[2] = {vf_load(x + i), vf_load(x + i + LANES)};
 
+        for (size_t j = 0; j < 2; j++) {
             fetch_ahead(x + i + j * LANES);
-            least[j] = vf_min(least[j], v);
-            most[j] = vf_max(most[j], v);
-            sizes[j] = vi_max32(sizes[j], vf_size_bits(v));
+            least[j] = vf_min(least[j], v[j]);
+            most[j] = vf_max(most[j], v[j]);
         }
+        is_nan = vm_or(is_nan, vf_unordered(v[0], v[1]));
     }
 
     float rest_lo = x[0];
@@ -138,7 +138,7 @@ static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
     if (m < n) {
         tally__kernels_ref.minmax_f32(n - m, x + m, &rest_lo, &rest_hi);
     }
-    if (isnan(rest_lo) || vi_most32(vi_max32(sizes[0], sizes[1])) > INFINITY_BITS) {
+    if (isnan(rest_lo) || vm_any(is_nan)) {
         *lo = NAN;
         *hi = NAN;
         return;

@@ -91,6 +91,17 @@ static inline vm vf_le(vf x, vf y)
     return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_LE_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LE_OQ)};
 }
 
+/* Where x or y is a NaN. */
+static inline vm vf_unordered(vf x, vf y)
+{
+    return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_UNORD_Q), _mm256_cmp_ps(x.b, y.b, _CMP_UNORD_Q)};
+}
+
+static inline vm vm_or(vm x, vm y)
+{
+    return (vm){_mm256_or_ps(x.a, y.a), _mm256_or_ps(x.b, y.b)};
+}
+
 static inline vm vm_and(vm x, vm y)
 {
     return (vm){_mm256_and_ps(x.a, y.a), _mm256_and_ps(x.b, y.b)};

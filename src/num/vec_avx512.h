@@ -78,6 +78,17 @@ static inline vm vf_le(vf x, vf y)
     return _mm512_cmp_ps_mask(x, y, _CMP_LE_OQ);
 }
 
+/* Where x or y is a NaN. */
+static inline vm vf_unordered(vf x, vf y)
+{
+    return _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q);
+}
+
+static inline vm vm_or(vm x, vm y)
+{
+    return (vm)(x | y);
+}
+
 static inline vm vm_and(vm x, vm y)
 {
     return (vm)(x & y);

@@ -96,6 +96,24 @@ static inline vm vf_le(vf x, vf y)
                  vcleq_f32(x.val[2], y.val[2]), vcleq_f32(x.val[3], y.val[3])}};
 }
 
+static inline uint32x4_t unordered4(float32x4_t x, float32x4_t y)
+{
+    return vmvnq_u32(vandq_u32(vceqq_f32(x, x), vceqq_f32(y, y)));
+}
+
+/* Where x or y is a NaN. */
+static inline vm vf_unordered(vf x, vf y)
+{
+    return (vm){{unordered4(x.val[0], y.val[0]), unordered4(x.val[1], y.val[1]),
+                 unordered4(x.val[2], y.val[2]), unordered4(x.val[3], y.val[3])}};
+}
+
+static inline vm vm_or(vm x, vm y)
+{
+    return (vm){{vorrq_u32(x.val[0], y.val[0]), vorrq_u32(x.val[1], y.val[1]),
+                 vorrq_u32(x.val[2], y.val[2]), vorrq_u32(x.val[3], y.val[3])}};
+}
+
 static inline vm vm_and(vm x, vm y)
 {
     return (vm){{vandq_u32(x.val[0], y.val[0]), vandq_u32(x.val[1], y.val[1]),
