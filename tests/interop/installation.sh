@@ -12,8 +12,8 @@ mv "$scratch/first" "$scratch/prefix"
 
 # shellcheck disable=SC2016 # the backquotes are the README's
 sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '/^```/d' >"$scratch/readme_program.c"
-if ! diff -u <(sed '/^\/\*.*\*\/$/d' "$source/examples/04_line.c") "$scratch/readme_program.c"; then
-    echo "installation: the program in README.md is not examples/04_line.c" >&2
+if ! diff -u <(sed '/^\/\*.*\*\/$/d' "$source/examples/line.c") "$scratch/readme_program.c"; then
+    echo "installation: the program in README.md is not examples/line.c" >&2
     exit 1
 fi
 
