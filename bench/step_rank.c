@@ -14,11 +14,10 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "bench/backward.h"
-#include "bench/bind.h"
 #include "bench/pattern.h"
+#include "bench/rank_group.h"
 #include "bench/rank_team.h"
 #include "bench/timing.h"
-#include "num/num.h"
 
 #define OPEN_TIMEOUT_S 30.0
 #define TIMEOUT_S 120.0
@@ -350,32 +349,6 @@ static int measure_in_group(struct rank_state *s)
     return TALLY_OK;
 }
 
-static int bind_job(tally_lane *lane, void *user)
-{
-    const struct rank_state *s = user;
-
-    (void)lane;
-    bench_bind(s->rank, s->bench->ranks);
-    return TALLY_OK;
-}
-
-/* A rank's threads share its CPUs. Not before the group is open: it looks how many CPUs there are.
- */
-static int bind_threads(struct rank_state *s)
-{
-    for (int lane = 0; lane < s->bench->lanes; lane++) {
-        tally_future *future;
-        int rc;
-
-        TRY(tally_submit(s->group, lane, bind_job, s, &future));
-        rc = tally_future_wait(future);
-        tally_future_free(future);
-        TRY(rc);
-    }
-    bench_bind(s->rank, s->bench->ranks);
-    return TALLY_OK;
-}
-
 int step_rank(int rank, void *user)
 {
     const struct step_run *run = user;
@@ -384,18 +357,14 @@ int step_rank(int rank, void *user)
                            .record = &run->shared->records[rank],
                            .rank = rank,
                            .n = run->bench->bytes / sizeof(float)};
-    tally_group_config config;
+    const struct rank_group wanted = {.rank = rank,
+                                      .ranks = run->bench->ranks,
+                                      .rendezvous = run->rendezvous,
+                                      .lanes = run->bench->lanes,
+                                      .open_timeout_s = OPEN_TIMEOUT_S,
+                                      .timeout_s = TIMEOUT_S};
 
-    TRY(tally__num_start());
-    tally_group_config_init(&config, sizeof config);
-    config.rank = rank;
-    config.world = run->bench->ranks;
-    config.rendezvous = run->rendezvous;
-    config.timeout_s = TIMEOUT_S;
-    config.open_timeout_s = OPEN_TIMEOUT_S;
-    config.lanes = run->bench->lanes;
-    TRY(tally_group_open(&config, &s.group));
-    TRY(bind_threads(&s));
+    TRY(rank_group_open(&wanted, &s.group));
     TRY(measure_in_group(&s));
     return tally_group_close(s.group);
 }
