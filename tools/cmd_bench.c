@@ -5,6 +5,7 @@
 
 #include "bench/kernel_bench.h"
 #include "tools/bench_collective.h"
+#include "tools/bench_hooks.h"
 #include "tools/bench_step.h"
 #include "tools/command.h"
 #include "tools/json.h"
@@ -77,6 +78,7 @@ int cmd_bench(int argc, char **argv)
         {"num", "the arithmetic kernels against memcpy", bench_num},
         {"collective", "collectives between processes against copies and MPI", bench_collective},
         {"step", "training steps, with and without overlap", bench_step},
+        {"hooks", "what hooks cost and what they do to the mean", bench_hooks},
     };
 
     return command_dispatch("tally bench", benches, sizeof benches / sizeof benches[0], argc, argv);

@@ -94,6 +94,15 @@ static bool parse_seconds(const char *text, double *seconds)
     return true;
 }
 
+static bool add_text(const char *text, struct option_texts *texts)
+{
+    if (texts->n == OPTION_MAX_TEXTS) {
+        return false;
+    }
+    texts->values[texts->n++] = text;
+    return true;
+}
+
 /* Stores the value where the option wants it; false, and nothing said, when it is none. */
 static bool parse_value(const struct option *option, const char *value)
 {
@@ -103,6 +112,8 @@ static bool parse_value(const struct option *option, const char *value)
     case OPTION_TEXT:
         *(const char **)option->target = value;
         return true;
+    case OPTION_TEXTS:
+        return add_text(value, option->target);
     case OPTION_BYTES:
         return parse_bytes(value, option->target);
     case OPTION_COUNT:
@@ -122,6 +133,8 @@ static void reject_value(const struct option_set *set, const struct option *opti
 
         (void)fprintf(stderr, "not accepted; use a whole number from %zu to %zu\n", count->min,
                       count->max);
+    } else if (option->kind == OPTION_TEXTS) {
+        (void)fprintf(stderr, "one too many; at most %d are accepted\n", OPTION_MAX_TEXTS);
     } else if (option->kind == OPTION_SECONDS) {
         (void)fprintf(stderr, "not a time; use seconds above 0, at most %.0f\n", SECONDS_MAX);
     } else {

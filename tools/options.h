@@ -13,6 +13,7 @@
 enum option_kind {
     OPTION_FLAG,    /* bool: present or not */
     OPTION_TEXT,    /* const char *: any text */
+    OPTION_TEXTS,   /* struct option_texts: any text, and the option may come again */
     OPTION_BYTES,   /* size_t: a count with an optional suffix Ki, Mi or Gi; at least 1 */
     OPTION_COUNT,   /* struct option_count: a whole number within a range */
     OPTION_SECONDS, /* double: above 0, at most 1e8 */
@@ -23,6 +24,14 @@ struct option_count {
     size_t min;
     size_t max;
     size_t value;
+};
+
+#define OPTION_MAX_TEXTS 64
+
+/* What an OPTION_TEXTS points to: all of them, in their order. */
+struct option_texts {
+    const char *values[OPTION_MAX_TEXTS];
+    size_t n;
 };
 
 struct option {

@@ -6,3 +6,6 @@ set_tests_properties(bench_collective PROPERTIES LABELS bench TIMEOUT 300 PROCES
 add_test(NAME bench_step
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bench/test_bench_step.sh $<TARGET_FILE:tally_tool>)
 set_tests_properties(bench_step PROPERTIES LABELS bench TIMEOUT 300 PROCESSORS 2)
+add_test(NAME bench_hooks
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bench/test_bench_hooks.sh $<TARGET_FILE:tally_tool>)
+set_tests_properties(bench_hooks PROPERTIES LABELS bench TIMEOUT 300 PROCESSORS 2)

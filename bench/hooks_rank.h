@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one rank of the hooks bench does, and the memory in which it leaves what it found. */
+#ifndef TALLY_BENCH_HOOKS_RANK_H
+#define TALLY_BENCH_HOOKS_RANK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bench/hooks_bench.h"
+
+enum hooks_side { HOOKS_PLAIN, HOOKS_TESTED, HOOKS_N_SIDES };
+
+/* Of one rank, on one clock for all: left the barrier; done. */
+struct hooks_span {
+    uint64_t start_ns;
+    uint64_t end_ns;
+};
+
+struct hooks_record {
+    uint64_t hash; /* of the gradients looked at last */
+    struct hooks_error error;
+    unsigned long long wire_bytes;
+    struct hooks_span spans[HOOKS_N_SIDES][HOOKS_MAX_STEPS];
+};
+
+struct hooks_shared {
+    atomic_uint n_arrived;         /* at the barrier of the applications, since the beginning */
+    struct hooks_record records[]; /* one per rank */
+};
+
+/* One team of ranks: what to do, and, shared by the ranks, what came out. */
+struct hooks_run {
+    const struct hooks_bench *bench;
+    size_t n_steps; /* of this team, on either side */
+    double *means;  /* shared too: room for the exact means; NULL: do not compare with them */
+    /* What is right: how large the relative error may be, and whether all ranks end alike. */
+    double max_error;
+    bool ends_alike;
+    char rendezvous[64];
+    struct hooks_shared *shared;
+};
+
+size_t hooks_shared_bytes(int ranks);
+
+/* A rank_team_fn; user is a struct hooks_run. */
+int hooks_rank(int rank, void *user);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tally bench hooks`: prints what the engine in bench/ measures, as a table or as JSON lines. The
+ * engine forks: there is no other thread here.
+ */
+#include "tools/bench_hooks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <tally.h>
+
+#include "bench/hooks_bench.h"
+#include "tools/command.h"
+#include "tools/json.h"
+#include "tools/lists.h"
+#include "tools/options.h"
+
+#define NAME "tally bench hooks"
+#define MB 1000000
+
+/* What a step may take, in plain steps, with two ranks and 100 MB or more. */
+#define GOAL_RANKS 2
+#define GOAL_BYTES ((size_t)100 * MB)
+
+static const struct {
+    const char *hook;
+    double goal;
+} goals[] = {
+    {"fp16", 2},   {"bf16", 2}, {"quantize_per_tensor", 2}, {"quantize_per_channel", 2},
+    {"int8", 3.5},
+};
+
+/* The options as they were given, before they are read further. */
+struct words {
+    const char *ranks;
+    struct option_count mb;
+    struct option_count bucket_mb;
+    struct option_count n_steps;
+    struct option_texts hooks;
+    bool as_json;
+};
+
+/* NaN where there is none. */
+static double goal_of(const struct hooks_bench *bench)
+{
+    for (size_t i = 0; i < sizeof goals / sizeof goals[0]; i++) {
+        if (bench->ranks == GOAL_RANKS && bench->bytes >= GOAL_BYTES &&
+            strcmp(goals[i].hook, bench->hook) == 0) {
+            return goals[i].goal;
+        }
+    }
+    return (double)NAN;
+}
+
+static void print_json(const struct hooks_bench *bench, const struct hooks_result *result)
+{
+    struct json json = json_begin(stdout);
+
+    json_text(&json, "hook", bench->hook);
+    json_count(&json, "ranks", (size_t)bench->ranks);
+    json_count(&json, "mb", bench->bytes / MB);
+    json_count(&json, "steps", bench->n_steps);
+    json_real(&json, "ms", result->ms);
+    json_real(&json, "plain_ms", result->plain_ms);
+    json_real(&json, "plain_ratio", result->plain_ratio);
+    json_real(&json, "goal", goal_of(bench));
+    json_count(&json, "wire_bytes", (size_t)result->wire_bytes);
+    json_real(&json, "rel_error", result->error.all);
+    json_real(&json, "worst_error", result->error.worst);
+    json_end(&json);
+}
+
+static void print_header(const struct hooks_bench *bench)
+{
+    printf("%d rank%s, %zu MB of gradients as views; medians of %zu steps\n", bench->ranks,
+           bench->ranks == 1 ? "" : "s", bench->bytes / MB, bench->n_steps);
+    printf("%-28s %9s %9s %8s %6s %11s %11s %11s\n", "hook", "ms", "plain ms", "plain x", "goal",
+           "wire bytes", "rel error", "worst param");
+}
+
+static void print_row(const struct hooks_bench *bench, const struct hooks_result *result)
+{
+    double goal = goal_of(bench);
+
+    printf("%-28s %9.3f %9.3f %8.2f ", bench->hook, result->ms, result->plain_ms,
+           result->plain_ratio);
+    if (isfinite(goal)) {
+        printf("%6.2f", goal);
+    } else {
+        printf("%6s", "-");
+    }
+    printf(" %11llu %11.2e %11.2e%s\n", result->wire_bytes, result->error.all, result->error.worst,
+           result->plain_ratio > goal ? "  missed" : "");
+}
+
+static enum option_result read_words(int argc, char **argv, struct words *words)
+{
+    const struct option options[] = {
+        {"json", OPTION_FLAG, &words->as_json, NULL, "one JSON object per line"},
+        {"ranks", OPTION_TEXT, &words->ranks, "LIST", "numbers of ranks, such as 2,8 (2)"},
+        {"mb", OPTION_COUNT, &words->mb, "N", "gradients, in millions of bytes of fp32 (100)"},
+        {"hook", OPTION_TEXTS, &words->hooks, "TEXT",
+         "a hook, as `tally hooks` lists them; may come again (all of them)"},
+        {"bucket-mb", OPTION_COUNT, &words->bucket_mb, "M",
+         "cap of a bucket, in millions of bytes; 0: tally's own (0)"},
+        {"steps", OPTION_COUNT, &words->n_steps, "N",
+         "steps to time, by up to three teams of processes (15)"},
+    };
+    const struct option_set set = {
+        NAME,
+        "times training steps without a backward pass between processes, with\n"
+        "every hook and, in turn, with the plain all-reduce: plain_ratio is ms / plain_ms. Layers\n"
+        "have scales from 1e-2 to 1, and 1 % of the elements are ten times larger. rel_error is\n"
+        "the relative L2 error of the mean in the first step, before there is any feedback, and\n"
+        "worst_error that of the parameter with the largest. It fails when ranks end with\n"
+        "different bits, or with a larger error than the hook should have. Ranks are bound to\n"
+        "CPUs while there are enough.",
+        NAME " --ranks 2 --mb 100 --hook int8 --hook \"fp16:saturate=1\" --json", options,
+        sizeof options / sizeof options[0]};
+
+    return options_read(&set, argc, argv);
+}
+
+static bool read_ranks(const struct words *words, struct size_list *ranks)
+{
+    if (!size_list_read(words->ranks, ranks)) {
+        (void)fprintf(stderr, NAME ": --ranks %s is no list of numbers such as 2,8\n",
+                      words->ranks);
+        return false;
+    }
+    return true;
+}
+
+/* All there are, with their default options. */
+static void name_all_hooks(struct option_texts *hooks)
+{
+    for (size_t i = 0; i < tally_hook_count() && hooks->n < OPTION_MAX_TEXTS; i++) {
+        tally_hook_info info = {.size = sizeof info};
+
+        if (tally_hook_describe(i, &info) == TALLY_OK) {
+            hooks->values[hooks->n++] = info.name;
+        }
+    }
+}
+
+/* False, and says what is wrong, when one of them is none. */
+static bool check_hooks(const struct option_texts *hooks)
+{
+    for (size_t i = 0; i < hooks->n; i++) {
+        tally_hook *hook;
+
+        if (tally_hook_parse(hooks->values[i], &hook) != TALLY_OK) {
+            (void)fprintf(stderr, NAME ": %s\n", tally_last_error());
+            return false;
+        }
+        tally_hook_free(hook);
+    }
+    return true;
+}
+
+/* Every hook with so many ranks; the bench lacks only the hook. */
+static int measure_hooks(struct hooks_bench bench, const struct words *words)
+{
+    for (size_t i = 0; i < words->hooks.n; i++) {
+        struct hooks_result result;
+        int status;
+
+        bench.hook = words->hooks.values[i];
+        status = hooks_bench_run(&bench, &result);
+        if (status != TALLY_OK) {
+            (void)fprintf(stderr, NAME ": %s\n", tally_last_error());
+            return status == TALLY_ARG ? EXIT_USAGE : EXIT_FAILED;
+        }
+        if (i == 0 && !words->as_json) {
+            print_header(&bench);
+        }
+        (words->as_json ? print_json : print_row)(&bench, &result);
+        (void)fflush(stdout);
+    }
+    return EXIT_DONE;
+}
+
+int bench_hooks(int argc, char **argv)
+{
+    struct words words = {.ranks = "2",
+                          .mb = {1, 100000, 100},
+                          .bucket_mb = {0, 100000, 0},
+                          .n_steps = {1, HOOKS_MAX_STEPS, 15}};
+    enum option_result parsed = read_words(argc, argv, &words);
+    struct size_list ranks;
+    int done = EXIT_DONE;
+
+    if (parsed != OPTIONS_OK) {
+        return parsed == OPTIONS_HELP ? EXIT_DONE : EXIT_USAGE;
+    }
+    if (words.hooks.n == 0) {
+        name_all_hooks(&words.hooks);
+    }
+    if (!read_ranks(&words, &ranks) || !check_hooks(&words.hooks)) {
+        return EXIT_USAGE;
+    }
+    for (size_t i = 0; i < ranks.n && done == EXIT_DONE; i++) {
+        const struct hooks_bench bench = {.ranks =
+                                              ranks.values[i] > 4096 ? 4096 : (int)ranks.values[i],
+                                          .bytes = words.mb.value * MB,
+                                          .bucket_bytes = words.bucket_mb.value * MB,
+                                          .n_steps = words.n_steps.value};
+
+        done = measure_hooks(bench, &words);
+    }
+    return done;
+}
