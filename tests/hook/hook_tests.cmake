@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests of tally's own hooks, with ranks as threads and as processes.
+
+add_library(tally_hook_support STATIC support/hook_rules.c support/hook_model.c)
+target_include_directories(tally_hook_support PUBLIC
+  ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(tally_hook_support PRIVATE tally_flags)
+
+# A program tests/hook/<name>.c of its own, as in multi.cmake.
+function(tally_hook_test name)
+  add_executable(${name} hook/${name}.c)
+  target_link_libraries(${name} PRIVATE tally_flags tally_hook_support
+    tally_ddp_support tally_rank_support tally_test_support tally_static PkgConfig::cmocka m)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS hook TIMEOUT 300 PROCESSORS 2)
+endfunction()
+
+tally_hook_test(test_hook_bytes)
+tally_hook_test(test_hook_exact)

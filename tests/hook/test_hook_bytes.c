@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What every hook sends: on every rank of every world the bytes of the formula N + (W - 2) n_r of
+ * its elements, shards cut at blocks; and summed over the ranks the same fraction of fp32 for every
+ * W, a half for halves, a quarter and the scales for bytes.
+ */
+#include <stdio.h>
+
+#include "support/hook_rules.h"
+#include "support/oracle.h"
+
+/* ---- against the formula ---- */
+
+/* All parameters of a dtype, the last one first. */
+static struct hook_bucket bucket_of(const struct ddp_model *model, int dtype)
+{
+    struct hook_bucket bucket = {.dtype = dtype};
+
+    for (size_t i = model->n; i-- > 0;) {
+        if (model->spec[i].dtype == dtype) {
+            bucket.count[bucket.n_params] = model->count[i];
+            bucket.n_dims[bucket.n_params++] = model->spec[i].n_dims;
+        }
+    }
+    return bucket;
+}
+
+/* What a rank sends when every parameter is a bucket, or every dtype is. */
+static uint64_t expected_of(const struct hook_rule *rule, const struct ddp_model *model, bool small,
+                            const tally_group *group)
+{
+    int world = tally_group_size(group);
+    int rank = tally_group_rank(group);
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < model->n && small; i++) {
+        const struct hook_bucket bucket = {.dtype = model->spec[i].dtype,
+                                           .n_params = 1,
+                                           .count = {model->count[i]},
+                                           .n_dims = {model->spec[i].n_dims}};
+
+        bytes += hook_sent_bytes(rule, &bucket, world, rank);
+    }
+    for (int dtype = TALLY_F32; dtype <= TALLY_F16 && !small; dtype++) {
+        const struct hook_bucket bucket = bucket_of(model, dtype);
+
+        bytes += hook_sent_bytes(rule, &bucket, world, rank);
+    }
+    return bytes;
+}
+
+static int check_rule(tally_group *group, tally_ddp *ddp, const struct ddp_model *model,
+                      const struct hook_rule *rule, bool small)
+{
+    uint64_t expected = expected_of(rule, model, small, group);
+    tally_ddp_stats stats = {.size = sizeof stats};
+    uint64_t total;
+
+    CHECK_OK(group, tally_ddp_set_hook(ddp, rule->text));
+    CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
+    total = stats.total_wire_bytes;
+    for (unsigned s = 1; s <= 2; s++) {
+        CHECK_OK(group, hook_step(group, ddp, model, s));
+        CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
+        if (stats.wire_bytes != expected || stats.total_wire_bytes != total + s * expected) {
+            (void)fprintf(stderr, "%s, %s: %llu bytes, not %llu\n", rule->text,
+                          small ? "small buckets" : "large buckets", stats.wire_bytes,
+                          (unsigned long long)expected);
+            return ranks_fail(group, __FILE__, __LINE__, "bytes on the wire");
+        }
+    }
+    return 0;
+}
+
+static int formula_body(tally_group *group, void *user)
+{
+    (void)user;
+    for (int variant = 0; variant < 4; variant++) {
+        bool small = variant & 1;
+        struct ddp_model model;
+        tally_ddp_config config;
+        tally_ddp *ddp;
+
+        tally_ddp_config_init(&config, sizeof config);
+        config.bucket_cap_bytes = small ? 1 : 1 << 20;
+        CHECK(group, ddp_model_make(&model, hook_specs, HOOK_N_PARAMS, variant >> 1) == 0);
+        CHECK_OK(group, tally_ddp_create(group, model.params, model.n, &config, &ddp));
+        for (size_t k = 0; k < hook_n_rules; k++) {
+            CHECK_OK(group, check_rule(group, ddp, &model, &hook_rules[k], small));
+        }
+        CHECK_OK(group, tally_ddp_free(ddp));
+        ddp_model_free(&model);
+    }
+    return 0;
+}
+
+/* ---- against fp32 ---- */
+
+/* One matrix whose shards are as large as each other for some worlds and hooks, and not for
+ * others. */
+static const struct ddp_spec matrix = {"matrix", TALLY_F32, 0, 2, {512, 168}};
+#define N ((unsigned long long)512 * 168)
+
+/* Bytes of the whole, once. */
+static const struct {
+    const char *text;
+    unsigned long long bytes;
+    bool grows; /* with the number of ranks */
+} fractions[] = {
+    {"allreduce", 4 * N, false},
+    {"fp16", 2 * N, false},
+    {"bf16", 2 * N, false},
+    {"bf16:accumulate=wire", 2 * N, false},
+    {"int8", N + 4 * (N / 512), false},
+    {"quantize_per_channel", N + 8 * (N / 512), false},
+    {"quantize_per_tensor", N + 8 * (N / 4096), false},
+    {"quantize_per_channel:exchange=gather", N + 8 * (N / 512), true},
+    {"quantize_per_tensor:exchange=gather", N + 8 * (N / 4096), true},
+};
+
+_Static_assert(N % 4096 == 0, "whole blocks");
+
+static int sum_job(tally_lane *lane, void *user)
+{
+    return tally_lane_all_reduce(lane, user, 1, TALLY_I64, TALLY_SUM);
+}
+
+static int fraction_body(tally_group *group, void *user)
+{
+    unsigned long long world = (unsigned long long)tally_group_size(group);
+    struct ddp_model model;
+    tally_ddp_stats stats = {.size = sizeof stats};
+    tally_ddp *ddp;
+
+    (void)user;
+    CHECK(group, ddp_model_make(&model, &matrix, 1, false) == 0);
+    CHECK_OK(group, tally_ddp_create(group, model.params, 1, NULL, &ddp));
+    for (size_t k = 0; k < sizeof fractions / sizeof fractions[0]; k++) {
+        int64_t sum;
+
+        CHECK_OK(group, tally_ddp_set_hook(ddp, fractions[k].text));
+        CHECK_OK(group, hook_step(group, ddp, &model, 1));
+        CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
+        sum = (int64_t)stats.wire_bytes;
+        CHECK_OK(group, ranks_job(group, 0, sum_job, &sum));
+        /* Everybody gets everything from everybody, or twice what one rank has. */
+        CHECK(group, (unsigned long long)sum ==
+                         (fractions[k].grows ? world : 2) * (world - 1) * fractions[k].bytes);
+    }
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
+int main(void)
+{
+    int n_failures = 0;
+
+    oracle_start();
+    for (size_t w = 0; w < RANKS_N_WORLDS; w++) {
+        n_failures += hook_run("bytes", formula_body, NULL, ranks_worlds[w]);
+        n_failures += hook_run("fractions", fraction_body, NULL, ranks_worlds[w]);
+    }
+    return n_failures != 0;
+}
