@@ -5,6 +5,7 @@
  */
 #include "hook/text.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,6 +70,24 @@ static struct list options_of(const struct tally__hook_kind *kind)
 
 /* ---- reading ---- */
 
+/* Says what is wrong with the text at a position, all on one line. */
+__attribute__((format(printf, 3, 4))) static void say_at(const struct tally__scan *scan, size_t at,
+                                                         const char *format, ...)
+{
+    char quoted[TALLY__MAX_HOOK_TEXT + 1];
+    char what[TALLY__ERROR_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    tally__quote(quoted, sizeof quoted, scan->text);
+    (void)tally__fail(TALLY_ARG, "hook '%s': column %zu: %s", quoted, at + 1, what);
+}
+
+/* say_at with its status, which the analyser, too, sees is not OK. */
+#define FAIL_AT(...) (say_at(__VA_ARGS__), TALLY_ARG)
+
 static const struct tally__hook_kind *find_kind(const struct kinds *kinds, const char *name)
 {
     for (size_t k = 0; k < kinds->n; k++) {
@@ -81,7 +100,7 @@ static const struct tally__hook_kind *find_kind(const struct kinds *kinds, const
 
 static int start_level(struct level *level, const struct tally__hook_kind *kind)
 {
-    level->kind = kind;
+    *level = (struct level){.kind = kind};
     for (size_t i = 0; i < kind->n_options; i++) {
         const struct tally__hook_option *option = &kind->options[i];
 
@@ -100,16 +119,17 @@ static int read_name(struct tally__scan *scan, const struct kinds *kinds, struct
 
     tally__scan_word(scan, &name);
     if (name.text[0] == '\0') {
-        return tally__scan_fail(scan, name.at, "here goes the name of a hook; there are %s",
-                                names_of(kinds, false).text);
+        return FAIL_AT(scan, name.at, "here goes the name of a hook; there are %s",
+                       names_of(kinds, false).text);
     }
     kind = find_kind(kinds, name.text);
     if (!kind) {
-        return tally__scan_fail(scan, name.at, "no hook '%s'; there are %s", name.text,
-                                names_of(kinds, false).text);
+        return FAIL_AT(scan, name.at, "no hook '%s'; there are %s", name.text,
+                       names_of(kinds, false).text);
     }
+    TRY(start_level(level, kind));
     level->at = name.at;
-    return start_level(level, kind);
+    return TALLY_OK;
 }
 
 /* The name of an option, not given before, and "=": which of the kind's options it is. */
@@ -124,19 +144,19 @@ static int read_key(struct tally__scan *scan, const struct tally__hook_kind *kin
         i++;
     }
     if (key.text[0] == '\0') {
-        return tally__scan_fail(scan, key.at, "here goes an option of %s; there are %s", kind->name,
-                                options_of(kind).text);
+        return FAIL_AT(scan, key.at, "here goes an option of %s; there are %s", kind->name,
+                       options_of(kind).text);
     }
     if (i == kind->n_options) {
-        return tally__scan_fail(scan, key.at, "no option '%s' of %s; there are %s", key.text,
-                                kind->name, options_of(kind).text);
+        return FAIL_AT(scan, key.at, "no option '%s' of %s; there are %s", key.text, kind->name,
+                       options_of(kind).text);
     }
     if (given[i]) {
-        return tally__scan_fail(scan, key.at, "%s is given twice", key.text);
+        return FAIL_AT(scan, key.at, "%s is given twice", key.text);
     }
     if (!tally__scan_mark(scan, '=')) {
-        return tally__scan_fail(scan, scan->at, "here goes '=' and the value of %s: %s", key.text,
-                                kind->options[i].accepts);
+        return FAIL_AT(scan, scan->at, "here goes '=' and the value of %s: %s", key.text,
+                       kind->options[i].accepts);
     }
     *index = i;
     return TALLY_OK;
@@ -149,12 +169,12 @@ static int read_value(struct tally__scan *scan, const struct tally__hook_option 
 
     tally__scan_word(scan, &word);
     if (word.text[0] == '\0') {
-        return tally__scan_fail(scan, word.at, "here goes the value of %s: %s", option->name,
-                                option->accepts);
+        return FAIL_AT(scan, word.at, "here goes the value of %s: %s", option->name,
+                       option->accepts);
     }
     if (!tally__option_read(option, word.text, value)) {
-        return tally__scan_fail(scan, word.at, "%s takes %s, not '%s'", option->name,
-                                option->accepts, word.text);
+        return FAIL_AT(scan, word.at, "%s takes %s, not '%s'", option->name, option->accepts,
+                       word.text);
     }
     return TALLY_OK;
 }
@@ -165,7 +185,7 @@ static int read_options(struct tally__scan *scan, struct level *level)
     bool given[TALLY__MAX_HOOK_OPTIONS] = {false};
 
     if (kind->n_options == 0) {
-        return tally__scan_fail(scan, scan->at - 1, "%s has no options", kind->name);
+        return FAIL_AT(scan, scan->at - 1, "%s has no options", kind->name);
     }
     do {
         size_t i;
@@ -192,12 +212,12 @@ static int read_bracket(struct tally__scan *scan, const struct kinds *kinds,
 
     *opened = tally__scan_mark(scan, '(');
     if (*opened && !kind->wraps) {
-        return tally__scan_fail(scan, scan->at - 1, "%s takes no hook in brackets; wrappers are %s",
-                                kind->name, names_of(kinds, true).text);
+        return FAIL_AT(scan, scan->at - 1, "%s takes no hook in brackets; wrappers are %s",
+                       kind->name, names_of(kinds, true).text);
     }
     if (*opened && chain->n == TALLY__MAX_HOOK_DEPTH) {
-        return tally__scan_fail(scan, scan->at - 1, "more than %d hooks inside one another",
-                                TALLY__MAX_HOOK_DEPTH);
+        return FAIL_AT(scan, scan->at - 1, "more than %d hooks inside one another",
+                       TALLY__MAX_HOOK_DEPTH);
     }
     return TALLY_OK;
 }
@@ -226,13 +246,13 @@ static int read_end(struct tally__scan *scan, const struct chain *chain, bool br
     for (size_t k = 1; k < chain->n; k++) {
         if (!tally__scan_mark(scan, ')')) {
             add_to_list(&accepted, "')'");
-            return tally__scan_fail(scan, scan->at, "accepted here: %s", accepted.text);
+            return FAIL_AT(scan, scan->at, "accepted here: %s", accepted.text);
         }
         accepted = (struct list){""};
     }
     if (!tally__scan_at_end(scan)) {
         add_to_list(&accepted, "the end");
-        return tally__scan_fail(scan, scan->at, "accepted here: %s", accepted.text);
+        return FAIL_AT(scan, scan->at, "accepted here: %s", accepted.text);
     }
     return TALLY_OK;
 }
@@ -377,8 +397,8 @@ int tally__hook_wrap_in(const struct tally__hook_kind *const *kinds, size_t n_ki
     }
     TRY(read_level(&scan, &all, level));
     if (!level->kind->wraps) {
-        return tally__scan_fail(&scan, level->at, "%s is no wrapper; wrappers are %s",
-                                level->kind->name, names_of(&all, true).text);
+        return FAIL_AT(&scan, level->at, "%s is no wrapper; wrappers are %s", level->kind->name,
+                       names_of(&all, true).text);
     }
     TRY(read_end(&scan, &chain, false));
     tally__hook_hold(inner);

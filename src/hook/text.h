@@ -31,10 +31,6 @@ void tally__scan_word(struct tally__scan *scan, struct tally__word *word);
 bool tally__scan_mark(struct tally__scan *scan, char mark);
 bool tally__scan_at_end(struct tally__scan *scan);
 
-/* ARG, with the text, the column of position at, and what is wrong there, all on one line. */
-int tally__scan_fail(const struct tally__scan *scan, size_t at, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* Copies text as a message shows it: what is not printable ASCII becomes '?'. */
 void tally__quote(char *quoted, size_t bytes, const char *text);
 

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the text of a hook from left to right, and says where something is wrong with it. Knows
- * nothing of hooks. Letters and digits are ASCII's, whatever the locale. Any thread enters.
+ * Reads the text of a hook from left to right. Knows nothing of hooks. Letters and digits are
+ * ASCII's, whatever the locale. Any thread enters.
  */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "base/status.h"
 #include "hook/text.h"
 
 static bool is_of_word(char c)
@@ -62,17 +59,4 @@ void tally__quote(char *quoted, size_t bytes, const char *text)
         }
     }
     quoted[i] = '\0';
-}
-
-int tally__scan_fail(const struct tally__scan *scan, size_t at, const char *format, ...)
-{
-    char quoted[TALLY__MAX_HOOK_TEXT + 1];
-    char what[TALLY__ERROR_BYTES];
-    va_list args;
-
-    va_start(args, format);
-    (void)vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    tally__quote(quoted, sizeof quoted, scan->text);
-    return tally__fail(TALLY_ARG, "hook '%s': column %zu: %s", quoted, at + 1, what);
 }

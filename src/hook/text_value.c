@@ -93,7 +93,7 @@ static bool read_count(const char *text, double *value)
 }
 
 /* The word of a list as "a|b" that stands at place; its length is 0 behind the end. */
-static const char *word_at(const char *list, double place, size_t *length)
+static const char *word_at(const char *list, size_t place, size_t *length)
 {
     for (; place > 0 && *list != '\0'; place--) {
         list += strcspn(list, "|");
@@ -107,14 +107,14 @@ static bool read_choice(const char *list, const char *text, double *value)
 {
     size_t length;
 
-    for (double place = 0;; place++) {
+    for (size_t place = 0;; place++) {
         const char *word = word_at(list, place, &length);
 
         if (length == 0) {
             return false;
         }
         if (strlen(text) == length && memcmp(word, text, length) == 0) {
-            *value = place;
+            *value = (double)place;
             return true;
         }
     }
@@ -160,7 +160,7 @@ void tally__option_write(const struct tally__hook_option *option, double value,
 
     switch (option->type) {
     case TALLY__HOOK_OPTION_CHOICE:
-        word = word_at(option->accepts, value, &length);
+        word = word_at(option->accepts, (size_t)value, &length);
         (void)snprintf(text, TALLY__MAX_OPTION_VALUE, "%.*s", (int)length, word);
         return;
     case TALLY__HOOK_OPTION_COUNT:
