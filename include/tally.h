@@ -732,6 +732,9 @@ TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
 TALLY_API int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes,
                              size_t n);
 
+/* How many parameters the ddp was made for. Any thread; never blocks; 0 for NULL. */
+TALLY_API size_t tally_ddp_n_params(const tally_ddp *ddp);
+
 /* Where parameter i's gradient lies, or NULL for one without. Any thread; never blocks. */
 TALLY_API void *tally_ddp_grad(const tally_ddp *ddp, int i);
 

@@ -36,6 +36,8 @@ struct tally_lane {
     uint64_t bytes_sent;     /* payload, by the current job */
     struct tally__wire wire; /* of the current job */
     uint64_t n_saturated;    /* values that did not fit, in the current job */
+    uint64_t n_compressed;   /* elements that travelled as n_compressed_to, likewise */
+    uint64_t n_compressed_to;
     uint64_t waits_since_ns; /* in this round; 0: not yet */
     uint64_t serial;         /* of the job, among all that its thread has run */
     tally_lane *host;        /* the lane whose job borrowed this one, and that job's serial */

@@ -124,6 +124,12 @@ void tally__count_saturated(tally_lane *lane, uint64_t n)
     (lane->host ? lane->host : lane)->n_saturated += n;
 }
 
+void tally__count_compressed(tally_lane *lane, uint64_t n, uint64_t n_sent)
+{
+    lane->n_compressed += n;
+    lane->n_compressed_to += n_sent;
+}
+
 /* The job has failed on rank: remembers it, so that the rest of the job fails at once. */
 static int fail_job(tally_lane *lane, int rank)
 {

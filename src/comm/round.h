@@ -62,4 +62,7 @@ bool tally__all_share(const tally_lane *lane);
 void tally__count_sent(tally_lane *lane, uint64_t bytes);
 void tally__count_saturated(tally_lane *lane, uint64_t n);
 
+/* Counts elements that a hook sends as fewer ones. */
+void tally__count_compressed(tally_lane *lane, uint64_t n, uint64_t n_sent);
+
 #endif

@@ -18,6 +18,11 @@ static bool is_param(const tally_ddp *ddp, int i)
     return ddp && i >= 0 && (size_t)i < ddp->n_params;
 }
 
+size_t tally_ddp_n_params(const tally_ddp *ddp)
+{
+    return ddp ? ddp->n_params : 0;
+}
+
 void *tally_ddp_grad(const tally_ddp *ddp, int i)
 {
     return is_param(ddp, i) ? ddp->params[i].grad : NULL;

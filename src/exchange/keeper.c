@@ -74,23 +74,26 @@ int tally__residual_own(struct tally__residual *residual, size_t first, size_t n
     return TALLY_OK;
 }
 
+void tally__residual_deliver(struct tally__residual *residual, double divisor, float *gradient)
+{
+    if (residual->owned) {
+        tally__axpy_f32(residual->owned_n, residual->owned, (float)divisor,
+                        gradient + residual->owned_first);
+    }
+    if (residual->sent) {
+        tally__axpy_f32(residual->n, residual->sent, 1, gradient);
+        tally__residual_clear(residual);
+    }
+}
+
 void tally__keeper_settle(const tally_bucket *bucket)
 {
     struct tally__keeper *keeper = bucket->keeper;
 
     for (int k = 0; k < bucket->n_params && !bucket->shadows; k++) {
         const tally_bucket_param *param = &bucket->params[k];
-        struct tally__residual *residual = &keeper->params[param->index];
-        float *gradient = param->gradient;
 
-        if (residual->owned) {
-            tally__axpy_f32(residual->owned_n, residual->owned, (float)bucket->divisor,
-                            gradient + residual->owned_first);
-        }
-        if (residual->sent) {
-            tally__axpy_f32(residual->n, residual->sent, 1, gradient);
-            tally__residual_clear(residual);
-        }
+        tally__residual_deliver(&keeper->params[param->index], bucket->divisor, param->gradient);
     }
 }
 

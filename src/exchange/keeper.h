@@ -44,6 +44,9 @@ int tally__residual_send(struct tally__residual *residual, size_t n);
  */
 int tally__residual_own(struct tally__residual *residual, size_t first, size_t n, double divisor);
 
+/* Adds a parameter's residuals to its gradient and forgets them; owned counts divisor times. */
+void tally__residual_deliver(struct tally__residual *residual, double divisor, float *gradient);
+
 /*
  * Adds all residuals of a bucket's parameters to its gradients and forgets them: for a hook without
  * feedback that follows one with. Nothing on a rank that shadows.

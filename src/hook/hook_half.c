@@ -110,8 +110,7 @@ static int make_f16(const char *name, const double *values, tally_hook *inner, t
         .dtype = TALLY_F16, .stepwise = values[0] == ACCUMULATE_WIRE, .saturates = values[1] != 0};
 
     if (wire.stepwise && wire.saturates) {
-        return tally__fail(TALLY_ARG,
-                           "hook '%s': accumulate=wire and saturate=1 do not go together", name);
+        return tally__fail(TALLY_ARG, "accumulate=wire and saturate=1 do not go together");
     }
     return wrap(name, wire, inner, hook);
 }

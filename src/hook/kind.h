@@ -55,6 +55,8 @@ extern const struct tally__hook_kind tally__hook_kind_bf16;
 extern const struct tally__hook_kind tally__hook_kind_int8;
 extern const struct tally__hook_kind tally__hook_kind_per_tensor;
 extern const struct tally__hook_kind tally__hook_kind_per_channel;
+extern const struct tally__hook_kind tally__hook_kind_power;
+extern const struct tally__hook_kind tally__hook_kind_batched_power;
 extern const struct tally__hook_kind tally__hook_kind_noop;
 
 /* All of them. */

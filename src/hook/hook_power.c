@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hooks powersgd and batched_powersgd: their options, making, attaching and detaching them.
+ * What they do in a step is in power_step.c. The application's thread enters, between steps.
+ */
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "hook/hook.h"
+#include "hook/kind.h"
+#include "hook/power.h"
+
+static void clear(struct tally__power *power)
+{
+    for (size_t i = 0; i < power->n_params; i++) {
+        tally__power_matrix_clear(&power->matrices[i]);
+        tally__power_plan_clear(&power->plans[i]);
+    }
+    tally__free(power->matrices);
+    tally__free(power->plans);
+    power->matrices = NULL;
+    power->plans = NULL;
+    power->n_params = 0;
+}
+
+static int attach(void *state, tally_ddp *ddp)
+{
+    struct tally__power *power = state;
+    size_t n = tally_ddp_n_params(ddp);
+
+    if (power->attached) {
+        return tally__fail(TALLY_STATE, "a PowerSGD hook serves one ddp at a time");
+    }
+    if (power->n_params != n) {
+        clear(power);
+        power->matrices = tally__alloc_array(n, sizeof *power->matrices, "PowerSGD's state");
+        power->plans = tally__alloc_array(n, sizeof *power->plans, "PowerSGD's state");
+        if (!power->matrices || !power->plans) {
+            clear(power);
+            return TALLY_NOMEM;
+        }
+        power->n_params = n;
+    }
+    power->attached = true;
+    return TALLY_OK;
+}
+
+static void detach(void *state, tally_ddp *ddp)
+{
+    struct tally__power *power = state;
+
+    (void)ddp;
+    if (tally__power_hand_back(power) != TALLY_OK) {
+        tally__log(TALLY_LOG_WARN, "powersgd: residuals are lost: %s", tally_last_error());
+    }
+    power->n_steps = tally__power_steps(power);
+    power->running = false;
+    power->keeper = NULL;
+    power->attached = false;
+    for (size_t i = 0; i < power->n_params; i++) {
+        tally__power_plan_clear(&power->plans[i]);
+    }
+}
+
+static void destroy(void *state)
+{
+    struct tally__power *power = state;
+
+    clear(power);
+    (void)pthread_mutex_destroy(&power->mutex);
+    tally__free(power);
+}
+
+static int make_power(const char *name, struct tally__power_options options, tally_hook **hook)
+{
+    const tally_hook_table table = {
+        .size = sizeof table,
+        .name = name,
+        .concurrent = 1,
+        .feedback = options.feedback,
+        .attach = attach,
+        .reduce = tally__power_reduce,
+        .detach = detach,
+        .save = tally__power_save,
+        .load = tally__power_load,
+        .destroy = destroy,
+    };
+    struct tally__power *power = tally__alloc(sizeof *power, "a hook");
+    int rc;
+
+    if (!power) {
+        return TALLY_NOMEM;
+    }
+    power->options = options;
+    (void)pthread_mutex_init(&power->mutex, NULL);
+    rc = tally_hook_create(&table, power, hook);
+    if (rc != TALLY_OK) {
+        destroy(power);
+    }
+    return rc;
+}
+
+/* In the order of the options below; the batched form has the first six. */
+enum { RANK, START, FEEDBACK, WARM_START, SEED, REPORT_EVERY, MIN_RATE, EPSILON };
+
+static struct tally__power_options options_of(const double *values)
+{
+    return (struct tally__power_options){
+        .rank = (size_t)values[RANK],
+        .start = (uint64_t)values[START],
+        .feedback = values[FEEDBACK] != 0,
+        .warm_start = values[WARM_START] != 0,
+        .seed = (uint64_t)values[SEED],
+        .report_every = (uint64_t)values[REPORT_EVERY],
+    };
+}
+
+static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+{
+    struct tally__power_options options = options_of(values);
+
+    (void)inner;
+    options.min_rate = values[MIN_RATE];
+    options.epsilon = values[EPSILON];
+    return make_power(name, options, hook);
+}
+
+static int make_batched(const char *name, const double *values, tally_hook *inner,
+                        tally_hook **hook)
+{
+    struct tally__power_options options = options_of(values);
+
+    (void)inner;
+    options.batched = true;
+    return make_power(name, options, hook);
+}
+
+#define ROW(option, kind, least, most, range, value, text)                            \
+    {                                                                                 \
+        .name = option, .type = TALLY__HOOK_OPTION_##kind, .min = least, .max = most, \
+        .accepts = range, .fallback = value, .help = text                             \
+    }
+
+#define SHARED_OPTIONS                                                                         \
+    ROW("rank", COUNT, 1, 1024, "1..1024", "1", "columns of P and Q: more is more exact"),     \
+        ROW("start", COUNT, 0, 1e15, "0 or more", "1000",                                      \
+            "steps that travel uncompressed first; about a tenth of the training is good"),    \
+        ROW("feedback", CHOICE, 0, 0, "0|1", "1", "add what one step leaves out to the next"), \
+        ROW("warm_start", CHOICE, 0, 0, "0|1", "1", "start from the last step's Q"),           \
+        ROW("seed", COUNT, 0, 4294967295, "0..4294967295", "0", "of the first Q"),             \
+        ROW("report_every", COUNT, 1, 1e15, "1 or more", "10000",                              \
+            "steps between two lines in the log on what compression saves")
+
+static const struct tally__hook_option options_list[] = {
+    SHARED_OPTIONS,
+    ROW("min_rate", REAL, 0, 1e6, "0..1e6", "2",
+        "compress a matrix only if it becomes more than so many times smaller"),
+    ROW("epsilon", REAL, 0, 1, "0..1", "0", "added to the norms of columns"),
+    ROW("batch", CHOICE, 0, 0, "0|1", "0",
+        "for PyTorch's sake; matrices of a bucket always travel together"),
+};
+
+const struct tally__hook_kind tally__hook_kind_power = {
+    .name = "powersgd",
+    .help = "a hundredth of the bytes and less, lossy: for slow links and large matrices",
+    .n_options = sizeof options_list / sizeof options_list[0],
+    .options = options_list,
+    .make = make,
+};
+
+static const struct tally__hook_option batched_options[] = {SHARED_OPTIONS};
+
+const struct tally__hook_kind tally__hook_kind_batched_power = {
+    .name = "batched_powersgd",
+    .help = "a bucket as one square matrix: fewer bytes than powersgd, and less exact",
+    .n_options = sizeof batched_options / sizeof batched_options[0],
+    .options = batched_options,
+    .make = make_batched,
+};

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state of PowerSGD, as its files share it. A matrix is what is approximated by P Q^T: one
+ * parameter, or, batched, a whole bucket. Its factors are keyed by parameter (batched: by the
+ * bucket's first), so they outlive bucket layouts.
+ *
+ * The residual of a matrix is not stored while steps follow one another: the keeper's array
+ * (batched: the matrix's own) holds the corrected gradient, from which P Q^T is yet to be taken
+ * away (num/ low_rank.h). Whoever else is to see residuals, settles first.
+ */
+#ifndef TALLY_HOOK_POWER_H
+#define TALLY_HOOK_POWER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "exchange/keeper.h"
+#include "num/low_rank.h"
+#include "tally.h"
+
+struct tally__power_options {
+    size_t rank;
+    uint64_t start; /* steps that travel uncompressed */
+    double min_rate;
+    bool feedback;
+    bool warm_start;
+    double epsilon;
+    uint64_t seed;
+    uint64_t report_every; /* steps */
+    bool batched;
+};
+
+struct tally__power_matrix {
+    struct tally__low_rank shape;
+    float *p;       /* of the last step; NULL: no step yet */
+    float *q;       /* likewise; the next step starts from it */
+    bool unsettled; /* the residual is that array less P Q^T */
+    /* Batched: */
+    float *corrected;
+    int n_parts;
+    const tally_bucket_param *parts; /* of the layout it was made for */
+    unsigned generation;
+};
+
+/* How one bucket travels. */
+struct tally__power_plan {
+    unsigned generation; /* of the layout it was made for */
+    int n_matrices;
+    int *matrix; /* places in the bucket of the parameters that are matrices */
+    int n_rest;
+    int *rest;      /* places in the bucket of the parameters that travel as they are */
+    size_t p_count; /* elements of all P, of the rest, and of all Q */
+    size_t rest_count;
+    size_t q_count;
+    float *message; /* room for the larger message */
+    float *start;   /* room for the largest Q */
+};
+
+struct tally__power {
+    struct tally__power_options options;
+    pthread_mutex_t mutex; /* guards what follows; plans and matrices are their bucket's */
+    size_t n_params;
+    struct tally__power_matrix *matrices; /* n_params, by parameter */
+    struct tally__power_plan *plans;      /* n_params, by a bucket's first parameter */
+    struct tally__keeper *keeper;         /* NULL until the first bucket came */
+    unsigned generation;                  /* of the layout seen last */
+    uint64_t n_steps;                     /* done before first_step */
+    bool running;                         /* first_step and last_step count */
+    unsigned long long first_step;
+    unsigned long long last_step;
+    uint64_t next_report;
+    bool attached;
+};
+
+/* power_plan.c */
+/* The bucket's plan, made if need be, with room for everything the step needs. On a lane. Errors:
+ * NOMEM. */
+int tally__power_plan_of(struct tally__power *power, const tally_bucket *bucket,
+                         struct tally__power_plan **plan);
+void tally__power_plan_clear(struct tally__power_plan *plan);
+void tally__power_matrix_clear(struct tally__power_matrix *matrix);
+/* Whether a matrix of this shape is worth compressing, as PyTorch decides it. */
+bool tally__power_worth(const struct tally__power_options *options, size_t n, size_t m);
+
+/* power_step.c: what a hook's reduce does. */
+int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucket);
+
+/* power_state.c */
+/* Writes all residuals down where others look for them. Errors: NOMEM. */
+int tally__power_settle(struct tally__power *power);
+/* The same, and keeps nothing back: others may change them, or the layout may. */
+int tally__power_hand_back(struct tally__power *power);
+uint64_t tally__power_steps(const struct tally__power *power);
+int tally__power_save(void *state, void *blob, size_t *bytes);
+int tally__power_load(void *state, const tally_hook_blob *blobs, size_t n_blobs);
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * PowerSGD: gradients as matrices of low rank. Words: M is the gradient of one matrix, C is M and
+ * what former steps left out, P and Q are the factors. A step of one bucket, in two exchanges:
+ *
+ *   1  every matrix: P = C Q, for the Q of the last step, orthogonalised;
+ *   2  the mean of all P, and with them the parameters that are no matrices worth it;
+ *   3  every matrix: P orthogonalised, Q = C^T P;
+ *   4  the mean of all Q; every matrix: M = P Q^T.
+ *
+ * Sent: 2 (n + m) r floats per matrix instead of 2 n m, and the rest as it is. P is a mean where
+ * PyTorch has a sum: only its direction counts. What is not fp32 travels as it is. On lanes,
+ * several at once; state: hook/power.h.
+ */
+#include <string.h>
+
+#include "base/checksum.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "exchange/two_phase.h"
+#include "hook/hook.h"
+#include "hook/power.h"
+#include "num/num.h"
+
+/* Gradients beyond this do not stay in the caches between two passes over them. */
+#define CACHED_BYTES ((size_t)16 << 20)
+
+/* One bucket in one step. */
+struct step {
+    struct tally__power *power;
+    const tally_bucket *bucket;
+    struct tally__power_plan *plan;
+    uint64_t number; /* of steps done before */
+};
+
+/* Matrix number k of the bucket: the parameter it is, or, batched, the first of those it is. */
+static const tally_bucket_param *param_of(const struct step *step, int k)
+{
+    return &step->bucket->params[step->plan->matrix[k]];
+}
+
+static struct tally__power_matrix *matrix_of(const struct step *step, int k)
+{
+    return &step->power->matrices[param_of(step, k)->index];
+}
+
+/* Where the matrix is corrected; without feedback the gradient itself. */
+static float *corrected_of(const struct step *step, int k)
+{
+    const struct tally__power_matrix *matrix = matrix_of(step, k);
+    const tally_bucket_param *param = param_of(step, k);
+
+    if (!step->power->options.feedback) {
+        return param->gradient;
+    }
+    return matrix->corrected ? matrix->corrected : step->power->keeper->params[param->index].sent;
+}
+
+/* A name's number: all ranks, and all layouts, draw the same Q for it. */
+static uint64_t key_of(const char *name)
+{
+    return tally__checksum(name, strlen(name));
+}
+
+static size_t p_count(const struct tally__power_matrix *matrix)
+{
+    return matrix->shape.n * matrix->shape.r;
+}
+
+static size_t q_count(const struct tally__power_matrix *matrix)
+{
+    return matrix->shape.m * matrix->shape.r;
+}
+
+/* The Q that a step starts from: the last one, or a new one. */
+static void start_from(const struct step *step, int k, float *q)
+{
+    const struct tally__power_options *options = &step->power->options;
+    const struct tally__power_matrix *matrix = matrix_of(step, k);
+    size_t m = matrix->shape.m;
+    size_t r = matrix->shape.r;
+    uint64_t seed = options->warm_start ? options->seed : options->seed + (step->number << 32);
+
+    if (options->warm_start) {
+        memcpy(q, matrix->q, q_count(matrix) * sizeof *q);
+    } else {
+        memset(q, 0, q_count(matrix) * sizeof *q);
+    }
+    tally__low_rank_fill(m, r, seed, key_of(param_of(step, k)->name), q);
+    (void)tally__low_rank_orthogonalise(m, r, options->epsilon, q);
+}
+
+/* P = C Q, where C takes the gradient in. */
+static void multiply(const struct step *step, int k, float *p)
+{
+    struct tally__power_matrix *matrix = matrix_of(step, k);
+    const float *gradient = param_of(step, k)->gradient;
+    float *q = step->plan->start;
+
+    start_from(step, k, q);
+    if (!step->power->options.feedback) {
+        tally__low_rank_multiply(&matrix->shape, gradient, q, p);
+        return;
+    }
+    /* What was taken away already must not be so again. */
+    if (!matrix->unsettled) {
+        memset(matrix->p, 0, p_count(matrix) * sizeof *p);
+    }
+    tally__low_rank_correct(&matrix->shape, gradient, (struct tally__factors){matrix->p, matrix->q},
+                            q, corrected_of(step, k), p);
+    matrix->unsettled = false;
+}
+
+/* A rank that shadows sends zeros, and keeps its residual. */
+static void sit_out(const struct step *step, int k)
+{
+    struct tally__power_matrix *matrix = matrix_of(step, k);
+
+    if (matrix->unsettled) {
+        tally__low_rank_residual(&matrix->shape, (struct tally__factors){matrix->p, matrix->q},
+                                 corrected_of(step, k));
+        matrix->unsettled = false;
+    }
+}
+
+/* 1: all P, and behind them what travels as it is. */
+static void fill_first(const struct step *step)
+{
+    float *to = step->plan->message;
+
+    memset(to, 0, step->plan->p_count * sizeof *to);
+    for (int k = 0; k < step->plan->n_matrices; k++) {
+        if (step->bucket->shadows) {
+            sit_out(step, k);
+        } else {
+            multiply(step, k, to);
+        }
+        to += p_count(matrix_of(step, k));
+    }
+    for (int k = 0; k < step->plan->n_rest; k++) {
+        const tally_bucket_param *param = &step->bucket->params[step->plan->rest[k]];
+
+        if (!step->bucket->shadows) {
+            tally__residual_deliver(&step->power->keeper->params[param->index],
+                                    step->bucket->divisor, param->gradient);
+        }
+        tally__copy(param->n * sizeof *to, param->gradient, (uint8_t *)to);
+        to += param->n;
+    }
+}
+
+/* 3: P as all ranks have it, and all Q. */
+static void fill_second(const struct step *step)
+{
+    const float *from = step->plan->message;
+    float *to = step->plan->message;
+
+    for (int k = 0; k < step->plan->n_matrices; k++) {
+        struct tally__power_matrix *matrix = matrix_of(step, k);
+
+        memcpy(matrix->p, from, p_count(matrix) * sizeof *from);
+        (void)tally__low_rank_orthogonalise(matrix->shape.n, matrix->shape.r,
+                                            step->power->options.epsilon / step->bucket->divisor,
+                                            matrix->p);
+        from += p_count(matrix);
+    }
+    for (int k = 0; k < step->plan->n_rest; k++) {
+        const tally_bucket_param *param = &step->bucket->params[step->plan->rest[k]];
+
+        tally__copy(param->n * sizeof *from, (const uint8_t *)from, param->gradient);
+        from += param->n;
+    }
+    memset(to, 0, step->plan->q_count * sizeof *to);
+    for (int k = 0; k < step->plan->n_matrices; k++) {
+        struct tally__power_matrix *matrix = matrix_of(step, k);
+
+        if (!step->bucket->shadows) {
+            tally__low_rank_multiply_transposed(&matrix->shape, corrected_of(step, k), matrix->p,
+                                                to);
+        }
+        to += q_count(matrix);
+    }
+}
+
+/* A gradient that is no number makes the mean none either, as without compression; but it must not
+ * stay in the residual for ever. All ranks see it in P and Q, and start afresh together. */
+static void forget_nonfinite(const struct step *step, int k)
+{
+    struct tally__power_matrix *matrix = matrix_of(step, k);
+
+    if (tally__find_nonfinite_f32(p_count(matrix), matrix->p) == p_count(matrix) &&
+        tally__find_nonfinite_f32(q_count(matrix), matrix->q) == q_count(matrix)) {
+        return;
+    }
+    memset(matrix->p, 0, p_count(matrix) * sizeof *matrix->p);
+    memset(matrix->q, 0, q_count(matrix) * sizeof *matrix->q);
+    if (step->power->options.feedback) {
+        memset(corrected_of(step, k), 0, matrix->shape.size * sizeof(float));
+    }
+    matrix->unsettled = false;
+}
+
+/* 4: the means. */
+static void take_means(const struct step *step)
+{
+    const float *from = step->plan->message;
+    bool past_caches = step->bucket->n * sizeof(float) > CACHED_BYTES;
+
+    for (int k = 0; k < step->plan->n_matrices; k++) {
+        struct tally__power_matrix *matrix = matrix_of(step, k);
+
+        memcpy(matrix->q, from, q_count(matrix) * sizeof *from);
+        tally__low_rank_expand(&matrix->shape, (struct tally__factors){matrix->p, matrix->q},
+                               past_caches, param_of(step, k)->gradient);
+        matrix->unsettled = step->power->options.feedback && !step->bucket->shadows;
+        forget_nonfinite(step, k);
+        from += q_count(matrix);
+    }
+}
+
+static int send_mean(tally_lane *lane, const tally_bucket *bucket, float *data, size_t n)
+{
+    const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE, .op = TALLY_MEAN};
+    struct tally__codec codec = tally__codec_of_lane(lane, TALLY_F32, TALLY_MEAN, bucket->divisor);
+
+    return tally__exchange(lane, &codec, call, data, n);
+}
+
+static int compress(tally_lane *lane, const struct step *step)
+{
+    struct tally__power_plan *plan = step->plan;
+
+    fill_first(step);
+    TRY(send_mean(lane, step->bucket, plan->message, plan->p_count + plan->rest_count));
+    fill_second(step);
+    TRY(send_mean(lane, step->bucket, plan->message, plan->q_count));
+    take_means(step);
+    return TALLY_OK;
+}
+
+/* Which step this is, for the hook; and whether to report it. */
+static uint64_t count_step(struct tally__power *power, const tally_bucket *bucket, bool *report)
+{
+    uint64_t number;
+
+    (void)pthread_mutex_lock(&power->mutex);
+    if (!power->running) {
+        power->running = true;
+        power->first_step = bucket->step;
+    }
+    power->last_step = bucket->step;
+    number = power->n_steps + (bucket->step - power->first_step);
+    *report = bucket->is_last && number >= power->options.start && number >= power->next_report;
+    if (*report) {
+        power->next_report = number + power->options.report_every;
+    }
+    (void)pthread_mutex_unlock(&power->mutex);
+    return number;
+}
+
+int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    struct tally__power *power = state;
+    struct step step = {.power = power, .bucket = bucket};
+    size_t sent;
+    bool report;
+
+    step.number = count_step(power, bucket, &report);
+    if (bucket->dtype != TALLY_F32) {
+        return tally__hook_send_plain(lane, bucket);
+    }
+    if (step.number < power->options.start) {
+        tally__keeper_settle(bucket);
+        return tally__hook_send_plain(lane, bucket);
+    }
+    TRY(tally__power_plan_of(power, bucket, &step.plan));
+    sent = step.plan->p_count + step.plan->rest_count + step.plan->q_count;
+    tally__count_compressed(lane, bucket->n, sent);
+    if (report) {
+        tally__log(TALLY_LOG_INFO,
+                   "powersgd: step %llu: %zu elements of the last bucket travel as %zu",
+                   (unsigned long long)step.number, bucket->n, sent);
+    }
+    if (step.plan->n_matrices == 0) {
+        tally__keeper_settle(bucket);
+        return tally__hook_send_plain(lane, bucket);
+    }
+    return compress(lane, &step);
+}
