@@ -17,3 +17,4 @@ endfunction()
 
 tally_hook_test(test_hook_bytes)
 tally_hook_test(test_hook_exact)
+tally_hook_test(test_hook_upstream)

@@ -16,12 +16,29 @@ const struct ddp_spec hook_specs[HOOK_N_PARAMS] = {
     {"one", TALLY_F32, 0, 2, {1, 1}},        {"w2", TALLY_F32, 0, 2, {64, 64}},
 };
 
+/* Half way between two codes, where any error of rounding shows; every few elements are the ends of
+ * the range, so that all blocks have the same scale. */
+static float between_codes(unsigned seed, int rank, size_t e)
+{
+    const float lo = -1;
+    const float hi = 1.55f;
+    float step = (hi - lo) / 255;
+
+    if (e % 16 < 2) {
+        return e % 16 ? lo : hi;
+    }
+    return (floorf((float)ddp_value(TALLY_F32, seed, rank, 99, e) * 90) + 0.5f) * step;
+}
+
 float hook_value(unsigned seed, int rank, size_t i, size_t e)
 {
-    static const double scales[] = {1, 0.01, 0.5, 1, 1e-6, 0.1, 1, 1, 30, 2e-4};
-    double value = ddp_value(TALLY_F64, seed, rank, i, e) * scales[i % 10];
+    static const double scales[] = {1, 0.01, 0.5, 1, 1e-6, 0.1, 1, 1, 30};
+    double value = ddp_value(TALLY_F64, seed, rank, i, e);
 
-    return (float)(e % 100 == 37 ? value * 20 : value);
+    if (i == HOOK_N_PARAMS - 1) {
+        return between_codes(seed, rank, e);
+    }
+    return (float)(value * scales[i % 9] * (e % 100 == 37 ? 20 : 1));
 }
 
 int hook_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, unsigned seed)

@@ -128,22 +128,24 @@ static void expect_stepwise(const struct hook_rule *rule, size_t n, int world,
     }
 }
 
-/* A scale and a zero point for n values, and all of them there and back with it. */
-static void affine(size_t n, float *x, size_t n_of_map, const float *of_map)
+/* A scale and a zero point for n values, and all of them there and back with it. What is not to be
+ * PyTorch's to the bit is multiplied by 1 / scale. */
+static void affine(bool exact, size_t n, float *x)
 {
     float lo = 0;
     float hi = 0;
     float scale;
     float zero;
 
-    for (size_t e = 0; e < n_of_map; e++) {
-        lo = of_map[e] < lo ? of_map[e] : lo;
-        hi = of_map[e] > hi ? of_map[e] : hi;
+    for (size_t e = 0; e < n; e++) {
+        lo = x[e] < lo ? x[e] : lo;
+        hi = x[e] > hi ? x[e] : hi;
     }
     scale = fmaxf((hi - lo) / 255, 1.1920929e-07f);
     zero = fminf(fmaxf(0 - rintf(lo / scale), 0), 255);
     for (size_t e = 0; e < n; e++) {
-        float code = fminf(fmaxf(rintf(x[e] / scale) + zero, 0), 255);
+        float steps = exact ? x[e] / scale : x[e] * (1 / scale);
+        float code = fminf(fmaxf(rintf(steps) + zero, 0), 255);
 
         x[e] = scale * (code - zero);
     }
@@ -172,7 +174,7 @@ static size_t smaller(size_t a, size_t b)
 static void code(const struct hook_rule *rule, bool one_map, size_t n, float *x)
 {
     if (one_map) {
-        affine(n, x, n, x);
+        affine(rule->gathers, n, x);
         return;
     }
     for (size_t e = 0; e < n; e += rule->block) {
@@ -181,7 +183,7 @@ static void code(const struct hook_rule *rule, bool one_map, size_t n, float *x)
         if (rule->form == HOOK_SCALED) {
             scaled(n_here, x + e);
         } else {
-            affine(n_here, x + e, n_here, x + e);
+            affine(rule->gathers, n_here, x + e);
         }
     }
 }
