@@ -655,10 +655,14 @@ typedef enum tally_hook_name {
  * Accumulation: a micro-step that only adds to the gradients calls neither grad_ready nor wait.
  *
  * Views and copies. If no parameter has a gradient pointer, gradients live in the buckets: ask
- * tally_ddp_grad where. Their addresses never change, and gradients that
- * are there are never copied. Otherwise the
- * application keeps its own arrays; grad_ready copies in, wait copies out, and after the first step
- * the buckets are arranged once more by the order in which gradients became ready on rank 0.
+ * tally_ddp_grad where. Their addresses never change, and gradients that are there are never
+ * copied. Otherwise the application keeps its own arrays: what a hook needs side by side is copied
+ * into the bucket before it and out after it, on the lane; a hook that takes each element for
+ * itself gets large gradients where they lie. After the first step the buckets are arranged once
+ * more by the order in which gradients became ready on rank 0.
+ *
+ * Whose a gradient is. From grad_ready, or reduce_delayed, until wait returns it is tally's: the
+ * application neither reads nor writes it.
  */
 typedef struct tally_ddp_config {
     size_t size;             /* set by tally_ddp_config_init */
@@ -794,9 +798,10 @@ TALLY_API int tally_ddp_mean_scalar(tally_ddp *ddp, double *value);
  */
 TALLY_API int tally_ddp_join(tally_ddp *ddp);
 
-/* Reduces the gradients of the parameters flagged DELAYED; they follow the buckets of the
- * step under way, and the next wait waits for them too. Not with config.join. Collective, at the
- * same point of a step on all ranks. Errors: ARG, STATE, ABORTED. */
+/* Reduces the gradients of the parameters flagged DELAYED; they are launched as soon as the
+ * buckets of the step under way are (a step begins, if there is none), and the next wait waits for
+ * them too. A second call in a step does nothing. Not with config.join. Collective, in the same
+ * step on all ranks; does not wait for communication. Errors: ARG, STATE, NOMEM, ABORTED. */
 TALLY_API int tally_ddp_reduce_delayed(tally_ddp *ddp);
 
 /* ---- statistics ---------------------------------------------------------------------------- */

@@ -12,16 +12,12 @@
 #include "hook/hook.h"
 #include "tally.h"
 
-/*
- * Where a parameter's gradient stands in this step. CLAIMED: a thread is copying it into its
- * bucket; from READY or ABSENT on its bytes belong to the bucket.
- */
-enum tally__grad_state {
-    TALLY__GRAD_WAITING,
-    TALLY__GRAD_CLAIMED,
-    TALLY__GRAD_READY,
-    TALLY__GRAD_ABSENT
-};
+/* From here on a gradient's copy costs more than an exchange of its own. Measured on two ranks. */
+#define TALLY__LARGE_BYTES ((size_t)16 << 10)
+
+/* Where a parameter's gradient stands in this step. From READY or ABSENT on its bytes belong to the
+ * bucket. */
+enum tally__grad_state { TALLY__GRAD_WAITING, TALLY__GRAD_READY, TALLY__GRAD_ABSENT };
 
 struct tally__param {
     char *name;
@@ -62,7 +58,8 @@ struct tally__bucket_times {
 struct tally__bucket {
     tally_bucket seen; /* what the hook sees */
     tally_ddp *ddp;
-    size_t n_missing; /* gradients that are neither ready nor absent */
+    size_t n_missing; /* gradients that are neither ready nor absent; of a delayed one, all until
+                         it is asked for */
     enum tally__bucket_state state;
     tally_future *future;
     unsigned char *saved; /* gradients in view mode that were absent, as they were; maybe NULL */

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Launching: hands buckets to their lanes, strictly in order, and runs the hook there. Application
- * threads enter with the ddp's mutex held; the job runs on a lane.
+ * Launching: hands buckets to their lanes, strictly in order, and runs the hook there. Gradients
+ * that are copies are brought together in the bucket on the lane, and spread again when the hook is
+ * done. Application threads enter with the ddp's mutex held; the job runs on a lane.
  */
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/ddp.h"
+#include "num/num.h"
+
+/* What is brought together to be reduced and spread should stay in the caches meanwhile. */
+#define TOGETHER_BYTES ((size_t)256 << 10)
 
 /* Whether any rank has a gradient for the bucket. */
 static int any_used(tally_lane *lane, const struct tally__bucket *bucket, bool *used)
@@ -18,6 +25,110 @@ static int any_used(tally_lane *lane, const struct tally__bucket *bucket, bool *
     }
     TRY(tally_lane_all_reduce(lane, &any, 1, TALLY_I32, TALLY_MAX));
     *used = any != 0;
+    return TALLY_OK;
+}
+
+/* A range of a bucket's parameters. */
+struct range {
+    int first;
+    int end;
+};
+
+static size_t bytes_of(const struct tally__bucket *bucket, int k)
+{
+    return bucket->ddp->params[bucket->seen.params[k].index].bytes;
+}
+
+/* With copies, a hook that allows it is given large gradients one by one, and small ones that lie
+ * side by side together; all ranks alike. Otherwise it is given the bucket. */
+static struct range next_range(const struct tally__bucket *bucket, int first)
+{
+    struct range range = {first, first + 1};
+    size_t bytes = bytes_of(bucket, first);
+
+    if (!bucket->ddp->hook->elementwise) {
+        range.end = bucket->seen.n_params;
+        return range;
+    }
+    while (range.end < bucket->seen.n_params && bytes_of(bucket, first) < TALLY__LARGE_BYTES &&
+           bytes_of(bucket, range.end) < TALLY__LARGE_BYTES && bytes < TOGETHER_BYTES) {
+        bytes += bytes_of(bucket, range.end++);
+    }
+    return range;
+}
+
+/* Into the bucket; what this rank has no gradient for counts as zeros. */
+static void gather(const struct tally__bucket *bucket, struct range range)
+{
+    for (int k = range.first; k < range.end; k++) {
+        const tally_bucket_param *place = &bucket->seen.params[k];
+        const struct tally__param *param = &bucket->ddp->params[place->index];
+
+        if (bucket->ddp->used[place->index]) {
+            tally__copy(param->bytes, param->grad, place->gradient);
+        } else {
+            memset(place->gradient, 0, param->bytes);
+        }
+    }
+}
+
+/* And back. Whether any rank had a gradient for what this one has none for, only the end of the
+ * step says (step_end.c). */
+static void spread(const struct tally__bucket *bucket, struct range range)
+{
+    for (int k = range.first; k < range.end; k++) {
+        const tally_bucket_param *place = &bucket->seen.params[k];
+        const struct tally__param *param = &bucket->ddp->params[place->index];
+
+        if (bucket->ddp->used[place->index]) {
+            tally__copy(param->bytes, place->gradient, param->grad);
+        }
+    }
+}
+
+/* What an earlier hook left out goes with what this one sends. */
+static int run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket)
+{
+    if (!ddp->hook->table.feedback) {
+        tally__keeper_settle(bucket);
+    }
+    return ddp->hook->table.reduce(ddp->hook->state, lane, bucket);
+}
+
+static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, struct range range)
+{
+    tally_ddp *ddp = bucket->ddp;
+    tally_bucket part = bucket->seen;
+    tally_bucket_param first = part.params[range.first];
+
+    part.params += range.first;
+    part.n_params = range.end - range.first;
+    part.data = first.gradient;
+    part.n = 0;
+    for (int k = 0; k < part.n_params; k++) {
+        part.n += part.params[k].n;
+    }
+    if (ddp->hook->elementwise && bytes_of(bucket, range.first) >= TALLY__LARGE_BYTES &&
+        ddp->used[first.index]) {
+        first.gradient = ddp->params[first.index].grad;
+        part.params = &first;
+        part.data = first.gradient;
+        return run_hook(lane, ddp, &part);
+    }
+    gather(bucket, range);
+    TRY(run_hook(lane, ddp, &part));
+    spread(bucket, range);
+    return TALLY_OK;
+}
+
+static int reduce_copies(tally_lane *lane, const struct tally__bucket *bucket)
+{
+    struct range range;
+
+    for (int k = 0; k < bucket->seen.n_params; k = range.end) {
+        range = next_range(bucket, k);
+        TRY(reduce_range(lane, bucket, range));
+    }
     return TALLY_OK;
 }
 
@@ -39,10 +150,7 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
         }
     }
     bucket->seen.shadows = ddp->config.join && !ddp->presence.active;
-    if (!ddp->hook->table.feedback) {
-        tally__keeper_settle(&bucket->seen);
-    }
-    return ddp->hook->table.reduce(ddp->hook->state, lane, &bucket->seen);
+    return ddp->views ? run_hook(lane, ddp, &bucket->seen) : reduce_copies(lane, bucket);
 }
 
 static int bucket_job(tally_lane *lane, void *user)
@@ -76,8 +184,9 @@ int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket)
 int tally__launch_complete(tally_ddp *ddp)
 {
     struct tally__buckets *buckets = &ddp->buckets;
+    size_t n = buckets->n + buckets->n_delayed;
 
-    while (ddp->next_bucket < buckets->n && buckets->bucket[ddp->next_bucket].n_missing == 0) {
+    while (ddp->next_bucket < n && buckets->bucket[ddp->next_bucket].n_missing == 0) {
         TRY(tally__launch(ddp, &buckets->bucket[ddp->next_bucket]));
         ddp->next_bucket++;
     }

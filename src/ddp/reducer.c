@@ -2,7 +2,7 @@
 /*
  * The reducer: counts each bucket's gradients down, launches buckets strictly in order, waits in
  * the same order. grad_ready and grad_absent enter from any thread; wait from one. The mutex guards
- * the states; a gradient that is announced is copied outside it, in the state CLAIMED.
+ * the states.
  */
 #include <stdio.h>
 #include <string.h>
@@ -53,39 +53,32 @@ static int check_index(const tally_ddp *ddp, int i)
 static bool is_missing(const struct tally__param *param)
 {
     return param->bucket >= 0 && !(param->flags & TALLY_PARAM_DELAYED) &&
-           (param->state == TALLY__GRAD_WAITING || param->state == TALLY__GRAD_CLAIMED);
-}
-
-static void copy_in(const tally_ddp *ddp, const struct tally__param *param)
-{
-    if (!ddp->views) {
-        tally__copy(param->bytes, param->grad, tally__slice(ddp, param));
-    }
+           param->state == TALLY__GRAD_WAITING;
 }
 
 /* An absent gradient counts as zeros. Where it lives in the bucket, what it was is kept, in case no
- * rank has one. */
+ * rank has one; the lane writes the zeros of copies. */
 static int put_zeros(tally_ddp *ddp, const struct tally__param *param)
 {
     struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
-    unsigned char *slice = tally__slice(ddp, param);
 
-    if (ddp->views) {
-        if (!bucket->saved) {
-            bucket->saved = tally__alloc_array(
-                bucket->seen.n, tally_dtype_bytes(bucket->seen.dtype), "unused gradients");
-        }
-        if (!bucket->saved) {
-            return TALLY_NOMEM;
-        }
-        memcpy(bucket->saved + param->offset, slice, param->bytes);
+    if (!ddp->views) {
+        return TALLY_OK;
     }
-    memset(slice, 0, param->bytes);
+    if (!bucket->saved) {
+        bucket->saved = tally__alloc_array(bucket->seen.n, tally_dtype_bytes(bucket->seen.dtype),
+                                           "unused gradients");
+    }
+    if (!bucket->saved) {
+        return TALLY_NOMEM;
+    }
+    tally__copy(param->bytes, param->grad, bucket->saved + param->offset);
+    memset(param->grad, 0, param->bytes);
     return TALLY_OK;
 }
 
-/* With the mutex held: the gradient is in its bucket. */
-static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad_state state)
+/* With the mutex held: the gradient is complete, or there is none. */
+static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_state state)
 {
     struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
     int index = (int)(param - ddp->params);
@@ -97,6 +90,12 @@ static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad
     if (!(param->flags & TALLY_PARAM_DELAYED)) {
         ddp->ready_order[ddp->n_ready++] = index;
     }
+}
+
+/* With the mutex held: so its bucket may be. */
+static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad_state state)
+{
+    mark(ddp, param, state);
     return tally__launch_complete(ddp);
 }
 
@@ -107,6 +106,7 @@ static int begin_step(tally_ddp *ddp)
     if (ddp->in_step) {
         return TALLY_OK;
     }
+    TRY(tally__check_alive(ddp->group));
     ddp->stats.first_ns = tally__now_ns();
     if (ddp->config.join) {
         ddp->presence.active = true;
@@ -119,17 +119,16 @@ static int begin_step(tally_ddp *ddp)
 
         if (param->n_expected == 0 && is_missing(param)) {
             TRY(put_zeros(ddp, param));
-            TRY(complete(ddp, param, TALLY__GRAD_ABSENT));
+            mark(ddp, param, TALLY__GRAD_ABSENT);
         }
     }
-    return TALLY_OK;
+    return tally__launch_complete(ddp);
 }
 
-/* With the mutex held: one more announcement. *act says whether it completes the gradient. */
-static int announce(tally_ddp *ddp, struct tally__param *param, bool *act)
+/* With the mutex held: one more announcement. */
+static int announce(tally_ddp *ddp, struct tally__param *param)
 {
     TRY(begin_step(ddp));
-    *act = false;
     if (ddp->recording) {
         param->n_announced++;
         return TALLY_OK;
@@ -152,34 +151,21 @@ static int announce(tally_ddp *ddp, struct tally__param *param, bool *act)
     if (ddp->config.static_graph && param->n_announced < param->n_expected) {
         return TALLY_OK;
     }
-    param->state = TALLY__GRAD_CLAIMED;
-    *act = true;
-    return TALLY_OK;
+    return complete(ddp, param, TALLY__GRAD_READY);
 }
 
 int tally_ddp_grad_ready(tally_ddp *ddp, int i)
 {
-    struct tally__param *param;
-    bool act = false;
-    int rc;
+    int rc = TALLY_OK;
 
     TRY(check_index(ddp, i));
-    param = &ddp->params[i];
     lock(ddp);
     if (ddp->no_sync) {
         /* Its share of an accumulated gradient counts, also if the last pass does not add to it. */
-        param->accumulated = true;
-        rc = TALLY_OK;
+        ddp->params[i].accumulated = true;
     } else {
-        rc = announce(ddp, param, &act);
+        rc = announce(ddp, &ddp->params[i]);
     }
-    unlock(ddp);
-    if (rc != TALLY_OK || !act) {
-        return rc;
-    }
-    copy_in(ddp, param);
-    lock(ddp);
-    rc = complete(ddp, param, TALLY__GRAD_READY);
     unlock(ddp);
     return rc;
 }
@@ -188,7 +174,6 @@ int tally_ddp_grad_ready(tally_ddp *ddp, int i)
 static int make_absent(tally_ddp *ddp, struct tally__param *param)
 {
     if (param->accumulated) {
-        copy_in(ddp, param);
         return complete(ddp, param, TALLY__GRAD_READY);
     }
     TRY(put_zeros(ddp, param));
@@ -256,7 +241,7 @@ static int settle(tally_ddp *ddp)
 {
     bool absent_is_fine = ddp->recording || (ddp->config.find_unused && !ddp->config.static_graph);
 
-    if (!ddp->in_step && !ddp->config.find_unused && !ddp->delayed_asked) {
+    if (!ddp->in_step && !ddp->config.find_unused) {
         return tally__fail(TALLY_STATE, "tally_ddp_wait: no gradient was announced in this step");
     }
     TRY(begin_step(ddp));
@@ -267,7 +252,6 @@ static int settle(tally_ddp *ddp)
             continue;
         }
         if (ddp->recording && param->n_announced > 0) {
-            copy_in(ddp, param);
             TRY(complete(ddp, param, TALLY__GRAD_READY));
         } else if (param->n_announced == 0 && absent_is_fine) {
             TRY(make_absent(ddp, param));
@@ -277,26 +261,6 @@ static int settle(tally_ddp *ddp)
     }
     /* One that could not be launched when it was complete has another chance. */
     return tally__launch_complete(ddp);
-}
-
-/* Reduces delayed parameters, behind the buckets of the step. With the mutex held. */
-static int launch_delayed(tally_ddp *ddp)
-{
-    struct tally__buckets *buckets = &ddp->buckets;
-
-    for (size_t b = buckets->n; b < buckets->n + buckets->n_delayed; b++) {
-        struct tally__bucket *bucket = &buckets->bucket[b];
-
-        for (int k = 0; k < bucket->seen.n_params; k++) {
-            struct tally__param *param = &ddp->params[bucket->seen.params[k].index];
-
-            copy_in(ddp, param);
-            param->state = TALLY__GRAD_READY;
-            ddp->used[bucket->seen.params[k].index] = 1;
-        }
-        TRY(tally__launch(ddp, bucket));
-    }
-    return TALLY_OK;
 }
 
 /* Waits for one job of the step; the first failure counts, with its text. Returns the bytes sent.
@@ -344,7 +308,11 @@ int tally__step_give_up(tally_ddp *ddp, int status)
     int rc;
 
     (void)snprintf(text, sizeof text, "%s", tally_last_error());
+    /* Under the mutex: what is announced from here on launches nothing that nobody would collect.
+     */
+    lock(ddp);
     (void)tally_group_abort(ddp->group, text);
+    unlock(ddp);
     rc = collect(ddp);
     /* What a bucket met with says more than that the group is gone. */
     return status == TALLY_ABORTED && rc != TALLY_OK ? rc : tally__fail(status, "%s", text);
@@ -386,9 +354,6 @@ int tally_ddp_wait(tally_ddp *ddp)
     rc = tally__check_alive(ddp->group);
     if (rc == TALLY_OK) {
         rc = settle(ddp);
-    }
-    if (rc == TALLY_OK && ddp->delayed_asked) {
-        rc = launch_delayed(ddp);
     }
     unlock(ddp);
     /* Nothing is lost: what is missing can still be announced, and wait called again. */
@@ -438,8 +403,29 @@ int tally__shadow_step(tally_ddp *ddp)
     return rc;
 }
 
+/* With the mutex held: their buckets follow those of the step, at once or when those are complete.
+ */
+static int announce_delayed(tally_ddp *ddp)
+{
+    if (ddp->no_sync || ddp->delayed_asked) {
+        return TALLY_OK;
+    }
+    TRY(begin_step(ddp));
+    ddp->delayed_asked = true;
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        struct tally__param *param = &ddp->params[ddp->order[k]];
+
+        if (param->flags & TALLY_PARAM_DELAYED) {
+            mark(ddp, param, TALLY__GRAD_READY);
+        }
+    }
+    return tally__launch_complete(ddp);
+}
+
 int tally_ddp_reduce_delayed(tally_ddp *ddp)
 {
+    int rc;
+
     if (!ddp) {
         return tally__fail(TALLY_ARG, "tally_ddp_reduce_delayed: ddp is NULL");
     }
@@ -450,7 +436,7 @@ int tally_ddp_reduce_delayed(tally_ddp *ddp)
         return tally__fail(TALLY_STATE, "tally_ddp_reduce_delayed: not with config.join");
     }
     lock(ddp);
-    ddp->delayed_asked = ddp->delayed_asked || !ddp->no_sync;
+    rc = announce_delayed(ddp);
     unlock(ddp);
-    return TALLY_OK;
+    return rc;
 }

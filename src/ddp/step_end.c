@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a step: ranks learn which parameters nobody had a gradient for, buffers become rank
- * 0's, gradients are copied out, and after the first step of copies the buckets are arranged by the
- * order in which rank 0's gradients became ready. The thread that waits enters.
+ * 0's, gradients this rank had none for get what they are due, and after the first step of copies
+ * the buckets are arranged by the order in which rank 0's gradients became ready. The thread that
+ * waits enters.
  */
 #include "ddp/step_end.h"
 
@@ -72,17 +73,18 @@ static void take_down(tally_ddp *ddp)
     (void)pthread_mutex_unlock(&ddp->mutex);
 }
 
-static void copy_out(tally_ddp *ddp)
+/* What this rank had no gradient for: the mean where another had one, otherwise what it was. */
+static void settle_absent(tally_ddp *ddp)
 {
-    for (size_t k = 0; k < ddp->n_order && !is_shadow(ddp); k++) {
+    for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
-        struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
 
-        if (!was_reduced(ddp, param)) {
+        if (param->state != TALLY__GRAD_ABSENT) {
             continue;
         }
-        if (ddp->views && param->unused && bucket->saved) {
-            memcpy(param->grad, bucket->saved + param->offset, param->bytes);
+        if (ddp->views && param->unused) {
+            tally__copy(param->bytes, ddp->buckets.bucket[param->bucket].saved + param->offset,
+                        param->grad);
         } else if (!ddp->views && !param->unused) {
             tally__copy(param->bytes, tally__slice(ddp, param), param->grad);
         }
@@ -93,7 +95,7 @@ int tally__step_end(tally_ddp *ddp)
 {
     TRY(tally__ddp_run(ddp, end_job, ddp));
     take_down(ddp);
-    copy_out(ddp);
+    settle_absent(ddp);
     return TALLY_OK;
 }
 

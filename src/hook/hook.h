@@ -13,6 +13,9 @@ struct tally_hook {
     void *state;
     tally_hook *inner;  /* the hook that a wrapper calls, held by its state; else NULL */
     atomic_int n_holds; /* the maker's, and one per ddp or wrapper that uses it */
+    /* Each element's mean depends on that element alone, and reduce looks at nothing but data, n,
+     * dtype and divisor: so it may be given a bucket in parts, wherever they lie. */
+    bool elementwise;
 };
 
 /* What allreduce does: the mean of the bucket, travelling as the lane says. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hook that sends gradients as they are: one exchange per bucket. No state; on lanes. */
+#include "base/status.h"
 #include "exchange/two_phase.h"
 #include "hook/hook.h"
 #include "hook/kind.h"
@@ -27,7 +28,9 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
 
     (void)values;
     (void)inner;
-    return tally_hook_create(&table, NULL, hook);
+    TRY(tally_hook_create(&table, NULL, hook));
+    (*hook)->elementwise = true;
+    return TALLY_OK;
 }
 
 const struct tally__hook_kind tally__hook_kind_all_reduce = {

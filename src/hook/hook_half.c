@@ -91,6 +91,7 @@ static int wrap(const char *name, struct tally__wire wire, tally_hook *inner, ta
         return rc;
     }
     (*hook)->inner = inner;
+    (*hook)->elementwise = inner->elementwise;
     tally__hook_hold(inner);
     return TALLY_OK;
 }

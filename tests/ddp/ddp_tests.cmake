@@ -30,6 +30,7 @@ tally_ddp_test(test_ddp_accumulate)
 tally_ddp_test(test_ddp_stats)
 tally_ddp_test(test_ddp_memory)
 tally_ddp_test(test_ddp_corners)
+tally_ddp_test(test_ddp_lost)
 
 # The same program with and without flushing of subnormal numbers: -Ofast flushes when a program is
 # linked with it.

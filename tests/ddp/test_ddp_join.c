@@ -17,7 +17,7 @@ static const struct ddp_spec specs[N] = {
     {"weight", TALLY_F32, 0, 2, {5, 5}},
     {"rare", TALLY_F64, 0, 1, {9}},
     {"late", TALLY_F32, TALLY_PARAM_DELAYED, 1, {7}},
-    {"large", TALLY_F32, 0, 2, {70, 50}},
+    {"large", TALLY_F32, 0, 2, {70, 60}},
 };
 
 struct options {

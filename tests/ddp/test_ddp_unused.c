@@ -11,10 +11,10 @@
 
 #define N 5
 #define N_STEPS 12
-#define MAX_BYTES 12000 /* of a gradient */
+#define MAX_BYTES 20000 /* of a gradient */
 
 static const struct ddp_spec specs[N] = {
-    {"a", TALLY_F32, 0, 1, {50}},  {"b", TALLY_F64, 0, 1, {20}}, {"c", TALLY_F32, 0, 2, {60, 50}},
+    {"a", TALLY_F32, 0, 1, {50}},  {"b", TALLY_F64, 0, 1, {20}}, {"c", TALLY_F32, 0, 2, {60, 80}},
     {"d", TALLY_BF16, 0, 1, {31}}, {"e", TALLY_F32, 0, 0, {0}},
 };
 

@@ -6,56 +6,73 @@
  */
 #include <stdio.h>
 
+#include "ddp/ddp.h"
 #include "support/hook_rules.h"
 #include "support/oracle.h"
 
 /* ---- against the formula ---- */
 
-/* All parameters of a dtype, the last one first. */
-static struct hook_bucket bucket_of(const struct ddp_model *model, int dtype)
-{
-    struct hook_bucket bucket = {.dtype = dtype};
+/* How gradients travel: each by itself, those of a dtype together, or together but for large ones.
+ */
+enum parts { EACH, TOGETHER, LARGE_ALONE };
 
-    for (size_t i = model->n; i-- > 0;) {
-        if (model->spec[i].dtype == dtype) {
-            bucket.count[bucket.n_params] = model->count[i];
-            bucket.n_dims[bucket.n_params++] = model->spec[i].n_dims;
-        }
-    }
-    return bucket;
+static bool is_alone(const struct ddp_model *model, size_t i, enum parts parts)
+{
+    size_t bytes = model->count[i] * tally_dtype_bytes(model->spec[i].dtype);
+
+    return parts == EACH || (parts == LARGE_ALONE && bytes >= TALLY__LARGE_BYTES);
 }
 
-/* What a rank sends when every parameter is a bucket, or every dtype is. */
-static uint64_t expected_of(const struct hook_rule *rule, const struct ddp_model *model, bool small,
-                            const tally_group *group)
+/* What a rank sends for the parameters of a dtype, the last one first. */
+static uint64_t expected_of(const struct hook_rule *rule, const struct ddp_model *model, int dtype,
+                            enum parts parts, const tally_group *group)
 {
-    int world = tally_group_size(group);
-    int rank = tally_group_rank(group);
+    struct hook_bucket bucket = {.dtype = dtype};
     uint64_t bytes = 0;
 
-    for (size_t i = 0; i < model->n && small; i++) {
-        const struct hook_bucket bucket = {.dtype = model->spec[i].dtype,
-                                           .n_params = 1,
-                                           .count = {model->count[i]},
-                                           .n_dims = {model->spec[i].n_dims}};
-
-        bytes += hook_sent_bytes(rule, &bucket, world, rank);
+    for (size_t i = model->n; i-- > 0;) {
+        if (model->spec[i].dtype != dtype) {
+            continue;
+        }
+        if (bucket.n_params > 0 && is_alone(model, i, parts)) {
+            bytes +=
+                hook_sent_bytes(rule, &bucket, tally_group_size(group), tally_group_rank(group));
+            bucket.n_params = 0;
+        }
+        bucket.count[bucket.n_params] = model->count[i];
+        bucket.n_dims[bucket.n_params++] = model->spec[i].n_dims;
+        if (is_alone(model, i, parts)) {
+            bytes +=
+                hook_sent_bytes(rule, &bucket, tally_group_size(group), tally_group_rank(group));
+            bucket.n_params = 0;
+        }
     }
-    for (int dtype = TALLY_F32; dtype <= TALLY_F16 && !small; dtype++) {
-        const struct hook_bucket bucket = bucket_of(model, dtype);
+    return bucket.n_params == 0 ? bytes
+                                : bytes + hook_sent_bytes(rule, &bucket, tally_group_size(group),
+                                                          tally_group_rank(group));
+}
 
-        bytes += hook_sent_bytes(rule, &bucket, world, rank);
-    }
-    return bytes;
+/* Copies travel in parts where each element is taken for itself. */
+static enum parts parts_of(const struct hook_rule *rule, bool small, bool copies)
+{
+    bool elementwise = rule->form == HOOK_PLAIN || rule->form == HOOK_HALF ||
+                       rule->form == HOOK_SATURATED || rule->form == HOOK_STEPWISE;
+
+    return small ? EACH : copies && elementwise ? LARGE_ALONE : TOGETHER;
 }
 
 static int check_rule(tally_group *group, tally_ddp *ddp, const struct ddp_model *model,
                       const struct hook_rule *rule, bool small)
 {
-    uint64_t expected = expected_of(rule, model, small, group);
     tally_ddp_stats stats = {.size = sizeof stats};
+    uint64_t expected = 0;
     uint64_t total;
 
+    for (int dtype = TALLY_F32; dtype <= TALLY_F16; dtype++) {
+        bool copies = model->params[0].grad != NULL;
+
+        expected += expected_of(rule, model, dtype, parts_of(rule, small, copies), group);
+    }
     CHECK_OK(group, tally_ddp_set_hook(ddp, rule->text));
     CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
     total = stats.total_wire_bytes;
