@@ -465,8 +465,8 @@ typedef struct tally_param {
 /* A buffer: state of the model that is not trained, such as running means. Kept equal to rank 0's.
  */
 typedef struct tally_buffer {
-    size_t size; /* sizeof(tally_buffer), in every entry */
-    const char *name;
+    size_t size;      /* sizeof(tally_buffer), in every entry */
+    const char *name; /* for messages; may be NULL */
     void *data;
     size_t bytes;
 } tally_buffer;
@@ -780,7 +780,8 @@ TALLY_API int tally_ddp_zero_grad(tally_ddp *ddp);
  * Scales all gradients so that their joint 2-norm is at most max_norm, and gives the norm there was
  * before. Per-parameter norms in fp64, added in parameter order: the same bits on every rank.
  * Local; between steps. norm may be NULL. Errors: ARG, STATE, NUMERIC naming the first parameter
- * with an infinity or a NaN (nothing is scaled then).
+ * with an infinity or a NaN, or saying that the norm itself is beyond fp64 (nothing is scaled
+ * then).
  */
 TALLY_API int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm);
 

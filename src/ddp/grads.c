@@ -71,14 +71,25 @@ int tally_ddp_zero_grad(tally_ddp *ddp)
     return TALLY_OK;
 }
 
-static double sum_of_squares_f64(size_t n, const double *x)
+/* Of the elements times shrink, which is a power of two. */
+static double sum_of_squares_f64(size_t n, const double *x, double shrink)
 {
     double sum = 0;
 
     for (size_t i = 0; i < n; i++) {
-        sum += x[i] * x[i];
+        sum += x[i] * shrink * (x[i] * shrink);
     }
     return sum;
+}
+
+static double largest_f64(size_t n, const double *x)
+{
+    double largest = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        largest = fabs(x[i]) > largest ? fabs(x[i]) : largest;
+    }
+    return largest;
 }
 
 static void widen(int dtype, size_t n, const uint16_t *x, float *y)
@@ -86,15 +97,15 @@ static void widen(int dtype, size_t n, const uint16_t *x, float *y)
     (dtype == TALLY_F16 ? tally__f16_to_f32 : tally__bf16_to_f32)(n, x, y);
 }
 
-static double sum_of_squares(const struct tally__param *param)
+static double sum_of_squares(const struct tally__param *param, double shrink)
 {
     double sum = 0;
 
-    if (param->dtype == TALLY_F32) {
-        return tally__sqnorm_f32(param->n, param->grad);
-    }
     if (param->dtype == TALLY_F64) {
-        return sum_of_squares_f64(param->n, param->grad);
+        return sum_of_squares_f64(param->n, param->grad, shrink);
+    }
+    if (param->dtype == TALLY_F32) {
+        return tally__sqnorm_f32(param->n, param->grad) * shrink * shrink;
     }
     for (size_t i = 0; i < param->n; i += CHUNK) {
         size_t n = param->n - i < CHUNK ? param->n - i : CHUNK;
@@ -103,7 +114,7 @@ static double sum_of_squares(const struct tally__param *param)
         widen(param->dtype, n, (const uint16_t *)param->grad + i, wide);
         sum += tally__sqnorm_f32(n, wide);
     }
-    return sum;
+    return sum * shrink * shrink;
 }
 
 static void scale_f32(size_t n, float *x, float factor)
@@ -149,24 +160,55 @@ static bool has_mean(const struct tally__param *param)
            (param->reduced || !(param->flags & TALLY_PARAM_DELAYED));
 }
 
-/* The joint norm of all gradients, in parameter order; names the first one that has none. */
-static int joint_norm(const tally_ddp *ddp, double *norm)
+/* Over all gradients times shrink, in parameter order. */
+static double joint_sum(const tally_ddp *ddp, double shrink)
 {
     double sum = 0;
 
     for (size_t i = 0; i < ddp->n_params; i++) {
-        const struct tally__param *param = &ddp->params[i];
-        double own = has_mean(param) ? sum_of_squares(param) : 0;
+        sum += has_mean(&ddp->params[i]) ? sum_of_squares(&ddp->params[i], shrink) : 0;
+    }
+    return sum;
+}
 
-        if (!isfinite(own)) {
+/* Where squares may overflow: a power of two that brings the largest gradient below 1. Names the
+ * first parameter with an infinity or a NaN, if that is why. */
+static int find_shrink(const tally_ddp *ddp, double *shrink)
+{
+    double largest = 1;
+    int exponent;
+
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        const struct tally__param *param = &ddp->params[i];
+        double own = 0;
+
+        if (has_mean(param) && !isfinite(sum_of_squares(param, 0))) {
             return tally__fail(TALLY_NUMERIC,
                                "the gradient of parameter '%s' has an infinity or a NaN",
                                param->name);
         }
-        sum += own;
+        if (has_mean(param) && param->dtype == TALLY_F64) {
+            own = largest_f64(param->n, param->grad);
+        }
+        largest = own > largest ? own : largest;
     }
-    *norm = sqrt(sum);
+    (void)frexp(largest, &exponent);
+    *shrink = ldexp(1, -exponent);
     return TALLY_OK;
+}
+
+static int joint_norm(const tally_ddp *ddp, double *norm)
+{
+    double sum = joint_sum(ddp, 1);
+    double shrink = 1;
+
+    if (!isfinite(sum)) {
+        TRY(find_shrink(ddp, &shrink));
+        sum = joint_sum(ddp, shrink);
+    }
+    *norm = sqrt(sum) / shrink;
+    return isfinite(*norm) ? TALLY_OK
+                           : tally__fail(TALLY_NUMERIC, "the joint norm is beyond what fp64 holds");
 }
 
 int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm)
@@ -193,21 +235,27 @@ int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm)
     return rc;
 }
 
+struct scalar {
+    bool given;
+    double value;
+};
+
 static int mean_job(tally_lane *lane, void *user)
 {
-    return tally_lane_all_reduce(lane, user, 1, TALLY_F64, TALLY_MEAN);
+    struct scalar *scalar = user;
+
+    if (!scalar->given) {
+        return tally_job_fail(lane, TALLY_ARG, "tally_ddp_mean_scalar: value is NULL");
+    }
+    return tally_lane_all_reduce(lane, &scalar->value, 1, TALLY_F64, TALLY_MEAN);
 }
 
 int tally_ddp_mean_scalar(tally_ddp *ddp, double *value)
 {
-    double mean;
+    struct scalar scalar = {.given = value != NULL, .value = value ? *value : 0};
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_mean_scalar"));
-    if (!value) {
-        return tally__fail(TALLY_ARG, "tally_ddp_mean_scalar: value is NULL");
-    }
-    mean = *value;
-    TRY(tally__ddp_run(ddp, mean_job, &mean));
-    *value = mean;
+    TRY(tally__ddp_run(ddp, mean_job, &scalar));
+    *value = scalar.value;
     return TALLY_OK;
 }

@@ -174,6 +174,55 @@ static int clip_body(tally_group *group, void *user)
     return 0;
 }
 
+/* Squares beyond fp64: the norm is found all the same, and what is scaled is right. The others'
+ * part of it is lost in the rounding. */
+static int huge_body(tally_group *group, void *user)
+{
+    static const struct ddp_spec specs[] = {
+        {"f", TALLY_F32, 0, 1, {5}}, {"d", TALLY_F64, 0, 1, {4}}, {"e", TALLY_F64, 0, 1, {1}}};
+    static const double sizes[] = {1e154, 1e160, 1e200, 1e300, 0x1p1022};
+    struct ddp_model model;
+    tally_ddp *ddp;
+    double *d;
+    double *e;
+    double norm = -1;
+
+    (void)user;
+    CHECK(group, ddp_model_make(&model, specs, 3, false) == 0);
+    CHECK_OK(group, tally_ddp_create(group, model.params, model.n, NULL, &ddp));
+    d = tally_ddp_grad(ddp, 1);
+    e = tally_ddp_grad(ddp, 2);
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+        double size = sizes[k];
+
+        CHECK_OK(group, ddp_step(group, ddp, &model, (unsigned)k));
+        for (int i = 0; i < 4; i++) {
+            d[i] = i % 2 ? size / 2 : -size / 2;
+        }
+        e[0] = 0;
+        /* Each is half of it, and there are four. */
+        CHECK_OK(group, tally_ddp_clip_grad_norm(ddp, size / 4, &norm));
+        CHECK(group, fabs(norm - size) <= 1e-12 * size);
+        for (int i = 0; i < 4; i++) {
+            CHECK(group, fabs(fabs(d[i]) - size / 8) <= 1e-12 * size);
+        }
+    }
+    norm = -1;
+    for (int i = 0; i < 4; i++) {
+        d[i] = 0x1.8p1023;
+    }
+    CHECK_STATUS(group, tally_ddp_clip_grad_norm(ddp, 1, &norm), TALLY_NUMERIC);
+    CHECK_TEXT(group, tally_last_error(), "beyond");
+    CHECK(group, norm == -1 && d[3] == 0x1.8p1023);
+    e[0] = -INFINITY;
+    CHECK_STATUS(group, tally_ddp_clip_grad_norm(ddp, 1, &norm), TALLY_NUMERIC);
+    CHECK_TEXT(group, tally_last_error(), "'e'");
+    CHECK(group, norm == -1 && d[3] == 0x1.8p1023);
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
 static int all_zero(tally_group *group, const struct ddp_model *model, const tally_ddp *ddp)
 {
     for (size_t i = 0; i < model->n; i++) {
@@ -228,6 +277,13 @@ static int mean_body(tally_group *group, void *user)
         }
         CHECK_OK(group, tally_ddp_mean_scalar(ddp, &value));
         CHECK(group, value == sum / world);
+        /* What one rank cannot do, no rank waits for. */
+        value = 7;
+        CHECK_STATUS(
+            group, tally_ddp_mean_scalar(ddp, tally_group_rank(group) == world - 1 ? NULL : &value),
+            TALLY_ARG);
+        CHECK_TEXT(group, tally_last_error(), "value is NULL");
+        CHECK(group, value == 7);
         CHECK_OK(group, ddp_right_step(group, ddp, &model, s));
     }
     CHECK_OK(group, tally_ddp_free(ddp));
@@ -239,6 +295,7 @@ int main(void)
 {
     int n_failures = ddp_run("clip", clip_body, NULL, 1);
 
+    n_failures += ddp_run("clip, huge", huge_body, NULL, 1);
     n_failures += ddp_run("zero", zero_body, NULL, 1);
     n_failures += ddp_run("mean", mean_body, NULL, 1);
     return n_failures != 0;
