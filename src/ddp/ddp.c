@@ -69,6 +69,23 @@ static int copy_caps(tally_ddp *ddp, const tally_ddp_config *config)
     return TALLY_OK;
 }
 
+static int copy_name(const char *from, const char **to)
+{
+    size_t bytes = from ? strlen(from) + 1 : 0;
+    char *name;
+
+    if (!from) {
+        return TALLY_OK;
+    }
+    name = tally__alloc(bytes, "a buffer's name");
+    if (!name) {
+        return TALLY_NOMEM;
+    }
+    memcpy(name, from, bytes);
+    *to = name;
+    return TALLY_OK;
+}
+
 static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
 {
     ddp->buffers = tally__alloc_array(config->n_buffers, sizeof *ddp->buffers, "buffers");
@@ -83,6 +100,9 @@ static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
                                buffer->data ? "too small a size" : "no data");
         }
         ddp->buffers[i] = *buffer;
+        ddp->buffers[i].name = NULL;
+        TRY(copy_name(buffer->name, &ddp->buffers[i].name));
+        ddp->n_buffers++;
     }
     return TALLY_OK;
 }
@@ -124,12 +144,12 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
 }
 
 struct creation {
-    tally_ddp *ddp;
-    int status; /* of fill, and why */
+    tally_ddp *ddp; /* NULL where there was no memory for it */
+    int status;     /* whether it was made and filled, and why not */
     char text[TALLY__ERROR_BYTES];
 };
 
-/* All ranks learn whether all could fill theirs, compare what they were given, and take rank 0's
+/* All ranks learn whether all could make theirs, compare what they were given, and take rank 0's
  * values. */
 static int create_job(tally_lane *lane, void *user)
 {
@@ -149,6 +169,9 @@ static int create_job(tally_lane *lane, void *user)
 
 static void unmake(tally_ddp *ddp)
 {
+    if (!ddp) {
+        return;
+    }
     if (ddp->group) {
         tally__buckets_free(ddp, &ddp->buckets);
         (void)tally_group_close(ddp->group);
@@ -157,16 +180,21 @@ static void unmake(tally_ddp *ddp)
     tally_hook_free(ddp->hook);
     tally__keeper_free(ddp->keeper);
     tally__free(ddp->caps);
+    for (size_t i = 0; i < ddp->n_buffers; i++) {
+        tally__free((void *)ddp->buffers[i].name);
+    }
     tally__free(ddp->buffers);
     (void)pthread_mutex_destroy(&ddp->mutex);
     tally__free(ddp);
 }
 
-/* From a filled object to a working one. Collective. */
-static int start(tally_ddp *ddp, struct creation *creation)
+/* From a filled object to a working one with a group of its own. Collective. */
+static int start(tally_group *group, struct creation *creation)
 {
+    tally_ddp *ddp = creation->ddp;
     struct tally__buckets buckets;
 
+    ddp->group = group;
     TRY(tally__ddp_run(ddp, create_job, creation));
     TRY(tally__buckets_make(ddp, ddp->order, &buckets));
     tally__buckets_adopt(ddp, &buckets);
@@ -175,41 +203,41 @@ static int start(tally_ddp *ddp, struct creation *creation)
     /* Views never move; where any step may lack gradients, an order says nothing about the next. */
     ddp->rebuild_due = !ddp->views && (!ddp->config.find_unused || ddp->config.static_graph);
     tally__step_reset(ddp);
-    return TALLY_OK;
+    return tally__hook_start(ddp);
 }
 
 int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
                      const tally_ddp_config *config, tally_ddp **ddp)
 {
-    struct creation creation;
-    tally_ddp *made;
+    struct creation creation = {.status = TALLY_NOMEM};
+    tally_group *own = NULL;
     int rc;
 
-    if (!group || !ddp) {
-        return tally__fail(TALLY_ARG, "tally_ddp_create: %s is NULL", group ? "ddp" : "group");
+    if (!group) {
+        return tally__fail(TALLY_ARG, "tally_ddp_create: group is NULL");
     }
-    made = tally__alloc(sizeof *made, "a ddp");
-    if (!made) {
-        return TALLY_NOMEM;
+    creation.ddp = tally__alloc(sizeof *creation.ddp, "a ddp");
+    if (creation.ddp) {
+        (void)pthread_mutex_init(&creation.ddp->mutex, NULL);
+        creation.status = ddp ? fill(creation.ddp, params, n, config)
+                              : tally__fail(TALLY_ARG, "tally_ddp_create: ddp is NULL");
     }
-    (void)pthread_mutex_init(&made->mutex, NULL);
-    creation = (struct creation){.ddp = made, .status = fill(made, params, n, config)};
     (void)snprintf(creation.text, sizeof creation.text, "%s", tally_last_error());
-    rc = tally_group_split(group, 0, tally_group_rank(group), &made->group);
+    /* Whatever this rank lacks, it takes part until all know, so that nobody waits for it. */
+    rc = tally_group_split(group, 0, tally_group_rank(group), &own);
     if (rc == TALLY_OK) {
-        rc = start(made, &creation);
-    }
-    if (rc == TALLY_OK) {
-        rc = tally__hook_start(made);
+        rc = creation.ddp ? start(own, &creation)
+                          : tally__submit_and_wait(&own->lanes[0], create_job, &creation);
     }
     if (rc != TALLY_OK) {
-        char text[TALLY__ERROR_BYTES];
-
-        memcpy(text, tally_last_error(), strlen(tally_last_error()) + 1);
-        unmake(made);
-        return tally__fail(rc, "%s", text);
+        (void)snprintf(creation.text, sizeof creation.text, "%s", tally_last_error());
+        if (!creation.ddp) {
+            (void)tally_group_close(own);
+        }
+        unmake(creation.ddp);
+        return tally__fail(rc, "%s", creation.text);
     }
-    *ddp = made;
+    *ddp = creation.ddp;
     return TALLY_OK;
 }
 

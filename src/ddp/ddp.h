@@ -110,7 +110,8 @@ struct tally_ddp {
     tally_ddp_config config;
     size_t *caps;
     size_t n_caps;
-    tally_buffer *buffers;
+    tally_buffer *buffers; /* their names are ours */
+    size_t n_buffers;
     size_t n_params;
     struct tally__param *params;
     int *order; /* parameters with a gradient, in the order the plan takes them */

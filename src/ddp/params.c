@@ -259,7 +259,7 @@ int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
 
 int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
 {
-    for (size_t i = 0; i < ddp->config.n_buffers; i++) {
+    for (size_t i = 0; i < ddp->n_buffers; i++) {
         TRY(broadcast(lane, ddp->buffers[i].data, ddp->buffers[i].bytes, root));
     }
     return TALLY_OK;
@@ -323,7 +323,7 @@ static void describe_config(const tally_ddp *ddp, struct description *about)
 /* Entries: the parameters, the buffers, the config. Ranks whose descriptions differ, differ. */
 static size_t n_entries(const tally_ddp *ddp)
 {
-    return ddp->n_params + ddp->config.n_buffers + 1;
+    return ddp->n_params + ddp->n_buffers + 1;
 }
 
 static void describe(const tally_ddp *ddp, size_t i, struct description *about)

@@ -17,7 +17,7 @@ static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
 {
     if (ddp->config.buffer_hook) {
         return ddp->config.buffer_hook(ddp->config.buffer_hook_user, lane, ddp->buffers,
-                                       ddp->config.n_buffers);
+                                       ddp->n_buffers);
     }
     return ddp->config.keep_buffers ? TALLY_OK : tally__buffers_broadcast(lane, ddp, root);
 }

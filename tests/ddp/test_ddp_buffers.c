@@ -3,6 +3,7 @@
  * What travels beside the gradients of a step: buffers, by broadcast or by a hook, and the
  * gradients of delayed parameters at a chosen moment.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -113,10 +114,13 @@ static int hook_body(tally_group *group, void *user)
     struct buffers buffers;
     tally_ddp_config config;
     tally_ddp *ddp;
-    char text[64];
+    char text[64] = "mean";
 
     (void)user;
     prepare(&buffers, &config);
+    /* The name is gone once the ddp is made. */
+    buffers.list[3].name = text;
+    buffers.list[0].name = NULL;
     config.buffer_hook = average;
     config.buffer_hook_user = &buffers;
     CHECK(group, ddp_model_make(&model, ddp_mixed, DDP_N_MIXED, true) == 0);
@@ -234,6 +238,62 @@ static int delayed_body(tally_group *group, void *user)
     return 0;
 }
 
+/* ---- before wait ---- */
+
+#define N_SEEN_WORD 8
+
+/* Counts, per rank, the buckets of delayed parameters. */
+static int counting_reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    int rank = tally_group_rank(tally_lane_group(lane));
+
+    (void)state;
+    if (is_delayed((size_t)bucket->params[0].index)) {
+        (void)atomic_fetch_add(&ranks_words()[N_SEEN_WORD + rank], 1);
+    }
+    return tally_lane_all_reduce(lane, bucket->data, bucket->n, bucket->dtype, TALLY_MEAN);
+}
+
+/* They travel as soon as those of the step do, whichever is the later: nobody has to wait. */
+static int early_body(tally_group *group, void *user)
+{
+    static const tally_hook_table table = {
+        .size = sizeof table, .name = "counting", .reduce = counting_reduce};
+    int world = tally_group_size(group);
+    int rank = tally_group_rank(group);
+    struct ddp_model model;
+    tally_hook *hook;
+    tally_ddp *ddp;
+
+    CHECK(group, ddp_model_make(&model, specs, N, *(const int *)user) == 0);
+    CHECK_OK(group, tally_ddp_create(group, model.params, N, NULL, &ddp));
+    CHECK_OK(group, tally_hook_create(&table, NULL, &hook));
+    CHECK_OK(group, tally_ddp_attach_hook(ddp, hook));
+    tally_hook_free(hook);
+    for (uint32_t s = 0; s < 4; s++) {
+        ddp_fill_grads(&model, ddp, s, rank);
+        if (s % 2 == 0) {
+            CHECK_OK(group, tally_ddp_reduce_delayed(ddp));
+        }
+        CHECK_OK(group, tally_ddp_grad_ready(ddp, 0));
+        CHECK_OK(group, tally_ddp_grad_ready(ddp, 2));
+        CHECK_OK(group, tally_ddp_reduce_delayed(ddp));
+        /* One of fp32 and one of fp16. */
+        CHECK_OK(group, ranks_await(&ranks_words()[N_SEEN_WORD + rank], 2 * (s + 1)));
+        CHECK_STATUS(group, tally_ddp_zero_grad(ddp), TALLY_STATE);
+        CHECK_OK(group, tally_ddp_wait(ddp));
+        CHECK(group, ddp_wrong_means(&model, ddp, s, world) == 0);
+        for (size_t i = 0; i < N; i++) {
+            CHECK(group,
+                  !is_delayed(i) ||
+                      ddp_wrong(&model, ddp, i, ((struct ddp_mean){s, world, ~0u, world})) == 0);
+        }
+    }
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
 /* Nothing else has a gradient. */
 static int only_delayed_body(tally_group *group, void *user)
 {
@@ -272,6 +332,9 @@ int main(void)
     n_failures += ddp_run("buffer hook", hook_body, NULL, 1);
     n_failures += ddp_run("delayed", delayed_body, NULL, 1);
     n_failures += ddp_run("delayed", delayed_body, NULL, 3);
+    for (int copies = 0; copies < 2; copies++) {
+        n_failures += ddp_run("delayed, before wait", early_body, &copies, 1);
+    }
     n_failures += ddp_run("only delayed", only_delayed_body, NULL, 1);
     return n_failures != 0;
 }

@@ -217,6 +217,7 @@ enum mistake {
     BUFFERS_NULL,
     BUFFER_SMALL,
     BUFFER_NO_DATA,
+    NO_OUTPUT,
     N_MISTAKES
 };
 
@@ -236,7 +237,7 @@ static const struct expected expected[N_MISTAKES] = {
     {TALLY_ARG, "gradient"},    {TALLY_ARG, "tally_ddp_config_init"},
     {TALLY_ARG, "bucket_caps"}, {TALLY_ARG, "bucket_caps"},
     {TALLY_ARG, "buffers"},     {TALLY_ARG, "buffer 0"},
-    {TALLY_ARG, "buffer 0"},
+    {TALLY_ARG, "buffer 0"},    {TALLY_ARG, "ddp is NULL"},
 };
 
 /* What creation is given, and what the mistakes point to. */
@@ -248,6 +249,7 @@ struct given {
     size_t cap;
     const tally_param *params;
     size_t n;
+    tally_ddp **output;
 };
 
 static void spoil_param(tally_param *param, struct given *given, enum mistake mistake)
@@ -304,6 +306,9 @@ static void spoil(struct given *given, enum mistake mistake)
     case NO_COUNT:
         given->n = 0;
         break;
+    case NO_OUTPUT:
+        given->output = NULL;
+        break;
     case ALL_FROZEN:
         given->model.params[0].flags = TALLY_PARAM_FROZEN;
         given->model.params[1].flags = TALLY_PARAM_IGNORED;
@@ -351,10 +356,12 @@ static int created_wrongly(tally_group *group, int whose, enum mistake mistake)
         tally_ddp_config_init(&given.config, sizeof given.config);
         given.params = given.model.params;
         given.n = 2;
+        given.output = &ddp;
         if (whose < 0 || whose == tally_group_rank(group)) {
             spoil(&given, mistake);
         }
-        CHECK_STATUS(group, tally_ddp_create(group, given.params, given.n, &given.config, &ddp),
+        CHECK_STATUS(group,
+                     tally_ddp_create(group, given.params, given.n, &given.config, given.output),
                      expected[mistake].status);
         CHECK_TEXT(group, tally_last_error(), expected[mistake].part);
         if (whose >= 0) {

@@ -321,6 +321,61 @@ static int one_rank_body(tally_group *group, void *user)
     return 0;
 }
 
+/* The last rank's N-th allocation of a creation fails: all ranks hear of it at once, and creation
+ * works afterwards. As threads, ranks share the door to the heap: so as processes only. */
+static int creation_body(tally_group *group, void *user)
+{
+    int last = tally_group_size(group) - 1;
+    struct ddp_model model;
+    tally_buffer buffer = {sizeof buffer, "buffer", &last, 0};
+    tally_ddp_config config;
+    tally_ddp *ddp = NULL;
+    int rc = TALLY_NOMEM;
+
+    tally_ddp_config_init(&config, sizeof config);
+    config.buffers = &buffer;
+    config.n_buffers = 1;
+    CHECK(group, ddp_model_make(&model, ddp_mixed, DDP_N_MIXED, *(const int *)user) == 0);
+    /* Warm-up: what jobs are kept in is there afterwards. */
+    CHECK_OK(group, tally_ddp_create(group, model.params, model.n, &config, &ddp));
+    CHECK_OK(group, ddp_right_step(group, ddp, &model, 1));
+    CHECK_OK(group, tally_ddp_free(ddp));
+    for (unsigned n = 1; rc == TALLY_NOMEM; n++) {
+        char text[32];
+
+        CHECK(group, n < 500);
+        (void)snprintf(text, sizeof text, "rank %d: ", last);
+        if (tally_group_rank(group) == last) {
+            counting_memory_fail_nth(n);
+        }
+        rc = tally_ddp_create(group, model.params, model.n, &config, &ddp);
+        counting_memory_fail_nth(0);
+        CHECK(group, rc == TALLY_OK || rc == TALLY_NOMEM);
+        if (rc == TALLY_NOMEM) {
+            CHECK_TEXT(group, tally_last_error(), text);
+        }
+        CHECK(group, n > 20 || rc == TALLY_NOMEM);
+    }
+    CHECK_OK(group, ddp_right_step(group, ddp, &model, 2));
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
+static int check_creation_of_one(void)
+{
+    int n_failures = 0;
+
+    for (int world = 1; world <= 3 && ranks_have_processes(); world++) {
+        for (int copies = 0; copies < 2; copies++) {
+            const struct ranks ranks = {.kind = RANKS_PROCESSES, .world = world, .lanes = 1};
+
+            n_failures += ranks_run(&ranks, creation_body, &copies);
+        }
+    }
+    return n_failures;
+}
+
 int main(void)
 {
     int n_failures = 0;
@@ -334,5 +389,6 @@ int main(void)
     n_failures += ddp_run("none per step", count_body, NULL, 1);
     n_failures += ddp_run("none per step", count_body, NULL, 3);
     n_failures += ddp_run("on one rank", one_rank_body, NULL, 1);
+    n_failures += check_creation_of_one();
     return n_failures != 0;
 }
