@@ -114,6 +114,8 @@ int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual)
     }
     kept = &((struct tally__keeper *)bucket->keeper)->params[bucket->params[k].index];
     TRY(tally__residual_send(kept, bucket->params[k].n));
+    /* What a hook before this one owned reaches the mean from here. */
+    TRY(tally__residual_own(kept, 0, 0, bucket->divisor));
     *residual = kept->sent;
     return TALLY_OK;
 }

@@ -15,7 +15,7 @@
 #include "tally.h"
 
 struct tally__residual {
-    float *sent; /* NULL: all zeros */
+    float *sent; /* NULL: all zeros, and nothing is owned */
     size_t n;
     float *owned; /* of the mean's elements from owned_first on; NULL: nothing is owned */
     size_t owned_first;

@@ -48,6 +48,10 @@ static int find_feedback(const tally_group *group, const tally_bucket *bucket,
         size_t n = owned_part(&cut->segments, s, &shard, &first);
 
         if (cut->raw[s]) {
+            /* Left by a hook that compressed this one too. */
+            if (!bucket->shadows) {
+                tally__residual_deliver(residual, bucket->divisor, bucket->params[s].gradient);
+            }
             continue;
         }
         TRY(tally__residual_send(residual, bucket->params[s].n));
