@@ -255,7 +255,7 @@ int tally_ddp_free(tally_ddp *ddp)
                           tally_group_rank(ddp->group));
         (void)tally__step_give_up(ddp, TALLY_ABORTED);
     }
-    tally__hook_detach(ddp, ddp->hook);
+    tally__hook_detach(ddp->hook, ddp);
     unmake(ddp);
     return TALLY_OK;
 }

@@ -121,6 +121,7 @@ struct tally_ddp {
     bool rebuild_due;
     unsigned generation;
     unsigned long long step;
+    unsigned long long steps_before; /* those of the run that was loaded; step counts on from 0 */
     tally_hook *hook;
     struct tally__keeper *keeper;
 
@@ -171,7 +172,6 @@ int tally__outcome_job(tally_lane *lane, void *user);
 /* ddp_hook.c */
 /* Sets the hook that config or environment names. Collective. */
 int tally__hook_start(tally_ddp *ddp);
-void tally__hook_detach(tally_ddp *ddp, tally_hook *hook);
 
 /* launch.c: with the mutex held. The second launches every complete bucket whose turn it is. */
 int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "base/env.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
@@ -32,30 +33,31 @@ struct candidate {
     struct tally__outcome outcome;
 };
 
+/* What ranks compare: words for people, and a checksum for names that do not fit in them. */
+struct description {
+    uint64_t name;
+    char words[256];
+};
+
 /* All ranks compare their hooks: the names, and whether they may run at once. */
 static int compare_job(tally_lane *lane, void *user)
 {
     struct candidate *candidate = user;
     const tally_hook *hook = candidate->hook;
-    char ours[256] = "";
-    char theirs[sizeof ours];
+    struct description ours = {0};
+    struct description theirs;
 
     TRY(tally__outcome_job(lane, &candidate->outcome));
-    (void)snprintf(ours, sizeof ours, "%.200s%s", hook->table.name,
+    ours.name = tally__checksum(hook->table.name, strlen(hook->table.name));
+    (void)snprintf(ours.words, sizeof ours.words, "%.200s%s", hook->table.name,
                    hook->table.concurrent ? " (concurrent)" : "");
-    memcpy(theirs, ours, sizeof theirs);
-    TRY(tally_lane_broadcast(lane, theirs, sizeof theirs, 0));
-    if (memcmp(ours, theirs, sizeof ours) != 0) {
-        return tally__fail(TALLY_MISMATCH, "hook '%s' here, '%s' on rank 0", ours, theirs);
+    memcpy(&theirs, &ours, sizeof theirs);
+    TRY(tally_lane_broadcast(lane, &theirs, sizeof theirs, 0));
+    if (memcmp(&ours, &theirs, sizeof ours) != 0) {
+        return tally__fail(TALLY_MISMATCH, "hook '%s' here, '%s' on rank 0", ours.words,
+                           theirs.words);
     }
     return TALLY_OK;
-}
-
-void tally__hook_detach(tally_ddp *ddp, tally_hook *hook)
-{
-    if (hook->table.detach) {
-        hook->table.detach(hook->state, ddp);
-    }
 }
 
 /* The new hook goes on where the old one, of the same kind, stands. */
@@ -64,25 +66,25 @@ static int hand_over(const tally_hook *old, tally_hook *hook)
     tally_hook_blob state;
     int rc;
 
-    if (!old->table.save || !hook->table.load || !tally__hook_same_kind(old, hook)) {
+    if (!old->table.save || !tally__hook_same_kind(old, hook)) {
         return TALLY_OK;
     }
     TRY(tally__hook_state_take(old, &state));
-    rc = hook->table.load(hook->state, &state, 1);
+    rc = tally__hook_load(hook, &state, 1);
     tally__hook_state_free(&state);
     return rc;
 }
 
-/* Attaches on this rank, and learns how it went on all. */
-static int attach(tally_ddp *ddp, tally_hook *hook)
+/* Attaches on this rank, unless that has been done, and learns how it went on all. */
+static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
-    int attached = hook->table.attach ? hook->table.attach(hook->state, ddp) : TALLY_OK;
-    struct tally__outcome outcome =
-        tally__outcome_of(attached == TALLY_OK ? hand_over(ddp->hook, hook) : attached);
+    int attached = is_attached ? TALLY_OK : tally__hook_attach(hook, ddp);
+    struct tally__outcome outcome = tally__outcome_of(
+        is_attached || attached != TALLY_OK ? attached : hand_over(ddp->hook, hook));
     int rc = tally__ddp_run(ddp, tally__outcome_job, &outcome);
 
-    if (rc != TALLY_OK && attached == TALLY_OK) {
-        tally__hook_detach(ddp, hook);
+    if (rc != TALLY_OK && !is_attached && attached == TALLY_OK) {
+        tally__hook_detach(hook, ddp);
     }
     return rc;
 }
@@ -91,18 +93,18 @@ static int attach(tally_ddp *ddp, tally_hook *hook)
 static int replace(tally_ddp *ddp, tally_hook *hook, int status)
 {
     struct candidate candidate = {.hook = hook, .outcome = tally__outcome_of(status)};
-    tally_hook *old;
+    tally_hook *old = ddp->hook;
+    bool is_attached;
 
     TRY(tally__ddp_run(ddp, compare_job, &candidate));
-    /* To attach one that is attached and then detach the old one would leave it detached. */
-    if (hook == ddp->hook) {
-        return TALLY_OK;
+    /* The same one, or another wrapper around it: it goes on, and to detach it would be wrong. */
+    is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
+    TRY(attach(ddp, hook, is_attached));
+    if (!is_attached) {
+        tally__hook_detach(old, ddp);
     }
-    TRY(attach(ddp, hook));
     tally__hook_hold(hook);
-    tally__hook_detach(ddp, ddp->hook);
     (void)pthread_mutex_lock(&ddp->mutex);
-    old = ddp->hook;
     ddp->hook = hook;
     (void)pthread_mutex_unlock(&ddp->mutex);
     tally_hook_free(old);

@@ -2,6 +2,7 @@
 /* The hook object: a table, a state, and how many hold it. Any thread enters. */
 #include "hook/hook.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -23,6 +24,10 @@ int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **h
     if (!table->reduce || !table->name) {
         return tally__fail(TALLY_ARG, "tally_hook_create: the table has no %s",
                            table->name ? "reduce" : "name");
+    }
+    if (!table->save != !table->load) {
+        return tally__fail(TALLY_ARG, "tally_hook_create: hook '%s' has %s", table->name,
+                           table->save ? "save, but no load" : "load, but no save");
     }
     made = tally__alloc(sizeof *made, "a hook");
     name = tally__alloc(strlen(table->name) + 1, "a hook");
@@ -58,9 +63,71 @@ void tally_hook_free(tally_hook *hook)
     tally__free(hook);
 }
 
+/* ---- calling it ---- */
+
+/* The thread's text, put aside while a function of the hook runs. */
+struct aside {
+    char text[TALLY__ERROR_BYTES];
+};
+
+static void put_aside(struct aside *aside)
+{
+    (void)snprintf(aside->text, sizeof aside->text, "%s", tally_last_error());
+    (void)tally__fail(TALLY_OK, "%s", "");
+}
+
+static int take_back(const struct aside *aside, const tally_hook *hook, const char *what, int rc)
+{
+    if (rc == TALLY_OK) {
+        (void)tally__fail(TALLY_OK, "%s", aside->text);
+    } else if (tally_last_error()[0] == '\0') {
+        (void)tally__fail(rc, "hook '%s': %s failed: %s", hook->table.name, what,
+                          tally_status_text(rc));
+    }
+    return rc;
+}
+
+int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp)
+{
+    struct aside aside;
+
+    if (!hook->table.attach) {
+        return TALLY_OK;
+    }
+    put_aside(&aside);
+    return take_back(&aside, hook, "attach", hook->table.attach(hook->state, ddp));
+}
+
+void tally__hook_detach(const tally_hook *hook, tally_ddp *ddp)
+{
+    if (hook->table.detach) {
+        hook->table.detach(hook->state, ddp);
+    }
+}
+
+int tally__hook_load(const tally_hook *hook, const tally_hook_blob *blobs, size_t n_blobs)
+{
+    struct aside aside;
+
+    if (!hook->table.load) {
+        return TALLY_OK;
+    }
+    put_aside(&aside);
+    return take_back(&aside, hook, "load", hook->table.load(hook->state, blobs, n_blobs));
+}
+
+static int save(const tally_hook *hook, void *blob, size_t *bytes)
+{
+    struct aside aside;
+
+    put_aside(&aside);
+    return take_back(&aside, hook, "save", hook->table.save(hook->state, blob, bytes));
+}
+
 int tally__hook_state_take(const tally_hook *hook, tally_hook_blob *state)
 {
-    size_t bytes = 0;
+    size_t room = 0;
+    size_t bytes;
     void *data;
     int rc;
 
@@ -68,12 +135,17 @@ int tally__hook_state_take(const tally_hook *hook, tally_hook_blob *state)
     if (!hook->table.save) {
         return TALLY_OK;
     }
-    TRY(hook->table.save(hook->state, NULL, &bytes));
-    data = tally__alloc(bytes, "the hook's state");
+    TRY(save(hook, NULL, &room));
+    data = tally__alloc(room, "the hook's state");
     if (!data) {
         return TALLY_NOMEM;
     }
-    rc = hook->table.save(hook->state, data, &bytes);
+    bytes = room;
+    rc = save(hook, data, &bytes);
+    if (rc == TALLY_OK && bytes > room) {
+        rc = tally__fail(TALLY_ARG, "hook '%s': save asked for %zu bytes and took %zu",
+                         hook->table.name, room, bytes);
+    }
     if (rc != TALLY_OK) {
         tally__free(data);
         return rc;
@@ -89,17 +161,21 @@ void tally__hook_state_free(tally_hook_blob *state)
     state->data = NULL;
 }
 
+/* ---- comparing ---- */
+
+const tally_hook *tally__hook_innermost(const tally_hook *hook)
+{
+    while (hook->inner) {
+        hook = hook->inner;
+    }
+    return hook;
+}
+
 bool tally__hook_same_kind(const tally_hook *a, const tally_hook *b)
 {
-    size_t length;
+    const char *name = tally__hook_innermost(a)->table.name;
+    const char *other = tally__hook_innermost(b)->table.name;
+    size_t length = strcspn(name, ":(");
 
-    while (a->inner) {
-        a = a->inner;
-    }
-    while (b->inner) {
-        b = b->inner;
-    }
-    length = strcspn(a->table.name, ":(");
-    return length == strcspn(b->table.name, ":(") &&
-           strncmp(a->table.name, b->table.name, length) == 0;
+    return length == strcspn(other, ":(") && strncmp(name, other, length) == 0;
 }

@@ -21,6 +21,17 @@ struct tally_hook {
 /* What allreduce does: the mean of the bucket, travelling as the lane says. */
 int tally__hook_send_plain(tally_lane *lane, const tally_bucket *bucket);
 
+/* Without wrappers: the hook that has the state. */
+const tally_hook *tally__hook_innermost(const tally_hook *hook);
+
+/*
+ * The hook's functions of these names, if it has them. A failure has a text, whether the hook gave
+ * one or not; a success leaves the thread's text as it was.
+ */
+int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp);
+void tally__hook_detach(const tally_hook *hook, tally_ddp *ddp);
+int tally__hook_load(const tally_hook *hook, const tally_hook_blob *blobs, size_t n_blobs);
+
 /* What the hook saves, in memory that tally__hook_state_free gives back; empty if it saves nothing.
  * Errors: NOMEM, what its save returns. */
 int tally__hook_state_take(const tally_hook *hook, tally_hook_blob *state);
