@@ -494,7 +494,7 @@ typedef struct tally_bucket {
     int index;               /* 0..count-1: buckets are reduced in this order */
     int count;               /* of buckets in a step */
     int is_last;             /* index == count - 1 */
-    unsigned long long step; /* synchronised steps before this one */
+    unsigned long long step; /* synchronised steps before this one, of the run loaded too */
     unsigned generation;     /* changes when parameters move to other buckets */
     double divisor;          /* what to divide the sum by: the number of ranks, but for join */
     int dtype;
@@ -525,7 +525,8 @@ typedef struct tally_hook_blob {
 
 /*
  * A hook of one's own: fill the table, size first. state is passed back to every function. reduce
- * is required, the others may be NULL.
+ * is required, the others may be NULL; save and load go together. Any of them may give a failure
+ * its text with tally_job_fail (outside reduce, with lane NULL).
  */
 typedef struct tally_hook_table {
     size_t size;      /* sizeof(tally_hook_table) */
@@ -708,7 +709,8 @@ TALLY_API int tally_ddp_free(tally_ddp *ddp);
 /*
  * Uses a hook from the next step on: by its text, as tally_hook_parse takes it; one of the ten of
  * TALLY_HOOK_LIST; or a hook object, of which the ddp takes a hold of its own. Residuals pass from
- * the old hook to the new one, and so does the state of a hook of the same kind. Collective,
+ * the old hook to the new one, and so does the state of a hook of the same kind (one with the same
+ * name but for options and wrappers). Collective,
  * between steps, before any rank is in tally_ddp_join; block. Errors: ARG, STATE, MISMATCH when
  * ranks give different hooks, what attach returned on any rank: on all ranks, and the old hook
  * stays.
@@ -727,11 +729,13 @@ TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
 
 /*
  * Takes up the state that all ranks of a run saved: blobs[r] of bytes[r] bytes is rank r's, n of
- * them, on every rank. The ddp has the same parameters and a hook of the same name. With as many
- * ranks as then, it goes on to the bit as it would have; with more or fewer, every rank takes the
- * mean of the residuals. Collective, between steps; blocks. Errors: ARG naming the blob that is
- * damaged, incomplete or of something else, and then nothing has changed on any rank; STATE; NOMEM;
- * what the hook's load returned.
+ * them, the same on every rank. The ddp has the same parameters and a hook of the same name. With
+ * as many ranks as then, and the same config, it goes on to the bit as it would have: gradients
+ * that are copies get the buckets of then, unless they have been arranged already. With other
+ * buckets, and with more or fewer ranks, nothing is lost, but the bits differ; with more or fewer,
+ * every rank takes the mean of the residuals. Collective, between steps; blocks. Errors: ARG naming
+ * the blob that is damaged, incomplete or of something else; MISMATCH when ranks give different
+ * blobs; STATE; NOMEM; what the hook's load returned: on all ranks, and nothing has changed on any.
  */
 TALLY_API int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes,
                              size_t n);

@@ -81,37 +81,61 @@ const void *tally__blob_take_array(struct tally__blob_reader *reader, size_t *n)
     return array;
 }
 
-void tally__blob_put_param(struct tally__blob_writer *writer, const char *name, uint64_t n,
+void tally__blob_put_param(struct tally__blob_writer *writer, const struct tally__param *param,
                            const struct tally__residual *residual)
 {
-    uint64_t owned_first = residual->owned_first;
+    const uint64_t numbers[] = {param->n, (uint64_t)param->dtype, param->strides,
+                                residual->owned_first};
+    uint64_t shape_bytes = (uint64_t)param->n_dims * sizeof(uint64_t);
 
-    tally__blob_put_array(writer, name, strlen(name));
-    tally__blob_put(writer, &n, sizeof n);
-    tally__blob_put(writer, &owned_first, sizeof owned_first);
+    tally__blob_put_array(writer, param->name, strlen(param->name));
+    tally__blob_put(writer, &shape_bytes, sizeof shape_bytes);
+    for (int d = 0; d < param->n_dims; d++) {
+        uint64_t extent = param->shape[d];
+
+        tally__blob_put(writer, &extent, sizeof extent);
+    }
+    tally__blob_put(writer, numbers, sizeof numbers);
     tally__blob_put_array(writer, residual->sent,
                           residual->sent ? residual->n * sizeof *residual->sent : 0);
     tally__blob_put_array(writer, residual->owned, residual->owned_n * sizeof *residual->owned);
 }
 
+/* Whether what a parameter owes fits it: what is owned lies within it, whoever owns has sent, and
+ * only fp32 owes. */
+static bool fits(const struct tally__blob_param *param, size_t sent_bytes, size_t owned_bytes)
+{
+    if (sent_bytes == 0) {
+        return owned_bytes == 0;
+    }
+    return param->dtype == TALLY_F32 && sent_bytes % sizeof *param->sent == 0 &&
+           sent_bytes / sizeof *param->sent == param->n &&
+           owned_bytes % sizeof *param->owned == 0 && param->owned_n <= param->n &&
+           param->owned_first <= param->n - param->owned_n;
+}
+
 void tally__blob_take_param(struct tally__blob_reader *reader, struct tally__blob_param *param)
 {
+    uint64_t numbers[4];
+    size_t shape_bytes;
     size_t sent_bytes;
     size_t owned_bytes;
 
     param->name = tally__blob_take_array(reader, &param->name_bytes);
-    tally__blob_take(reader, &param->n, sizeof param->n);
-    tally__blob_take(reader, &param->owned_first, sizeof param->owned_first);
+    param->shape = tally__blob_take_array(reader, &shape_bytes);
+    param->n_dims = shape_bytes / sizeof *param->shape;
+    tally__blob_take(reader, numbers, sizeof numbers);
+    param->n = numbers[0];
+    param->dtype = numbers[1];
+    param->strides = numbers[2];
+    param->owned_first = numbers[3];
     param->sent = tally__blob_take_array(reader, &sent_bytes);
     param->owned = tally__blob_take_array(reader, &owned_bytes);
     param->owned_n = owned_bytes / sizeof *param->owned;
     if (sent_bytes == 0) {
         param->sent = NULL;
     }
-    /* What is owned lies within the parameter, and whoever owns has sent. */
-    if ((param->sent && sent_bytes != param->n * sizeof *param->sent) ||
-        owned_bytes % sizeof *param->owned != 0 || param->owned_n > param->n ||
-        param->owned_first > param->n - param->owned_n || (param->owned_n > 0 && !param->sent)) {
+    if (shape_bytes % sizeof *param->shape != 0 || !fits(param, sent_bytes, owned_bytes)) {
         reader->bad = 1;
     }
 }

@@ -2,13 +2,15 @@
 /*
  * The bytes of a saved state. One rank's blob:
  *
- *   head       magic, version, rank, world, number of parameters, bytes, checksum of what follows
+ *   head       magic, version, rank, world, number of parameters, steps, bytes, checksum
  *   hook       its name
- *   parameter  name, elements, what it owes: sent (all elements or none), owned (a run or none)
+ *   order      the parameters in the order of the buckets, if they were arranged by ready order
+ *   parameter  name, shape, dtype, what it owes: sent (all elements or none), owned (a run or none)
  *   state      what the hook itself saved
  *
- * Texts and arrays have their length before them and are padded to eight bytes. Numbers have the
- * byte order of the machine; the magic number tells when that is another one.
+ * Texts and arrays have their length in bytes before them and are padded to eight bytes: in a blob
+ * that starts on a multiple of eight, all arrays are aligned. Numbers have the byte order of the
+ * machine; the magic number tells when that is another one.
  */
 #ifndef TALLY_DDP_BLOB_H
 #define TALLY_DDP_BLOB_H
@@ -16,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "exchange/keeper.h"
+#include "ddp/ddp.h"
 
 struct tally__blob_head {
     uint64_t magic;
@@ -24,7 +26,8 @@ struct tally__blob_head {
     uint32_t rank;
     uint32_t world;
     uint32_t n_params;
-    uint64_t bytes; /* of the whole blob */
+    uint64_t n_steps; /* done when it was saved */
+    uint64_t bytes;   /* of the whole blob */
     uint64_t checksum;
 };
 
@@ -54,19 +57,24 @@ void tally__blob_take(struct tally__blob_reader *reader, void *bytes, size_t n);
 /* An array with its length in bytes: where it lies in the blob. */
 const void *tally__blob_take_array(struct tally__blob_reader *reader, size_t *n);
 
-/* What one parameter owes, as a blob says it; the arrays lie in the blob. */
+/* One parameter and what it owes, as a blob says it; the arrays lie in the blob. */
 struct tally__blob_param {
     const char *name;
     size_t name_bytes;
-    uint64_t n;
+    const uint64_t *shape;
+    size_t n_dims;
+    uint64_t n;        /* elements */
+    uint64_t dtype;    /* of tally_dtype */
+    uint64_t strides;  /* as in struct tally__param */
     const float *sent; /* NULL: none */
     uint64_t owned_first;
     const float *owned;
     size_t owned_n;
 };
 
-void tally__blob_put_param(struct tally__blob_writer *writer, const char *name, uint64_t n,
+void tally__blob_put_param(struct tally__blob_writer *writer, const struct tally__param *param,
                            const struct tally__residual *residual);
+/* What it owes fits the number of its elements; the rest is not compared with anything. */
 void tally__blob_take_param(struct tally__blob_reader *reader, struct tally__blob_param *param);
 
 #endif

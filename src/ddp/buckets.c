@@ -186,6 +186,7 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets)
 
         seen->data = memory;
         seen->generation = ddp->generation;
+        buckets->bucket[b].n_missing = (size_t)seen->n_params;
         for (int k = 0; k < seen->n_params; k++, seen_param++) {
             struct tally__param *param = &ddp->params[seen_param->index];
 

@@ -6,17 +6,22 @@
  */
 #include <string.h>
 
+#include "base/checksum.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/open.h"
 #include "ddp/blob.h"
 #include "ddp/ddp.h"
+#include "ddp/step_end.h"
 #include "num/num.h"
 
 /* One blob, looked through; everything points into it. */
 struct saved {
     struct tally__blob_head head;
+    struct tally__blob_reader reader; /* of what follows the head */
+    void *copy;                       /* of a blob that is not aligned; else NULL */
+    const int *order;                 /* n_order of them; NULL: none */
     struct tally__blob_param *params;
-    tally_hook_blob state;
 };
 
 /* All of them, and what this rank makes of them. */
@@ -27,12 +32,30 @@ struct loading {
     struct tally__blob_param *params; /* of all blobs */
     tally_hook_blob *states;          /* of all blobs */
     struct tally__keeper *keeper;     /* the new residuals */
+    uint64_t digest;                  /* of all blobs */
 };
 
 /* ---- looking at blobs ---- */
 
-static int check_head(const struct tally__blob_head *head, size_t r, size_t n, size_t bytes)
+/* A name from a blob, for an error's text, which is one line. */
+struct shown {
+    char text[64];
+};
+
+static struct shown show(const char *name, size_t n)
 {
+    struct shown shown = {0};
+
+    for (size_t i = 0; i < n && i < sizeof shown.text - 1; i++) {
+        shown.text[i] = (unsigned char)name[i] < ' ' || name[i] == '\x7f' ? '?' : name[i];
+    }
+    return shown;
+}
+
+static int check_head(const struct loading *loading, size_t r, size_t bytes)
+{
+    const struct tally__blob_head *head = &loading->saved[r].head;
+
     if (head->magic != TALLY__BLOB_MAGIC) {
         return tally__fail(TALLY_ARG,
                            "blob %zu is not what tally_ddp_save wrote on a machine like "
@@ -47,78 +70,144 @@ static int check_head(const struct tally__blob_head *head, size_t r, size_t n, s
         return tally__fail(TALLY_ARG, "blob %zu has %zu bytes, but was saved with %llu", r, bytes,
                            (unsigned long long)head->bytes);
     }
-    if (head->world != n || head->rank != r) {
+    if (head->world != loading->n || head->rank != r) {
         return tally__fail(TALLY_ARG,
                            "blob %zu of %zu is that of rank %u of %u: all ranks' are needed, in "
                            "order",
-                           r, n, head->rank, head->world);
+                           r, loading->n, head->rank, head->world);
     }
     return TALLY_OK;
 }
 
-static int check_names(const tally_ddp *ddp, const struct saved *saved, size_t r)
+/* Reads the head and checks the blob as a whole. */
+static int open_blob(struct loading *loading, size_t r, const void *blob, size_t bytes)
+{
+    struct saved *saved = &loading->saved[r];
+
+    saved->reader = (struct tally__blob_reader){.from = blob, .left = blob ? bytes : 0};
+    tally__blob_take(&saved->reader, &saved->head, sizeof saved->head);
+    if (saved->reader.bad) {
+        return tally__fail(TALLY_ARG, "blob %zu has %zu bytes: less than any that was saved", r,
+                           blob ? bytes : 0);
+    }
+    TRY(check_head(loading, r, bytes));
+    if (tally__blob_checksum(blob, bytes) != saved->head.checksum) {
+        return tally__fail(TALLY_ARG, "blob %zu is damaged: its checksum is wrong", r);
+    }
+    if (saved->head.n_steps != loading->saved[0].head.n_steps) {
+        return tally__fail(TALLY_ARG, "blob %zu was saved after %llu steps, blob 0 after %llu", r,
+                           (unsigned long long)saved->head.n_steps,
+                           (unsigned long long)loading->saved[0].head.n_steps);
+    }
+    if ((uintptr_t)blob % sizeof(uint64_t) != 0) {
+        saved->copy = tally__alloc(bytes, "a saved state");
+        if (!saved->copy) {
+            return TALLY_NOMEM;
+        }
+        memcpy(saved->copy, blob, bytes);
+        saved->reader.from = (const unsigned char *)saved->copy + sizeof saved->head;
+    }
+    return TALLY_OK;
+}
+
+static const char *difference(const struct tally__param *param,
+                              const struct tally__blob_param *other)
+{
+    if (other->n != param->n || other->n_dims != (size_t)param->n_dims) {
+        return "another shape";
+    }
+    for (int d = 0; d < param->n_dims; d++) {
+        if (other->shape[d] != param->shape[d]) {
+            return "another shape";
+        }
+    }
+    if (other->dtype != (uint64_t)param->dtype) {
+        return "another dtype";
+    }
+    return other->strides == param->strides ? NULL : "other strides";
+}
+
+static int check_params(const tally_ddp *ddp, const struct saved *saved, size_t r)
 {
     for (size_t i = 0; i < ddp->n_params; i++) {
         const struct tally__blob_param *param = &saved->params[i];
         const char *name = ddp->params[i].name;
+        const char *what = difference(&ddp->params[i], param);
 
         if (param->name_bytes != strlen(name) ||
-            memcmp(param->name, name, param->name_bytes) != 0 || param->n != ddp->params[i].n) {
-            return tally__fail(
-                TALLY_ARG,
-                "blob %zu has parameter '%.*s' of %llu elements where this model has "
-                "'%s' of %zu",
-                r, (int)(param->name_bytes < 60 ? param->name_bytes : 60), param->name,
-                (unsigned long long)param->n, name, ddp->params[i].n);
+            memcmp(param->name, name, param->name_bytes) != 0) {
+            return tally__fail(TALLY_ARG,
+                               "blob %zu has parameter '%s' where this model has '%.200s'", r,
+                               show(param->name, param->name_bytes).text, name);
+        }
+        if (what) {
+            return tally__fail(TALLY_ARG, "blob %zu has parameter '%.200s' with %s", r, name, what);
         }
     }
     return TALLY_OK;
 }
 
-static int look_at(const tally_ddp *ddp, struct saved *saved, size_t r,
-                   struct tally__blob_reader *reader)
+/* Whether it names every parameter with a gradient once. */
+static bool is_order(const tally_ddp *ddp, const int *order, size_t n)
 {
-    size_t name_bytes;
-    const char *name = tally__blob_take_array(reader, &name_bytes);
-    const char *ours = ddp->hook->table.name;
+    for (size_t i = 0; i < n; i++) {
+        if (order[i] < 0 || (size_t)order[i] >= ddp->n_params || ddp->params[order[i]].bucket < 0) {
+            return false;
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (order[k] == order[i]) {
+                return false;
+            }
+        }
+    }
+    return n == ddp->n_order;
+}
 
+/* What follows the head. */
+static int look_at(const tally_ddp *ddp, struct saved *saved, size_t r, tally_hook_blob *state)
+{
+    const char *ours = ddp->hook->table.name;
+    size_t name_bytes;
+    const char *name = tally__blob_take_array(&saved->reader, &name_bytes);
+    size_t order_bytes;
+
+    saved->order = tally__blob_take_array(&saved->reader, &order_bytes);
     if (saved->head.n_params != ddp->n_params) {
         return tally__fail(TALLY_ARG, "blob %zu has %u parameters, this model has %zu", r,
                            saved->head.n_params, ddp->n_params);
     }
-    for (size_t i = 0; i < ddp->n_params && !reader->bad; i++) {
-        tally__blob_take_param(reader, &saved->params[i]);
+    for (size_t i = 0; i < ddp->n_params && !saved->reader.bad; i++) {
+        tally__blob_take_param(&saved->reader, &saved->params[i]);
     }
-    saved->state = (tally_hook_blob){.size = sizeof saved->state};
-    saved->state.data = tally__blob_take_array(reader, &saved->state.bytes);
-    if (reader->bad || reader->left > 0) {
+    *state = (tally_hook_blob){.size = sizeof *state};
+    state->data = tally__blob_take_array(&saved->reader, &state->bytes);
+    if (saved->reader.bad || saved->reader.left > 0) {
         return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
     }
     if (name_bytes != strlen(ours) || memcmp(name, ours, name_bytes) != 0) {
-        return tally__fail(TALLY_ARG, "blob %zu is of hook '%.*s', but the hook is '%s'", r,
-                           (int)(name_bytes < 200 ? name_bytes : 200), name, ours);
+        return tally__fail(TALLY_ARG, "blob %zu is of hook '%s', but the hook is '%.200s'", r,
+                           show(name, name_bytes).text, ours);
     }
-    return check_names(ddp, saved, r);
+    TRY(check_params(ddp, saved, r));
+    if (order_bytes == 0) {
+        saved->order = NULL;
+    } else if (order_bytes % sizeof *saved->order != 0 ||
+               !is_order(ddp, saved->order, order_bytes / sizeof *saved->order)) {
+        return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
+    }
+    return TALLY_OK;
 }
 
 static int look_at_all(struct loading *loading, const void *const *blobs, const size_t *bytes)
 {
     for (size_t r = 0; r < loading->n; r++) {
         struct saved *saved = &loading->saved[r];
-        struct tally__blob_reader reader = {.from = blobs[r], .left = bytes[r]};
 
         saved->params = loading->params + r * loading->ddp->n_params;
-        tally__blob_take(&reader, &saved->head, sizeof saved->head);
-        if (!blobs[r] || reader.bad) {
-            return tally__fail(TALLY_ARG, "blob %zu has %zu bytes: less than any that was saved", r,
-                               bytes[r]);
-        }
-        TRY(check_head(&saved->head, r, loading->n, bytes[r]));
-        if (tally__blob_checksum(blobs[r], bytes[r]) != saved->head.checksum) {
-            return tally__fail(TALLY_ARG, "blob %zu is damaged: its checksum is wrong", r);
-        }
-        TRY(look_at(loading->ddp, saved, r, &reader));
-        loading->states[r] = saved->state;
+        TRY(open_blob(loading, r, blobs[r], bytes[r]));
+        TRY(look_at(loading->ddp, saved, r, &loading->states[r]));
+        loading->digest = tally__checksum(&saved->head.checksum, sizeof saved->head.checksum) ^
+                          loading->digest * 31;
     }
     return TALLY_OK;
 }
@@ -190,6 +279,11 @@ static int prepare(struct loading *loading, const void *const *blobs, const size
     if (!blobs || !bytes || loading->n == 0) {
         return tally__fail(TALLY_ARG, "tally_ddp_load: there are no blobs");
     }
+    if (loading->n > TALLY__MAX_WORLD) {
+        return tally__fail(TALLY_ARG,
+                           "tally_ddp_load: %zu blobs, but no run has more than %d ranks",
+                           loading->n, TALLY__MAX_WORLD);
+    }
     loading->saved = tally__alloc_array(loading->n, sizeof *loading->saved, "saved states");
     loading->states = tally__alloc_array(loading->n, sizeof *loading->states, "saved states");
     loading->params = tally__alloc_array(
@@ -203,33 +297,70 @@ static int prepare(struct loading *loading, const void *const *blobs, const size
 
 /* ---- taking effect ---- */
 
+/* How it went on this rank, and what it was about. */
+struct opinion {
+    struct tally__outcome outcome;
+    uint64_t digest;
+};
+
+/* All ranks are content, and have been given the same. */
+static int agree_job(tally_lane *lane, void *user)
+{
+    struct opinion *opinion = user;
+    uint64_t theirs = opinion->digest;
+
+    TRY(tally__outcome_job(lane, &opinion->outcome));
+    TRY(tally_lane_broadcast(lane, &theirs, sizeof theirs, 0));
+    return theirs == opinion->digest
+               ? TALLY_OK
+               : tally__fail(TALLY_MISMATCH, "tally_ddp_load: other blobs here than on rank 0");
+}
+
 /* The hook takes its state on all ranks, or is left as it was. */
 static int load_hook(const struct loading *loading)
 {
     const tally_hook *hook = loading->ddp->hook;
-    tally_hook_blob before = {.size = sizeof before};
+    tally_hook_blob before;
     struct tally__outcome outcome;
-    int loaded;
+    int loaded = tally__hook_state_take(hook, &before);
     int rc;
 
-    if (!hook->table.load) {
-        return TALLY_OK;
-    }
-    loaded = tally__hook_state_take(hook, &before);
     if (loaded == TALLY_OK) {
-        loaded = hook->table.load(hook->state, loading->states, loading->n);
+        loaded = tally__hook_load(hook, loading->states, loading->n);
     }
     outcome = tally__outcome_of(loaded);
     rc = tally__ddp_run(loading->ddp, tally__outcome_job, &outcome);
     if (rc != TALLY_OK && loaded == TALLY_OK) {
-        (void)hook->table.load(hook->state, &before, 1);
+        outcome = tally__outcome_of(rc);
+        (void)tally__hook_load(hook, &before, 1);
+        (void)tally__fail(rc, "%s", outcome.text);
     }
     tally__hook_state_free(&before);
     return rc;
 }
 
+/* Nothing can fail any more. */
+static void take_effect(struct loading *loading)
+{
+    tally_ddp *ddp = loading->ddp;
+    struct tally__residual *old = ddp->keeper->params;
+    const struct saved *first = &loading->saved[0];
+
+    ddp->keeper->params = loading->keeper->params;
+    loading->keeper->params = old;
+    ddp->steps_before = first->head.n_steps - ddp->step;
+    /* What an owner keeps is at its best in the layout in which it was left. */
+    if (first->order && ddp->rebuild_due) {
+        memcpy(ddp->agreed_order, first->order, ddp->n_order * sizeof *first->order);
+        tally__step_arrange(ddp);
+    }
+}
+
 static void clean_up(struct loading *loading)
 {
+    for (size_t r = 0; loading->saved && r < loading->n; r++) {
+        tally__free(loading->saved[r].copy);
+    }
     tally__keeper_free(loading->keeper);
     tally__free(loading->saved);
     tally__free(loading->states);
@@ -239,20 +370,18 @@ static void clean_up(struct loading *loading)
 int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes, size_t n)
 {
     struct loading loading = {.ddp = ddp, .n = n};
-    struct tally__outcome outcome;
+    struct opinion opinion;
     int rc;
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_load"));
-    outcome = tally__outcome_of(prepare(&loading, blobs, bytes));
-    rc = tally__ddp_run(ddp, tally__outcome_job, &outcome);
+    opinion.outcome = tally__outcome_of(prepare(&loading, blobs, bytes));
+    opinion.digest = loading.digest;
+    rc = tally__ddp_run(ddp, agree_job, &opinion);
     if (rc == TALLY_OK) {
         rc = load_hook(&loading);
     }
     if (rc == TALLY_OK) {
-        struct tally__residual *old = ddp->keeper->params;
-
-        ddp->keeper->params = loading.keeper->params;
-        loading.keeper->params = old;
+        take_effect(&loading);
     }
     clean_up(&loading);
     return rc;

@@ -16,13 +16,15 @@ static void put_all(const tally_ddp *ddp, const tally_hook_blob *state,
                                           .version = TALLY__BLOB_VERSION,
                                           .rank = (uint32_t)tally_group_rank(ddp->group),
                                           .world = (uint32_t)tally_group_size(ddp->group),
-                                          .n_params = (uint32_t)ddp->n_params};
+                                          .n_params = (uint32_t)ddp->n_params,
+                                          .n_steps = ddp->step + ddp->steps_before};
 
     tally__blob_put(writer, &head, sizeof head);
     tally__blob_put_array(writer, ddp->hook->table.name, strlen(ddp->hook->table.name));
+    tally__blob_put_array(writer, ddp->order,
+                          ddp->stats.rebuilt ? ddp->n_order * sizeof *ddp->order : 0);
     for (size_t i = 0; i < ddp->n_params; i++) {
-        tally__blob_put_param(writer, ddp->params[i].name, ddp->params[i].n,
-                              &ddp->keeper->params[i]);
+        tally__blob_put_param(writer, &ddp->params[i], &ddp->keeper->params[i]);
     }
     tally__blob_put_array(writer, state->data, state->bytes);
 }
@@ -66,6 +68,7 @@ int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes)
     if (!bytes) {
         return tally__fail(TALLY_ARG, "tally_ddp_save: bytes is NULL");
     }
+    /* Before the residuals are looked at: a hook may bring them up to date here. */
     TRY(tally__hook_state_take(ddp->hook, &state));
     rc = save(ddp, &state, blob, bytes);
     tally__hook_state_free(&state);

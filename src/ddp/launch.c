@@ -173,7 +173,7 @@ int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket)
     /* Who is present is learned on lane 0: with join, buckets must follow it there. */
     bool many = ddp->hook->table.concurrent && !ddp->config.join;
 
-    bucket->seen.step = ddp->step;
+    bucket->seen.step = ddp->step + ddp->steps_before;
     bucket->now.launch_ns = tally__now_ns();
     TRY(tally_submit(ddp->group, many ? bucket->seen.index % ddp->group->n_lanes : 0, bucket_job,
                      bucket, &bucket->future));

@@ -99,17 +99,12 @@ int tally__step_end(tally_ddp *ddp)
     return TALLY_OK;
 }
 
-/* By rank 0's ready order, once. What fails here costs speed, not the step. */
-void tally__step_rebuild(tally_ddp *ddp)
+void tally__step_arrange(tally_ddp *ddp)
 {
     struct tally__buckets buckets;
     struct tally__buckets old = ddp->buckets;
     size_t n = ddp->n_order;
 
-    /* The first step of a static graph only counts: its order says nothing. */
-    if (!ddp->rebuild_due || ddp->step < (ddp->config.static_graph ? 2 : 1)) {
-        return;
-    }
     ddp->rebuild_due = false;
     for (size_t k = ddp->n_order; k-- > 0;) {
         if (ddp->params[ddp->order[k]].flags & TALLY_PARAM_DELAYED) {
@@ -126,4 +121,13 @@ void tally__step_rebuild(tally_ddp *ddp)
     ddp->stats.rebuilt = true;
     (void)pthread_mutex_unlock(&ddp->mutex);
     tally__buckets_free(ddp, &old);
+}
+
+/* By rank 0's ready order, once. */
+void tally__step_rebuild(tally_ddp *ddp)
+{
+    /* The first step of a static graph only counts: its order says nothing. */
+    if (ddp->rebuild_due && ddp->step >= (ddp->config.static_graph ? 2 : 1)) {
+        tally__step_arrange(ddp);
+    }
 }

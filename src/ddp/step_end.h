@@ -8,6 +8,10 @@
 /* Collective. Errors: those of any exchange. */
 int tally__step_end(tally_ddp *ddp);
 
+/* Arranges the buckets by agreed_order, once and for all. What fails here costs speed, not the
+ * step. Between steps. Collective. */
+void tally__step_arrange(tally_ddp *ddp);
+
 /* After it: arranges the buckets anew, if it is time. Collective. */
 void tally__step_rebuild(tally_ddp *ddp);
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of tally's own hooks, with ranks as threads and as processes.
 
-add_library(tally_hook_support STATIC support/hook_rules.c support/hook_model.c)
+add_library(tally_hook_support STATIC
+  support/hook_rules.c support/hook_model.c support/hook_states.c)
 target_include_directories(tally_hook_support PUBLIC
-  ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+  ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_hook_support PRIVATE tally_flags)
 
 # A program tests/hook/<name>.c of its own, as in multi.cmake.
@@ -19,3 +20,4 @@ tally_hook_test(test_hook_bytes)
 tally_hook_test(test_hook_exact)
 tally_hook_test(test_hook_upstream)
 tally_hook_test(test_hook_extremes)
+tally_hook_test(test_hook_save)
