@@ -74,7 +74,10 @@ struct tally__codec {
     tally_lane *counts_for; /* if set, fp16 saturates, and what did not fit is counted there */
     /* Of the byte codecs: */
     const struct tally__map_kind *map_kind;
-    const struct tally__affine *maps; /* per segment, for what a rank sends; NULL: per block */
+    /* Per segment, for what a rank sends; NULL: per block. A scale of 0 says that the map is not
+     * known yet: it is found when the segment's first block is encoded, so that its elements are
+     * still near when they are encoded themselves. */
+    struct tally__affine *maps;
     const struct tally__feedback *feedback; /* per segment, or NULL */
     const tally_bucket *names; /* refuses infinity and NaN, naming the parameter; NULL: they pass */
 };

@@ -3,8 +3,10 @@
 target_sources(tally_objects PRIVATE
   exchange/all_reduce.c
   exchange/async.c
+  exchange/codec_affine.c
   exchange/codec_half.c
   exchange/codec_plain.c
+  exchange/codec_scaled.c
   exchange/codec_u8.c
   exchange/keeper.c
   exchange/layout.c

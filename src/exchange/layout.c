@@ -7,7 +7,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static size_t blocks_in(size_t n, size_t block)
+size_t tally__blocks_in(size_t n, size_t block)
 {
     return n / block + (n % block != 0);
 }
@@ -23,8 +23,8 @@ void tally__segments_fill(struct tally__segments *segments, size_t block)
 
     for (size_t s = 0; s < segments->n; s++) {
         segments->first_block[s] = first;
-        first += blocks_in(segments->start[s + 1] - segments->start[s],
-                           tally__block_length(segments, s, block));
+        first += tally__blocks_in(segments->start[s + 1] - segments->start[s],
+                                  tally__block_length(segments, s, block));
     }
     segments->first_block[segments->n] = first;
 }
@@ -32,7 +32,7 @@ void tally__segments_fill(struct tally__segments *segments, size_t block)
 size_t tally__layout_blocks(const struct tally__layout *layout)
 {
     return layout->segments ? layout->segments->first_block[layout->segments->n]
-                            : blocks_in(layout->n, layout->block);
+                            : tally__blocks_in(layout->n, layout->block);
 }
 
 /* The last of n entries that is at most value; empty segments before it start there too. */

@@ -45,6 +45,9 @@ size_t tally__layout_blocks(const struct tally__layout *layout);
 /* The first element of a block; of the block after the last, the end. */
 size_t tally__block_start(const struct tally__layout *layout, size_t block);
 
+/* How many blocks n elements make. */
+size_t tally__blocks_in(size_t n, size_t block);
+
 /* Elements of a whole block of this segment. */
 size_t tally__block_length(const struct tally__segments *segments, size_t segment, size_t block);
 

@@ -6,6 +6,8 @@
  * everybody gets everything, and the mean is not quantized. What is not fp32 travels as it is. On
  * lanes, several at once. State: how buckets are cut.
  */
+#include <string.h>
+
 #include "base/memory.h"
 #include "base/status.h"
 #include "exchange/two_phase.h"
@@ -25,22 +27,14 @@ struct quantize {
     bool passes; /* infinity and NaN */
 };
 
-/* One map per tensor, of this rank's values. */
-static void find_maps(const struct quantize *quantize, const tally_bucket *bucket,
-                      struct tally__cut *cut)
+/* The one map of a bucket that is one tensor; parameters' maps are found on the way. */
+static struct tally__affine map_of(const tally_bucket *bucket)
 {
-    const size_t whole[2] = {0, bucket->n};
-    const size_t *start = quantize->of_bucket ? whole : cut->segments.start;
-    size_t n = quantize->of_bucket ? 1 : cut->segments.n;
+    float lo;
+    float hi;
 
-    for (size_t s = 0; s < n; s++) {
-        size_t count = start[s + 1] - start[s];
-        float lo;
-        float hi;
-
-        tally__minmax_f32(count, (const float *)bucket->data + start[s], &lo, &hi);
-        cut->maps[s] = tally__affine_of(count, lo, hi);
-    }
+    tally__minmax_f32(bucket->n, bucket->data, &lo, &hi);
+    return tally__affine_of(bucket->n, lo, hi);
 }
 
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
@@ -58,8 +52,11 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     codec.gathers = quantize->gathers;
     codec.names = quantize->passes ? NULL : bucket;
     if (quantize->per_tensor) {
-        find_maps(quantize, bucket, cut);
+        memset(cut->maps, 0, cut->segments.n * sizeof *cut->maps);
         codec.maps = cut->maps;
+        if (quantize->of_bucket) {
+            cut->maps[0] = map_of(bucket);
+        }
     }
     return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
 }

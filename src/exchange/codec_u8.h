@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the codecs that travel as bytes have in common (codec_u8.c), and what a kind of map has to
+ * do for it (codec_affine.c, codec_scaled.c).
+ */
+#ifndef TALLY_EXCHANGE_CODEC_U8_H
+#define TALLY_EXCHANGE_CODEC_U8_H
+
+#include "exchange/codec.h"
+
+/* A run of whole blocks within one segment: what a kernel can take in one call. */
+struct tally__run {
+    size_t segment;
+    bool raw;
+    size_t start; /* first element, counted from the range's; the rest likewise */
+    size_t n;
+    size_t offset;  /* of its first element, in its segment */
+    size_t map;     /* maps before its own */
+    size_t element; /* raw elements before its own if it is raw, else coded ones */
+};
+
+/* What all ranks sent for a range. */
+struct tally__inputs {
+    size_t n;
+    const void *const *wire;
+};
+
+/* One block, n elements, of all contributions: where its map and its bytes lie on the wire. */
+struct tally__block_place {
+    size_t map_at;
+    size_t q_at;
+    size_t n;
+};
+
+/* What the two kinds of map do differently. */
+struct tally__map_kind {
+    size_t bytes;
+    /* Encodes a run of blocks; feedback may be NULL. */
+    void (*encode)(const struct tally__codec *codec, const struct tally__run *run, const float *x,
+                   float *feedback, void *maps, uint8_t *q);
+    void (*decode)(size_t n, const uint8_t *q, size_t block, const void *maps, float *y);
+    /* The mean of one block: n_in contributions, each from its byte map_at and q_at on. */
+    void (*mean)(const struct tally__block_place *at, const struct tally__inputs *inputs,
+                 double divisor, float *y);
+    float (*scale)(const void *maps, size_t block);
+};
+
+/* The operations of a codec with maps. */
+size_t tally__byte_wire_bytes(const struct tally__codec *codec, const struct tally__range *range);
+size_t tally__byte_block_bytes(const struct tally__codec *codec);
+int tally__byte_encode(const struct tally__codec *codec, const struct tally__range *range,
+                       const void *data, void *wire);
+void tally__byte_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                        size_t n_in, const void *const *wire, void *result);
+void tally__byte_decode(const struct tally__codec *codec, const struct tally__range *range,
+                        const void *wire, void *data);
+void tally__byte_mean(const struct tally__codec *codec, const struct tally__range *range,
+                      size_t n_in, const void *const *wire, void *data);
+
+#define TALLY__BYTE_OPS                                                                       \
+    .wire_bytes = tally__byte_wire_bytes, .block_bytes = tally__byte_block_bytes,             \
+    .encode = tally__byte_encode, .reduce = tally__byte_reduce, .decode = tally__byte_decode, \
+    .mean = tally__byte_mean
+
+#endif
