@@ -39,6 +39,7 @@ struct words {
     struct option_count n_steps;
     struct option_texts hooks;
     bool as_json;
+    char all_hooks[OPTION_MAX_TEXTS][64]; /* what hooks points to where none is given */
 };
 
 /* NaN where there is none. */
@@ -101,7 +102,7 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
         {"ranks", OPTION_TEXT, &words->ranks, "LIST", "numbers of ranks, such as 2,8 (2)"},
         {"mb", OPTION_COUNT, &words->mb, "N", "gradients, in millions of bytes of fp32 (100)"},
         {"hook", OPTION_TEXTS, &words->hooks, "TEXT",
-         "a hook, as `tally hooks` lists them; may come again (all of them)"},
+         "a hook, as `tally hooks` lists them; may come again (all, from the first step on)"},
         {"bucket-mb", OPTION_COUNT, &words->bucket_mb, "M",
          "cap of a bucket, in millions of bytes; 0: tally's own (0)"},
         {"steps", OPTION_COUNT, &words->n_steps, "N",
@@ -132,14 +133,33 @@ static bool read_ranks(const struct words *words, struct size_list *ranks)
     return true;
 }
 
-/* All there are, with their default options. */
-static void name_all_hooks(struct option_texts *hooks)
+/* Whether hook number index has the option that lets its first steps travel uncompressed. */
+static bool starts_later(size_t index, const tally_hook_info *info)
 {
+    bool found = false;
+
+    for (size_t i = 0; i < info->n_options && !found; i++) {
+        tally_hook_option option = {.size = sizeof option};
+
+        found = tally_hook_describe_option(index, i, &option) == TALLY_OK &&
+                strcmp(option.name, "start") == 0;
+    }
+    return found;
+}
+
+/* All there are, with their default options, but from their first step on. */
+static void name_all_hooks(struct words *words)
+{
+    struct option_texts *hooks = &words->hooks;
+
     for (size_t i = 0; i < tally_hook_count() && hooks->n < OPTION_MAX_TEXTS; i++) {
         tally_hook_info info = {.size = sizeof info};
+        char *text = words->all_hooks[hooks->n];
 
         if (tally_hook_describe(i, &info) == TALLY_OK) {
-            hooks->values[hooks->n++] = info.name;
+            (void)snprintf(text, sizeof words->all_hooks[0], "%s%s", info.name,
+                           starts_later(i, &info) ? ":start=0" : "");
+            hooks->values[hooks->n++] = text;
         }
     }
 }
@@ -195,7 +215,7 @@ int bench_hooks(int argc, char **argv)
         return parsed == OPTIONS_HELP ? EXIT_DONE : EXIT_USAGE;
     }
     if (words.hooks.n == 0) {
-        name_all_hooks(&words.hooks);
+        name_all_hooks(&words);
     }
     if (!read_ranks(&words, &ranks) || !check_hooks(&words.hooks)) {
         return EXIT_USAGE;

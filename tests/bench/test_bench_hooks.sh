@@ -73,6 +73,7 @@ for hook in int8 quantize_per_tensor quantize_per_channel; do
     within $hook rel_error 1e-3 0.1
 done
 # Every rank keeps its own: there is nothing on the wire, and no mean.
+within powersgd:start=0 wire_bytes 1000 100000
 within noop wire_bytes 0 0
 within noop rel_error 0.1 10
 
