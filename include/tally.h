@@ -708,9 +708,10 @@ TALLY_API int tally_ddp_free(tally_ddp *ddp);
 
 /*
  * Uses a hook from the next step on: by its text, as tally_hook_parse takes it; one of the ten of
- * TALLY_HOOK_LIST; or a hook object, of which the ddp takes a hold of its own. Residuals pass from
- * the old hook to the new one, and so does the state of a hook of the same kind (one with the same
- * name but for options and wrappers). Collective,
+ * TALLY_HOOK_LIST; or a hook object, of which the ddp takes a hold of its own. An object of tally's
+ * own that quantizes, or a PowerSGD, serves one ddp at a time (STATE). Residuals pass from the old
+ * hook to the new one, and so does the state of a hook of the same kind (one with the same name but
+ * for options and wrappers). Collective,
  * between steps, before any rank is in tally_ddp_join; block. Errors: ARG, STATE, MISMATCH when
  * ranks give different hooks, what attach returned on any rank: on all ranks, and the old hook
  * stays.

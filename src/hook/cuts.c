@@ -22,13 +22,40 @@ static void clear(struct tally__cut *cut)
     *cut = (struct tally__cut){0};
 }
 
-void tally__cuts_clear(struct tally__cuts *cuts)
+static void forget(struct tally__cuts *cuts)
 {
     for (size_t i = 0; i < cuts->n; i++) {
         clear(&cuts->cut[i]);
     }
     tally__free(cuts->cut);
+    cuts->cut = NULL;
+    cuts->n = 0;
+}
+
+void tally__cuts_clear(struct tally__cuts *cuts)
+{
+    forget(cuts);
     (void)pthread_mutex_destroy(&cuts->mutex);
+}
+
+int tally__cuts_attach(struct tally__cuts *cuts)
+{
+    bool taken;
+
+    (void)pthread_mutex_lock(&cuts->mutex);
+    taken = cuts->attached;
+    cuts->attached = true;
+    (void)pthread_mutex_unlock(&cuts->mutex);
+    return taken ? tally__fail(TALLY_STATE, "a hook that quantizes serves one ddp at a time")
+                 : TALLY_OK;
+}
+
+void tally__cuts_detach(struct tally__cuts *cuts)
+{
+    (void)pthread_mutex_lock(&cuts->mutex);
+    forget(cuts);
+    cuts->attached = false;
+    (void)pthread_mutex_unlock(&cuts->mutex);
 }
 
 static int allocate(struct tally__cut *cut, size_t n)

@@ -21,14 +21,20 @@ struct tally__cut {
 /* The cuts of all buckets that one hook has seen. Several lanes may ask at once. */
 struct tally__cuts {
     size_t block;
-    bool keeps_small; /* vectors and scalars are raw */
-    pthread_mutex_t mutex;
+    bool keeps_small;       /* vectors and scalars are raw */
+    pthread_mutex_t mutex;  /* guards the rest */
+    bool attached;          /* to a ddp */
     size_t n;               /* parameters of the ddp; 0 until the first bucket came */
     struct tally__cut *cut; /* by the index of a bucket's first parameter */
 };
 
 void tally__cuts_init(struct tally__cuts *cuts, size_t block, bool keeps_small);
 void tally__cuts_clear(struct tally__cuts *cuts);
+
+/* Cuts are of one ddp: a second one is refused until the first has gone. Application's thread.
+ * Errors: STATE. */
+int tally__cuts_attach(struct tally__cuts *cuts);
+void tally__cuts_detach(struct tally__cuts *cuts);
 
 /* The bucket's cut. It stays until the layout changes. On a lane. Errors: NOMEM. */
 int tally__cuts_of(struct tally__cuts *cuts, const tally_bucket *bucket, struct tally__cut **cut);

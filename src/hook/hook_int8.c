@@ -62,6 +62,18 @@ static int find_feedback(const tally_group *group, const tally_bucket *bucket,
     return TALLY_OK;
 }
 
+static int attach(void *state, tally_ddp *ddp)
+{
+    (void)ddp;
+    return tally__cuts_attach(&((struct int8 *)state)->cuts);
+}
+
+static void detach(void *state, tally_ddp *ddp)
+{
+    (void)ddp;
+    tally__cuts_detach(&((struct int8 *)state)->cuts);
+}
+
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     struct int8 *int8 = state;
@@ -101,7 +113,9 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
         .name = name,
         .concurrent = 1,
         .feedback = values[FEEDBACK] != 0,
+        .attach = attach,
         .reduce = reduce,
+        .detach = detach,
         .destroy = destroy,
     };
     struct int8 *int8 = tally__alloc(sizeof *int8, "a hook");

@@ -37,6 +37,18 @@ static struct tally__affine map_of(const tally_bucket *bucket)
     return tally__affine_of(bucket->n, lo, hi);
 }
 
+static int attach(void *state, tally_ddp *ddp)
+{
+    (void)ddp;
+    return tally__cuts_attach(&((struct quantize *)state)->cuts);
+}
+
+static void detach(void *state, tally_ddp *ddp)
+{
+    (void)ddp;
+    tally__cuts_detach(&((struct quantize *)state)->cuts);
+}
+
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     struct quantize *quantize = state;
@@ -75,7 +87,14 @@ enum { EXCHANGE, NONFINITE, SCOPE, BLOCK };
 static int make(const char *name, const double *values, size_t block, tally_hook **hook)
 {
     const tally_hook_table table = {
-        .size = sizeof table, .name = name, .concurrent = 1, .reduce = reduce, .destroy = destroy};
+        .size = sizeof table,
+        .name = name,
+        .concurrent = 1,
+        .attach = attach,
+        .reduce = reduce,
+        .detach = detach,
+        .destroy = destroy,
+    };
     struct quantize *quantize = tally__alloc(sizeof *quantize, "a hook");
     int rc;
 
