@@ -812,34 +812,57 @@ TALLY_API int tally_ddp_reduce_delayed(tally_ddp *ddp);
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 
-/* Times are in seconds. Those of the last step and, with mean_, averages over all steps. */
+/*
+ * Times are in seconds. Those of the last step that succeeded and, with mean_, averages over all of
+ * them; steps of others that this rank took part in from tally_ddp_join count in step alone.
+ */
 typedef struct tally_ddp_stats {
     size_t size;             /* set by the caller: sizeof(tally_ddp_stats) */
     unsigned long long step; /* synchronised steps so far */
     int rank;
     int world;
+    const char *backend;   /* of the group; static text */
     size_t n_params;       /* with a gradient */
+    unsigned dtypes;       /* of their gradients: 1 << TALLY_F32 and so on, added up */
     size_t gradient_bytes; /* of all of them */
+    size_t buffer_bytes;
+    size_t first_bucket_bytes; /* the caps that hold: of the first bucket, */
+    size_t bucket_cap_bytes;   /* and of the last */
     size_t n_buckets;
-    size_t n_reduced;    /* buckets that were reduced in the last step */
-    size_t unused_bytes; /* gradients no rank had in the last step */
+    size_t n_delayed_buckets; /* of delayed parameters, behind those */
+    size_t n_reduced;         /* buckets that were reduced in the last step */
+    size_t unused_bytes;      /* gradients no rank had in the last step */
     int views;
+    int find_unused; /* as in the config, and the next two */
+    int static_graph;
+    int join;
     int rebuilt;                   /* buckets were arranged by ready order */
     const char *hook;              /* its name; valid until it is replaced */
     unsigned long long wire_bytes; /* payload this rank sent for the buckets of the last step */
     unsigned long long total_wire_bytes; /* in all steps */
-    double backward_s;                   /* first announcement to the call of wait */
-    double comm_s;                       /* lanes busy with buckets, one after the other */
-    double exposed_s;                    /* what wait waited */
-    double overlap;                      /* part of comm_s that wait did not see, 0..1 */
+    /* Payload it sent besides, since the step before: who has which gradient, buffers, delayed
+     * gradients, tally_ddp_mean_scalar, agreeing on hooks, the steps of others. Not at creation. */
+    unsigned long long other_wire_bytes;
+    unsigned long long total_other_wire_bytes; /* up to now */
+    double forward_s;  /* end of the step before to the first announcement; 0 in the first step */
+    double backward_s; /* first announcement to the call of wait */
+    double comm_s;     /* lanes busy with buckets, one after the other */
+    double exposed_s;  /* what wait waited */
+    double overlap;    /* part of comm_s that wait did not see, 0..1 */
+    double mean_forward_s;
     double mean_backward_s;
     double mean_comm_s;
     double mean_exposed_s;
+    int error; /* status of the last call on this ddp that failed on this rank; 0: none did */
+    unsigned long long error_step; /* the number of steps there had been then */
+    char error_text[256];          /* what tally_last_error() said, cut if it is longer */
 } tally_ddp_stats;
 
 /* One bucket in the last step; times count from the step's first announcement. */
 typedef struct tally_bucket_stats {
-    size_t size; /* set by the caller: sizeof(tally_bucket_stats) */
+    size_t size;  /* set by the caller: sizeof(tally_bucket_stats) */
+    int measured; /* 0: no step yet with the buckets as they are now; no times, no wire_bytes then
+                   */
     size_t n_params;
     size_t bytes;
     double ready_s;  /* its last gradient was announced */
@@ -852,6 +875,11 @@ typedef struct tally_bucket_stats {
 /* Any thread; between steps for figures that belong together; never blocks long. Errors: ARG. */
 TALLY_API int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats);
 TALLY_API int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats *stats);
+
+/* Which parameters a bucket has, in its order: up to n parameter numbers; returns how many there
+ * are. Delayed buckets follow the others. 0 for a NULL and where there is no such bucket. Likewise.
+ */
+TALLY_API size_t tally_ddp_bucket_params(tally_ddp *ddp, size_t bucket, int *params, size_t n);
 
 /* In which order gradients became ready in the last step: up to n parameter numbers; returns how
  * many there are. Likewise. */

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/threads.h"
+#include "ddp/stats.h"
 
 #define DEFAULT_CAP_BYTES ((size_t)25 << 20)
 #define DEFAULT_FIRST_BYTES ((size_t)1 << 20)
@@ -25,7 +26,17 @@ void tally_ddp_config_init(tally_ddp_config *config, size_t size)
 
 int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
 {
-    return tally__submit_and_wait(&ddp->group->lanes[0], job, user);
+    tally_future *future;
+    int status;
+
+    if (tally__threads_is_lane(ddp->group->threads)) {
+        return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
+    }
+    TRY(tally_submit(ddp->group, 0, job, user, &future));
+    status = tally_future_wait(future);
+    tally__stats_other(ddp, tally_future_bytes_sent(future));
+    tally_future_free(future);
+    return status;
 }
 
 int tally__check_between_steps(tally_ddp *ddp, const char *call)
@@ -203,7 +214,10 @@ static int start(tally_group *group, struct creation *creation)
     /* Views never move; where any step may lack gradients, an order says nothing about the next. */
     ddp->rebuild_due = !ddp->views && (!ddp->config.find_unused || ddp->config.static_graph);
     tally__step_reset(ddp);
-    return tally__hook_start(ddp);
+    TRY(tally__hook_start(ddp));
+    /* Figures are those of steps. */
+    ddp->stats = (struct tally__step_stats){0};
+    return TALLY_OK;
 }
 
 int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,

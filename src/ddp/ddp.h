@@ -72,17 +72,27 @@ struct tally__bucket {
 struct tally__step_stats {
     uint64_t first_ns;      /* the first announcement of the step under way */
     uint64_t last_first_ns; /* of the last step */
+    uint64_t last_end_ns;   /* when its wait returned; 0: there was none */
+    uint64_t forward_ns;    /* from the end of the step before to the last one's beginning */
     uint64_t backward_ns;
     uint64_t comm_ns;
     uint64_t exposed_ns;
     uint64_t wire_bytes;
+    uint64_t other_bytes; /* beside the buckets, since the step before */
     size_t n_reduced;
     size_t n_ready;
+    unsigned long long n_steps; /* in which this rank had input */
+    uint64_t total_forward_ns;
     uint64_t total_backward_ns;
     uint64_t total_comm_ns;
     uint64_t total_exposed_ns;
     uint64_t total_wire_bytes;
+    uint64_t total_other_bytes;
+    uint64_t taken_other_bytes; /* up to the end of the last step */
     bool rebuilt;
+    int error; /* of the last call that failed, in which step, and why */
+    unsigned long long error_step;
+    char error_text[sizeof((tally_ddp_stats *)NULL)->error_text];
 };
 
 /* Who takes part in a step under config.join; by the lane, read by later jobs of the same lane. */
@@ -193,7 +203,7 @@ int tally__join_stopped(const tally_ddp *ddp);
 /* TALLY_OK between steps; STATE naming the call inside one. */
 int tally__check_between_steps(tally_ddp *ddp, const char *call);
 
-/* Runs a job on the ddp's lane 0 and waits for it. */
+/* Runs a job on the ddp's lane 0 and waits for it; what it sends counts as beside the buckets. */
 int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
+#include "ddp/stats.h"
 
 struct tally__outcome tally__outcome_of(int status)
 {
@@ -114,8 +115,10 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
 int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook)
 {
     TRY(tally__check_between_steps(ddp, "tally_ddp_attach_hook"));
-    return replace(ddp, hook,
-                   hook ? TALLY_OK : tally__fail(TALLY_ARG, "tally_ddp_attach_hook: hook is NULL"));
+    return tally__stats_note(
+        ddp,
+        replace(ddp, hook,
+                hook ? TALLY_OK : tally__fail(TALLY_ARG, "tally_ddp_attach_hook: hook is NULL")));
 }
 
 int tally_ddp_set_hook(tally_ddp *ddp, const char *text)
@@ -125,7 +128,7 @@ int tally_ddp_set_hook(tally_ddp *ddp, const char *text)
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_set_hook"));
     rc = tally_hook_parse(text, &hook);
-    rc = replace(ddp, hook, rc);
+    rc = tally__stats_note(ddp, replace(ddp, hook, rc));
     tally_hook_free(hook);
     return rc;
 }
@@ -140,9 +143,10 @@ int tally_ddp_register_hook(tally_ddp *ddp, tally_hook_name name)
 #undef TEXT_OF
     }
     TRY(tally__check_between_steps(ddp, "tally_ddp_register_hook"));
-    return replace(
-        ddp, NULL,
-        tally__fail(TALLY_ARG, "tally_ddp_register_hook: %d is not a hook's name", (int)name));
+    return tally__stats_note(
+        ddp, replace(ddp, NULL,
+                     tally__fail(TALLY_ARG, "tally_ddp_register_hook: %d is not a hook's name",
+                                 (int)name)));
 }
 
 int tally__hook_start(tally_ddp *ddp)

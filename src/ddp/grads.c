@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "ddp/ddp.h"
+#include "ddp/stats.h"
 #include "num/fpenv.h"
 #include "num/num.h"
 
@@ -232,7 +233,7 @@ int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm)
     if (rc == TALLY_OK && norm) {
         *norm = before;
     }
-    return rc;
+    return tally__stats_note(ddp, rc);
 }
 
 struct scalar {
@@ -255,7 +256,7 @@ int tally_ddp_mean_scalar(tally_ddp *ddp, double *value)
     struct scalar scalar = {.given = value != NULL, .value = value ? *value : 0};
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_mean_scalar"));
-    TRY(tally__ddp_run(ddp, mean_job, &scalar));
+    TRY(tally__stats_note(ddp, tally__ddp_run(ddp, mean_job, &scalar)));
     *value = scalar.value;
     return TALLY_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/ddp.h"
+#include "ddp/stats.h"
 
 int tally__join_stopped(const tally_ddp *ddp)
 {
@@ -47,7 +48,7 @@ static int farewell_job(tally_lane *lane, void *user)
     return tally__buffers_broadcast(lane, ddp, root);
 }
 
-int tally_ddp_join(tally_ddp *ddp)
+static int shadow(tally_ddp *ddp)
 {
     TRY(tally__check_between_steps(ddp, "tally_ddp_join"));
     if (!ddp->config.join) {
@@ -68,4 +69,10 @@ int tally_ddp_join(tally_ddp *ddp)
         TRY(tally__shadow_step(ddp));
     }
     return tally__ddp_run(ddp, farewell_job, ddp);
+}
+
+int tally_ddp_join(tally_ddp *ddp)
+{
+    return ddp ? tally__stats_note(ddp, shadow(ddp))
+               : tally__fail(TALLY_ARG, "tally_ddp_join: ddp is NULL");
 }

@@ -156,9 +156,11 @@ static int announce(tally_ddp *ddp, struct tally__param *param)
 
 int tally_ddp_grad_ready(tally_ddp *ddp, int i)
 {
-    int rc = TALLY_OK;
+    int rc = check_index(ddp, i);
 
-    TRY(check_index(ddp, i));
+    if (!ddp || rc != TALLY_OK) {
+        return ddp ? tally__stats_note(ddp, rc) : rc;
+    }
     lock(ddp);
     if (ddp->no_sync) {
         /* Its share of an accumulated gradient counts, also if the last pass does not add to it. */
@@ -167,7 +169,7 @@ int tally_ddp_grad_ready(tally_ddp *ddp, int i)
         rc = announce(ddp, &ddp->params[i]);
     }
     unlock(ddp);
-    return rc;
+    return tally__stats_note(ddp, rc);
 }
 
 /* With the mutex held: this pass has no gradient for param. */
@@ -202,13 +204,15 @@ static int announce_absent(tally_ddp *ddp, struct tally__param *param)
 
 int tally_ddp_grad_absent(tally_ddp *ddp, int i)
 {
-    int rc;
+    int rc = check_index(ddp, i);
 
-    TRY(check_index(ddp, i));
+    if (!ddp || rc != TALLY_OK) {
+        return ddp ? tally__stats_note(ddp, rc) : rc;
+    }
     lock(ddp);
     rc = ddp->no_sync ? TALLY_OK : announce_absent(ddp, &ddp->params[i]);
     unlock(ddp);
-    return rc;
+    return tally__stats_note(ddp, rc);
 }
 
 /* ---- waiting ---- */
@@ -278,7 +282,8 @@ static uint64_t collect_one(tally_future *future, int *rc, char *text)
     return bytes_sent;
 }
 
-/* Waits for all that was launched. */
+/* Waits for all that was launched. What is delayed, or another rank's step, counts as beside the
+ * buckets. */
 static int collect(tally_ddp *ddp)
 {
     struct tally__buckets *buckets = &ddp->buckets;
@@ -286,7 +291,7 @@ static int collect(tally_ddp *ddp)
     int rc = TALLY_OK;
 
     if (ddp->presence.future) {
-        (void)collect_one(ddp->presence.future, &rc, text);
+        tally__stats_other(ddp, collect_one(ddp->presence.future, &rc, text));
         ddp->presence.future = NULL;
     }
     for (size_t b = 0; b < buckets->n + buckets->n_delayed; b++) {
@@ -295,6 +300,9 @@ static int collect(tally_ddp *ddp)
         if (bucket->state == TALLY__BUCKET_LAUNCHED) {
             bucket->now.bytes_sent = collect_one(bucket->future, &rc, text);
             bucket->state = TALLY__BUCKET_FILLING;
+            if (b >= buckets->n || !ddp->in_step) {
+                tally__stats_other(ddp, bucket->now.bytes_sent);
+            }
         }
     }
     return rc == TALLY_OK ? TALLY_OK : tally__fail(rc, "%s", text);
@@ -335,14 +343,11 @@ void tally__step_reset(tally_ddp *ddp)
     ddp->n_ready = 0;
 }
 
-int tally_ddp_wait(tally_ddp *ddp)
+static int end_step(tally_ddp *ddp)
 {
     uint64_t called_ns = tally__now_ns();
     int rc;
 
-    if (!ddp) {
-        return tally__fail(TALLY_ARG, "tally_ddp_wait: ddp is NULL");
-    }
     if (tally__threads_is_lane(ddp->group->threads)) {
         return tally__fail(TALLY_STATE, "tally_ddp_wait: this call blocks: it is not for jobs");
     }
@@ -375,6 +380,12 @@ int tally_ddp_wait(tally_ddp *ddp)
     tally__step_reset(ddp);
     unlock(ddp);
     return rc;
+}
+
+int tally_ddp_wait(tally_ddp *ddp)
+{
+    return ddp ? tally__stats_note(ddp, end_step(ddp))
+               : tally__fail(TALLY_ARG, "tally_ddp_wait: ddp is NULL");
 }
 
 int tally__shadow_step(tally_ddp *ddp)
@@ -438,5 +449,5 @@ int tally_ddp_reduce_delayed(tally_ddp *ddp)
     lock(ddp);
     rc = announce_delayed(ddp);
     unlock(ddp);
-    return rc;
+    return tally__stats_note(ddp, rc);
 }

@@ -5,6 +5,7 @@
  */
 #include "ddp/stats.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -25,9 +26,12 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
 {
     struct tally__step_stats *stats = &ddp->stats;
     uint64_t busy_until_ns = 0;
+    uint64_t now_ns = tally__now_ns();
 
+    stats->forward_ns = stats->last_end_ns > 0 ? since(stats->last_end_ns, stats->first_ns) : 0;
+    stats->last_end_ns = now_ns;
     stats->backward_ns = since(stats->first_ns, called_ns);
-    stats->exposed_ns = since(called_ns, tally__now_ns());
+    stats->exposed_ns = since(called_ns, now_ns);
     stats->comm_ns = 0;
     stats->wire_bytes = 0;
     stats->n_reduced = 0;
@@ -44,35 +48,84 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
         stats->wire_bytes += bucket->last.bytes_sent;
         stats->n_reduced += !bucket->skipped;
     }
+    stats->other_bytes = stats->total_other_bytes - stats->taken_other_bytes;
+    stats->taken_other_bytes = stats->total_other_bytes;
     stats->n_ready = ddp->n_ready;
     memcpy(ddp->last_order, ddp->ready_order, ddp->n_ready * sizeof *ddp->last_order);
+    stats->n_steps++;
+    stats->total_forward_ns += stats->forward_ns;
     stats->total_backward_ns += stats->backward_ns;
     stats->total_comm_ns += stats->comm_ns;
     stats->total_exposed_ns += stats->exposed_ns;
     stats->total_wire_bytes += stats->wire_bytes;
 }
 
+void tally__stats_other(tally_ddp *ddp, uint64_t bytes)
+{
+    (void)pthread_mutex_lock(&ddp->mutex);
+    ddp->stats.total_other_bytes += bytes;
+    (void)pthread_mutex_unlock(&ddp->mutex);
+}
+
+int tally__stats_note(tally_ddp *ddp, int status)
+{
+    if (status != TALLY_OK) {
+        (void)pthread_mutex_lock(&ddp->mutex);
+        ddp->stats.error = status;
+        ddp->stats.error_step = ddp->step;
+        (void)snprintf(ddp->stats.error_text, sizeof ddp->stats.error_text, "%s",
+                       tally_last_error());
+        (void)pthread_mutex_unlock(&ddp->mutex);
+    }
+    return status;
+}
+
+static void fill_config(const tally_ddp *ddp, tally_ddp_stats *out)
+{
+    out->rank = tally_group_rank(ddp->group);
+    out->world = tally_group_size(ddp->group);
+    out->backend = tally_group_backend(ddp->group);
+    out->views = ddp->views;
+    out->find_unused = ddp->config.find_unused != 0;
+    out->static_graph = ddp->config.static_graph != 0;
+    out->join = ddp->config.join != 0;
+    out->first_bucket_bytes = ddp->caps[0];
+    out->bucket_cap_bytes = ddp->caps[ddp->n_caps - 1];
+    out->hook = ddp->hook->table.name;
+}
+
 static void fill_sizes(const tally_ddp *ddp, tally_ddp_stats *out)
 {
     out->n_params = ddp->n_order;
+    out->n_buckets = ddp->buckets.n;
+    out->n_delayed_buckets = ddp->buckets.n_delayed;
     out->gradient_bytes = 0;
     out->unused_bytes = 0;
+    out->buffer_bytes = 0;
+    out->dtypes = 0;
+    for (size_t i = 0; i < ddp->n_buffers; i++) {
+        out->buffer_bytes += ddp->buffers[i].bytes;
+    }
     for (size_t k = 0; k < ddp->n_order; k++) {
         const struct tally__param *param = &ddp->params[ddp->order[k]];
 
+        out->dtypes |= 1u << param->dtype;
         out->gradient_bytes += param->bytes;
         out->unused_bytes += param->unused ? param->bytes : 0;
     }
 }
 
-static void fill_times(const struct tally__step_stats *stats, double n_steps, tally_ddp_stats *out)
+static void fill_times(const struct tally__step_stats *stats, tally_ddp_stats *out)
 {
     double hidden = seconds(since(stats->exposed_ns, stats->comm_ns));
+    double n_steps = stats->n_steps > 0 ? (double)stats->n_steps : 1;
 
+    out->forward_s = seconds(stats->forward_ns);
     out->backward_s = seconds(stats->backward_ns);
     out->comm_s = seconds(stats->comm_ns);
     out->exposed_s = seconds(stats->exposed_ns);
     out->overlap = stats->comm_ns > 0 ? hidden / seconds(stats->comm_ns) : 0;
+    out->mean_forward_s = seconds(stats->total_forward_ns) / n_steps;
     out->mean_backward_s = seconds(stats->total_backward_ns) / n_steps;
     out->mean_comm_s = seconds(stats->total_comm_ns) / n_steps;
     out->mean_exposed_s = seconds(stats->total_exposed_ns) / n_steps;
@@ -89,17 +142,18 @@ int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats)
     }
     (void)pthread_mutex_lock(&ddp->mutex);
     stats->step = ddp->step;
-    stats->rank = tally_group_rank(ddp->group);
-    stats->world = tally_group_size(ddp->group);
-    stats->n_buckets = ddp->buckets.n;
     stats->n_reduced = ddp->stats.n_reduced;
-    stats->views = ddp->views;
     stats->rebuilt = ddp->stats.rebuilt;
-    stats->hook = ddp->hook->table.name;
     stats->wire_bytes = ddp->stats.wire_bytes;
     stats->total_wire_bytes = ddp->stats.total_wire_bytes;
+    stats->other_wire_bytes = ddp->stats.other_bytes;
+    stats->total_other_wire_bytes = ddp->stats.total_other_bytes;
+    stats->error = ddp->stats.error;
+    stats->error_step = ddp->stats.error_step;
+    (void)snprintf(stats->error_text, sizeof stats->error_text, "%s", ddp->stats.error_text);
+    fill_config(ddp, stats);
     fill_sizes(ddp, stats);
-    fill_times(&ddp->stats, ddp->step > 0 ? (double)ddp->step : 1, stats);
+    fill_times(&ddp->stats, stats);
     (void)pthread_mutex_unlock(&ddp->mutex);
     return TALLY_OK;
 }
@@ -122,6 +176,7 @@ int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats
     }
     from = &ddp->buckets.bucket[bucket];
     first_ns = ddp->stats.last_first_ns;
+    stats->measured = from->last.done_ns > 0;
     stats->n_params = (size_t)from->seen.n_params;
     stats->bytes = from->seen.n * tally_dtype_bytes(from->seen.dtype);
     stats->ready_s = seconds(since(first_ns, from->last.ready_ns));
@@ -131,6 +186,26 @@ int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats
     stats->wire_bytes = from->last.bytes_sent;
     (void)pthread_mutex_unlock(&ddp->mutex);
     return TALLY_OK;
+}
+
+size_t tally_ddp_bucket_params(tally_ddp *ddp, size_t bucket, int *params, size_t n)
+{
+    const tally_bucket *seen;
+    size_t n_params = 0;
+
+    if (!ddp || (!params && n > 0)) {
+        return 0;
+    }
+    (void)pthread_mutex_lock(&ddp->mutex);
+    if (bucket < ddp->buckets.n + ddp->buckets.n_delayed) {
+        seen = &ddp->buckets.bucket[bucket].seen;
+        n_params = (size_t)seen->n_params;
+        for (size_t k = 0; k < n && k < n_params; k++) {
+            params[k] = seen->params[k].index;
+        }
+    }
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    return n_params;
 }
 
 size_t tally_ddp_ready_order(tally_ddp *ddp, int *order, size_t n)

@@ -55,12 +55,36 @@ static int check_times(tally_group *group, const tally_bucket_stats *bucket,
     return 0;
 }
 
+/* What does not change from step to step. */
+static int check_config(tally_group *group, const tally_ddp_stats *stats)
+{
+    CHECK(group, stats->rank == tally_group_rank(group));
+    CHECK(group, stats->world == tally_group_size(group));
+    CHECK(group, strcmp(stats->backend, tally_group_backend(group)) == 0);
+    CHECK(group, stats->dtypes == (1u << TALLY_F32 | 1u << TALLY_F64 | 1u << TALLY_F16));
+    CHECK(group, stats->first_bucket_bytes == 1 && stats->bucket_cap_bytes == 1);
+    CHECK(group, !stats->find_unused && !stats->static_graph && !stats->join);
+    CHECK(group, stats->buffer_bytes == 0 && stats->n_delayed_buckets == 0);
+    CHECK(group, stats->error == TALLY_OK && stats->error_text[0] == '\0');
+    return 0;
+}
+
+/* Beside the buckets travels who has which gradient, and once rank 0's order. */
+static unsigned long long other_bytes(unsigned long long step, bool copies, int world, int rank)
+{
+    unsigned long long map = (unsigned long long)(world - 1) * N * sizeof(int32_t);
+
+    return step == 0 ? 0 : copies && step == 1 && rank == 0 ? 2 * map : map;
+}
+
 static int check_step(tally_group *group, const tally_ddp_stats *stats, unsigned long long step,
                       bool copies)
 {
+    CHECK_OK(group, check_config(group, stats));
+    CHECK(group, stats->other_wire_bytes == other_bytes(step, copies, stats->world, stats->rank));
+    CHECK(group, (stats->forward_s > 0) == (step > 1));
+    CHECK(group, (stats->mean_forward_s > 0) == (step > 1));
     CHECK(group, stats->step == step);
-    CHECK(group, stats->rank == tally_group_rank(group));
-    CHECK(group, stats->world == tally_group_size(group));
     CHECK(group, stats->n_params == N - 1);
     CHECK(group, stats->gradient_bytes ==
                      bytes_of(0) + bytes_of(1) + bytes_of(2) + bytes_of(4) + bytes_of(5));
@@ -80,7 +104,24 @@ static int check_step(tally_group *group, const tally_ddp_stats *stats, unsigned
     return 0;
 }
 
-/* Each parameter is a bucket of its own: cap 1. After a rebuild buckets have not been used yet. */
+/* Buckets that no step has used say so; their parameters are known all the same. */
+static int check_unused_buckets(tally_group *group, tally_ddp *ddp, const int *order)
+{
+    for (size_t b = 0; b < N - 1; b++) {
+        tally_bucket_stats bucket = {.size = sizeof bucket};
+        int params[2] = {-1, -1};
+
+        CHECK_OK(group, tally_ddp_get_bucket_stats(ddp, b, &bucket));
+        CHECK(group, !bucket.measured && bucket.wire_bytes == 0 && bucket.done_s == 0);
+        CHECK(group, bucket.bytes == bytes_of((size_t)order[b]));
+        CHECK(group, tally_ddp_bucket_params(ddp, b, params, 2) == 1);
+        CHECK(group, params[0] == order[b] && params[1] == -1);
+    }
+    CHECK(group, tally_ddp_bucket_params(ddp, N - 1, NULL, 0) == 0);
+    return 0;
+}
+
+/* Each parameter is a bucket of its own: cap 1. */
 static int check_buckets(tally_group *group, tally_ddp *ddp, const tally_ddp_stats *stats,
                          const int *order)
 {
@@ -93,8 +134,9 @@ static int check_buckets(tally_group *group, tally_ddp *ddp, const tally_ddp_sta
         size_t i = (size_t)order[b];
 
         CHECK_OK(group, tally_ddp_get_bucket_stats(ddp, b, &bucket));
-        CHECK(group, bucket.n_params == 1);
+        CHECK(group, bucket.measured && bucket.n_params == 1);
         CHECK(group, bucket.bytes == bytes_of(i));
+        CHECK(group, tally_ddp_bucket_params(ddp, b, NULL, 0) == 1);
         CHECK_OK(group, check_times(group, &bucket, stats));
         CHECK(group, bucket.start_s >= last_start_s || ranks_now()->lanes > 1);
         CHECK(group, bucket.wire_bytes ==
@@ -149,6 +191,8 @@ static int check_refused(tally_group *group, tally_ddp *ddp)
     CHECK_STATUS(group, tally_ddp_get_bucket_stats(ddp, 0, NULL), TALLY_ARG);
     CHECK(group, tally_ddp_ready_order(NULL, NULL, 0) == 0);
     CHECK(group, tally_ddp_ready_order(ddp, NULL, 3) == 0);
+    CHECK(group, tally_ddp_bucket_params(NULL, 0, NULL, 0) == 0);
+    CHECK(group, tally_ddp_bucket_params(ddp, 0, NULL, 3) == 0);
     return 0;
 }
 
@@ -171,12 +215,16 @@ static int figures_body(tally_group *group, void *user)
     CHECK_OK(group, tally_ddp_create(group, model.params, N, &config, &ddp));
     CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
     CHECK_OK(group, check_step(group, &stats, 0, copies));
+    CHECK_OK(group, check_unused_buckets(group, ddp, declared));
     for (unsigned s = 1; s < 6; s++) {
         CHECK_OK(group, announce_in(group, ddp, &model, own, s));
         CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
         CHECK_OK(group, check_step(group, &stats, s, copies));
         CHECK_OK(group, check_order(group, ddp, own));
-        if (!copies || s > 1) {
+        /* After the first step of copies they are arranged anew. */
+        if (copies && s == 1) {
+            CHECK_OK(group, check_unused_buckets(group, ddp, orders[0]));
+        } else {
             CHECK_OK(group, check_buckets(group, ddp, &stats, copies ? orders[0] : declared));
         }
         total += stats.wire_bytes;
@@ -184,6 +232,108 @@ static int figures_body(tally_group *group, void *user)
         CHECK(group, total == s * stats.wire_bytes && (total > 0) == (stats.world > 1));
     }
     CHECK_OK(group, check_refused(group, ddp));
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
+/* ---- beside the buckets, and errors ---- */
+
+#define LATE 3000
+#define BUFFER 500
+
+/* Buffers, a delayed gradient, a scalar: each is counted, and none of them as a bucket's. */
+static int beside_body(tally_group *group, void *user)
+{
+    static const struct ddp_spec late[] = {{"a", TALLY_F32, 0, 1, {10}},
+                                           {"late", TALLY_F32, TALLY_PARAM_DELAYED, 1, {LATE}}};
+    unsigned long long others = (unsigned long long)tally_group_size(group) - 1;
+    int rank = tally_group_rank(group);
+    unsigned char bytes[BUFFER] = {0};
+    tally_buffer buffer = {sizeof buffer, "buffer", bytes, sizeof bytes};
+    unsigned long long total = 0;
+    struct ddp_model model;
+    tally_ddp_config config;
+    tally_ddp_stats stats = {.size = sizeof stats};
+    tally_ddp *ddp;
+
+    tally_ddp_config_init(&config, sizeof config);
+    config.buffers = &buffer;
+    config.n_buffers = 1;
+    config.static_graph = 1;
+    CHECK(group, ddp_model_make(&model, late, 2, *(const int *)user) == 0);
+    CHECK_OK(group, tally_ddp_create(group, model.params, 2, &config, &ddp));
+    for (unsigned s = 0; s < 6; s++) {
+        /* Who has which gradient; the buffer, from rank 0. */
+        unsigned long long expected = others * 2 * sizeof(int32_t) + (rank == 0) * others * BUFFER;
+        int params[1] = {-1};
+
+        if (*(const int *)user && s < 2) {
+            expected += (rank == 0) * others * 2 * sizeof(int32_t); /* the order */
+        }
+        if (s % 2 == 1) {
+            CHECK_OK(group, tally_ddp_reduce_delayed(ddp));
+            expected += wire_bytes(4 * LATE, TALLY_F32, tally_group_size(group), rank);
+        }
+        if (s % 3 == 1) {
+            double value = 1;
+
+            CHECK(group, s % 2 == 0 || tally_ddp_mean_scalar(ddp, &value) == TALLY_STATE);
+            CHECK(group, s % 2 == 1 || tally_ddp_mean_scalar(ddp, &value) == TALLY_OK);
+            expected += s % 2 == 1 ? 0 : others * sizeof(double);
+        }
+        CHECK_OK(group, tally_ddp_grad_ready(ddp, 0));
+        CHECK_OK(group, tally_ddp_wait(ddp));
+        CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
+        total += expected;
+        CHECK(group, stats.wire_bytes == others * 10 * sizeof(float));
+        CHECK(group, stats.other_wire_bytes == expected);
+        CHECK(group, stats.total_other_wire_bytes == total);
+        CHECK(group, stats.n_buckets == 1 && stats.n_delayed_buckets == 1 && stats.static_graph);
+        CHECK(group, stats.buffer_bytes == BUFFER);
+        CHECK(group, tally_ddp_bucket_params(ddp, 1, params, 1) == 1 && params[0] == 1);
+    }
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
+static int expect_error(tally_group *group, tally_ddp *ddp, int status, unsigned long long step,
+                        const char *part)
+{
+    tally_ddp_stats stats = {.size = sizeof stats};
+
+    CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
+    CHECK_STATUS(group, stats.error, status);
+    CHECK(group, stats.error_step == step);
+    CHECK_TEXT(group, stats.error_text, part);
+    return 0;
+}
+
+/* The last one stays until the next, whatever succeeds in between. */
+static int errors_body(tally_group *group, void *user)
+{
+    struct ddp_model model;
+    tally_ddp *ddp;
+
+    CHECK(group, ddp_model_make(&model, specs, N, *(const int *)user) == 0);
+    CHECK_OK(group, tally_ddp_create(group, model.params, N, NULL, &ddp));
+    CHECK_STATUS(group, tally_ddp_wait(ddp), TALLY_STATE);
+    CHECK_OK(group, expect_error(group, ddp, TALLY_STATE, 0, "no gradient"));
+    for (unsigned s = 0; s < 3; s++) {
+        CHECK_STATUS(group, tally_ddp_grad_ready(ddp, 77), TALLY_ARG);
+        CHECK_OK(group, expect_error(group, ddp, TALLY_ARG, s, "77"));
+        CHECK_OK(group, ddp_right_step(group, ddp, &model, s));
+        CHECK_OK(group, expect_error(group, ddp, TALLY_ARG, s, "77"));
+        CHECK_STATUS(group, tally_ddp_grad_absent(ddp, 3), TALLY_ARG);
+        CHECK_OK(group, expect_error(group, ddp, TALLY_ARG, s + 1, "'still'"));
+    }
+    CHECK_STATUS(group, tally_ddp_mean_scalar(ddp, NULL), TALLY_ARG);
+    CHECK_OK(group, expect_error(group, ddp, TALLY_ARG, 3, "value is NULL"));
+    CHECK_STATUS(group, tally_ddp_join(ddp), TALLY_STATE);
+    CHECK_OK(group, expect_error(group, ddp, TALLY_STATE, 3, "config.join"));
+    CHECK_STATUS(group, tally_ddp_set_hook(ddp, "no such hook"), TALLY_ARG);
+    CHECK_OK(group, expect_error(group, ddp, TALLY_ARG, 3, "no such hook"));
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
     return 0;
@@ -215,6 +365,7 @@ static void *watch(void *argument)
         watcher->n_wrong += tally_ddp_get_bucket_stats(watcher->ddp, 0, &bucket) != TALLY_OK;
         watcher->n_wrong += bucket.ready_s > bucket.launch_s || bucket.start_s > bucket.done_s;
         watcher->n_wrong += tally_ddp_ready_order(watcher->ddp, order, N) > N;
+        watcher->n_wrong += tally_ddp_bucket_params(watcher->ddp, 0, order, N) == 0;
         watcher->n_wrong += tally_ddp_grad(watcher->ddp, 0) == NULL;
         watcher->n_asked++;
         (void)sched_yield();
@@ -255,6 +406,8 @@ int main(void)
     for (int copies = 0; copies < 2; copies++) {
         n_failures += ddp_run_seven("figures", figures_body, &copies, 1);
         n_failures += ddp_run("figures", figures_body, &copies, 3);
+        n_failures += ddp_run("beside the buckets", beside_body, &copies, 1);
+        n_failures += ddp_run("errors", errors_body, &copies, 1);
         n_failures += ddp_run("watched", watched_body, &copies, 1);
     }
     return n_failures != 0;
