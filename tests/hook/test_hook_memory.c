@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of hooks: after the first steps none is allocated, whatever the hook, and in copies after
+ * the buckets were arranged anew; and every allocation that setting a hook or its first step makes
+ * may fail on one rank: all ranks hear of it, nothing leaks, and the next try works.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/counting_memory.h"
+#include "support/hook_rules.h"
+#include "support/oracle.h"
+
+#define N_COUNTED 10
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static const char *const hooks[] = {
+    "allreduce",
+    "fp16",
+    "fp16:saturate=1",
+    "bf16:accumulate=wire",
+    "quantize_per_tensor",
+    "quantize_per_tensor:exchange=gather,scope=bucket",
+    "quantize_per_channel",
+    "quantize_per_channel:exchange=gather",
+    "int8",
+    "int8:feedback=0",
+    "bf16(int8:exempt=none)",
+    "powersgd:start=0",
+    "bf16(powersgd:start=0,warm_start=0)",
+    "batched_powersgd:start=0",
+};
+
+static int make(tally_group *group, struct ddp_model *model, bool copies, tally_ddp **ddp)
+{
+    tally_ddp_config config;
+
+    tally_ddp_config_init(&config, sizeof config);
+    config.bucket_cap_bytes = 9000;
+    CHECK(group, ddp_model_make(model, hook_specs, HOOK_N_PARAMS, copies) == 0);
+    CHECK_OK(group, tally_ddp_create(group, model->params, model->n, &config, ddp));
+    return 0;
+}
+
+/* ---- none per step ---- */
+
+/* Until all ranks are here for the n-th time; allocates nothing. */
+static int meet(tally_group *group, unsigned n)
+{
+    atomic_fetch_add(&ranks_words()[0], 1);
+    return ranks_await(&ranks_words()[0], n * (uint32_t)tally_group_size(group));
+}
+
+static int count(tally_group *group, const char *hook, bool copies, unsigned *n_met)
+{
+    struct ddp_model model;
+    tally_ddp *ddp;
+    size_t before;
+
+    CHECK_OK(group, make(group, &model, copies, &ddp));
+    CHECK_OK(group, tally_ddp_set_hook(ddp, hook));
+    for (unsigned s = 0; s < 2; s++) {
+        CHECK_OK(group, hook_step(group, ddp, &model, s));
+    }
+    CHECK(group, meet(group, ++*n_met) == 0);
+    before = counting_memory_calls();
+    CHECK(group, meet(group, ++*n_met) == 0);
+    for (unsigned s = 0; s < N_COUNTED; s++) {
+        CHECK_OK(group, hook_step(group, ddp, &model, s));
+    }
+    CHECK(group, meet(group, ++*n_met) == 0);
+    CHECK(group, counting_memory_calls() == before);
+    /* As threads, the others' ends count too. */
+    CHECK(group, meet(group, ++*n_met) == 0);
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
+static int count_body(tally_group *group, void *user)
+{
+    unsigned n_met = 0;
+
+    (void)user;
+    for (size_t k = 0; k < COUNT(hooks); k++) {
+        for (int copies = 0; copies < 2; copies++) {
+            if (count(group, hooks[k], copies, &n_met) != 0) {
+                (void)fprintf(stderr, "with %s, %s\n", hooks[k], copies ? "copies" : "views");
+                return RANKS_FAILED;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- the N-th fails on one rank ---- */
+
+/* Announces everything and waits. */
+static int try_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model,
+                    unsigned seed)
+{
+    int rank = tally_group_rank(group);
+
+    for (size_t i = model->n; i-- > 0;) {
+        float *grad = tally_ddp_grad(ddp, (int)i);
+
+        if (model->spec[i].dtype != TALLY_F32) {
+            ddp_fill_grad(model, ddp, i, seed, rank);
+        }
+        for (size_t e = 0; e < model->count[i] && model->spec[i].dtype == TALLY_F32; e++) {
+            grad[e] = hook_value(seed, rank, i, e);
+        }
+        CHECK_OK(group, tally_ddp_grad_ready(ddp, (int)i));
+    }
+    return tally_ddp_wait(ddp);
+}
+
+/* Whether the hook is the one with this text. */
+static bool has(tally_ddp *ddp, const char *text)
+{
+    tally_ddp_stats stats = {.size = sizeof stats};
+
+    return tally_ddp_get_stats(ddp, &stats) == TALLY_OK && strcmp(stats.hook, text) == 0;
+}
+
+/* The n-th allocation of the last rank fails. *met says, on all ranks, whether there was one. */
+static int with_failure(tally_group *group, const char *hook, size_t n, bool *met)
+{
+    bool fails = tally_group_rank(group) == tally_group_size(group) - 1;
+    struct ddp_model model;
+    size_t before;
+    tally_ddp *ddp;
+    int rc;
+
+    CHECK_OK(group, make(group, &model, false, &ddp));
+    /* Futures are made once and kept. */
+    CHECK_OK(group, tally_ddp_set_hook(ddp, "noop"));
+    CHECK_OK(group, hook_step(group, ddp, &model, 1));
+    before = counting_memory_calls();
+    counting_memory_fail_nth(fails ? n : 0);
+    rc = tally_ddp_set_hook(ddp, hook);
+    if (rc != TALLY_OK) {
+        CHECK_STATUS(group, rc, TALLY_NOMEM);
+        CHECK_TEXT(group, tally_last_error(), "cannot allocate");
+        CHECK(group, has(ddp, "noop"));
+        CHECK_OK(group, tally_ddp_set_hook(ddp, hook));
+    }
+    ranks_note(group, 0, (uint64_t)rc);
+    rc = try_step(group, ddp, &model, 2);
+    if (rc != TALLY_OK) {
+        CHECK_STATUS(group, rc, TALLY_NOMEM);
+        CHECK_TEXT(group, tally_last_error(), "cannot allocate");
+        CHECK_OK(group, hook_step(group, ddp, &model, 2));
+    }
+    ranks_note(group, 0, (uint64_t)rc);
+    ranks_note(group, 0, ddp_hash_grads(&model, ddp));
+    counting_memory_fail_nth(0);
+    CHECK_OK(group, hook_step(group, ddp, &model, 3));
+    ranks_note(group, 0, ddp_hash_grads(&model, ddp));
+    if (fails) {
+        atomic_store(&ranks_words()[1], counting_memory_calls() - before >= n);
+    }
+    CHECK_OK(group, tally_ddp_free(ddp));
+    *met = atomic_load(&ranks_words()[1]) != 0;
+    ddp_model_free(&model);
+    return 0;
+}
+
+static int fail_body(tally_group *group, void *user)
+{
+    static const char *const stateful[] = {"fp16:saturate=1", "quantize_per_tensor", "bf16(int8)",
+                                           "powersgd:start=0", "batched_powersgd:start=0"};
+    size_t most = 0;
+
+    (void)user;
+    for (size_t k = 0; k < COUNT(stateful); k++) {
+        bool met = true;
+        size_t n = 0;
+
+        while (met) {
+            if (with_failure(group, stateful[k], ++n, &met) != 0) {
+                (void)fprintf(stderr, "with %s, allocation %zu\n", stateful[k], n);
+                return RANKS_FAILED;
+            }
+        }
+        most = n > most ? n : most;
+    }
+    CHECK(group, most > 10);
+    return 0;
+}
+
+int main(void)
+{
+    static const int worlds[] = {1, 2, 3};
+    int n_failures = 0;
+
+    oracle_start();
+    for (size_t w = 0; w < COUNT(worlds); w++) {
+        /* As processes: a failure that is meant for one rank reaches no other. */
+        const struct ranks ranks = {
+            .kind = RANKS_PROCESSES, .world = worlds[w], .lanes = worlds[w] == 3 ? 3 : 1};
+
+        n_failures += hook_run("none per step", count_body, NULL, worlds[w]);
+        n_failures += ranks_run(&ranks, fail_body, NULL);
+    }
+    return n_failures != 0;
+}
