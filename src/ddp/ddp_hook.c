@@ -34,11 +34,21 @@ struct candidate {
     struct tally__outcome outcome;
 };
 
-/* What ranks compare: words for people, and a checksum for names that do not fit in them. */
+/* What ranks compare: the start of the name for people, and a checksum for all of it. */
 struct description {
     uint64_t name;
-    char words[256];
+    uint64_t concurrent;
+    char words[208];
 };
+
+/* What the words do not tell. */
+static const char *hint(const struct description *a, const struct description *b)
+{
+    if (a->concurrent != b->concurrent) {
+        return ", and one of them is concurrent";
+    }
+    return strcmp(a->words, b->words) == 0 ? ": they differ at the end" : "";
+}
 
 /* All ranks compare their hooks: the names, and whether they may run at once. */
 static int compare_job(tally_lane *lane, void *user)
@@ -50,15 +60,15 @@ static int compare_job(tally_lane *lane, void *user)
 
     TRY(tally__outcome_job(lane, &candidate->outcome));
     ours.name = tally__checksum(hook->table.name, strlen(hook->table.name));
-    (void)snprintf(ours.words, sizeof ours.words, "%.200s%s", hook->table.name,
-                   hook->table.concurrent ? " (concurrent)" : "");
+    ours.concurrent = hook->table.concurrent != 0;
+    (void)snprintf(ours.words, sizeof ours.words, "%s", hook->table.name);
     memcpy(&theirs, &ours, sizeof theirs);
     TRY(tally_lane_broadcast(lane, &theirs, sizeof theirs, 0));
-    if (memcmp(&ours, &theirs, sizeof ours) != 0) {
-        return tally__fail(TALLY_MISMATCH, "hook '%s' here, '%s' on rank 0", ours.words,
-                           theirs.words);
+    if (memcmp(&ours, &theirs, sizeof ours) == 0) {
+        return TALLY_OK;
     }
-    return TALLY_OK;
+    return tally__fail(TALLY_MISMATCH, "hook '%s' here, '%s' on rank 0%s", ours.words, theirs.words,
+                       hint(&ours, &theirs));
 }
 
 /* The new hook goes on where the old one, of the same kind, stands. */
