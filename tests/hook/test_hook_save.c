@@ -20,7 +20,7 @@
 
 /* ---- the same world ---- */
 
-static const struct hook_setup setups[] = {
+static const struct state_setup setups[] = {
     {"int8", false, 0},
     {"int8", true, 0},
     {"int8", false, 100000},
@@ -28,43 +28,48 @@ static const struct hook_setup setups[] = {
     {"bf16(int8)", true, 0},
     {"int8:block=64,exempt=none", true, 0},
     {"fp16:saturate=1(int8:block=128)", false, 0},
+    {"powersgd:rank=2,start=1", false, 0},
+    {"powersgd:rank=1,start=2", true, 0},
+    {"bf16(batched_powersgd:rank=2,start=2)", true, 0},
+    {"batched_powersgd:rank=1,start=1", false, 0},
+    {"powersgd:rank=2,start=5", false, 0},
     {"allreduce", true, 0},
 };
 
 /* A fresh ddp on a fresh group goes on where the other one stood. */
-static int go_on(tally_group *group, const struct hook_setup *setup,
+static int go_on(tally_group *group, const struct state_setup *setup,
                  const struct hook_states *states, uint64_t *hash)
 {
     tally_group *fresh;
-    struct hook_run run;
+    struct state_run run;
 
     CHECK_OK(group, tally_group_split(group, 0, tally_group_rank(group), &fresh));
-    CHECK_OK(group, hook_run_start(fresh, setup, &run));
+    CHECK_OK(group, state_run_start(fresh, setup, &run));
     if (states) {
         CHECK_OK(group, hook_states_load(run.ddp, states));
         CHECK(group, hook_states_unchanged(group, run.ddp, states));
     }
-    CHECK_OK(group, hook_steps(group, &run, N_BEFORE, N_AFTER, hash));
-    CHECK_OK(group, hook_run_end(group, &run));
+    CHECK_OK(group, state_steps(group, &run, N_BEFORE, N_AFTER, hash));
+    CHECK_OK(group, state_run_end(group, &run));
     CHECK_OK(group, tally_group_close(fresh));
     return 0;
 }
 
-static int continue_with(tally_group *group, const struct hook_setup *setup)
+static int continue_with(tally_group *group, const struct state_setup *setup)
 {
     struct hook_states states;
-    struct hook_run run;
+    struct state_run run;
     uint64_t before;
     uint64_t whole;
     uint64_t loaded;
     uint64_t forgetful;
 
-    CHECK_OK(group, hook_run_start(group, setup, &run));
-    CHECK_OK(group, hook_steps(group, &run, 0, N_BEFORE, &before));
+    CHECK_OK(group, state_run_start(group, setup, &run));
+    CHECK_OK(group, state_steps(group, &run, 0, N_BEFORE, &before));
     CHECK_OK(group, hook_states_take(group, run.ddp, &states));
     CHECK(group, hook_states_unchanged(group, run.ddp, &states));
-    CHECK_OK(group, hook_steps(group, &run, N_BEFORE, N_AFTER, &whole));
-    CHECK_OK(group, hook_run_end(group, &run));
+    CHECK_OK(group, state_steps(group, &run, N_BEFORE, N_AFTER, &whole));
+    CHECK_OK(group, state_run_end(group, &run));
 
     CHECK_OK(group, go_on(group, setup, &states, &loaded));
     CHECK_OK(group, go_on(group, setup, NULL, &forgetful));
@@ -91,20 +96,20 @@ static int same_world_body(tally_group *group, void *user)
 /* A state may be taken up in the middle of a run, any number of times, from unaligned memory. */
 static int back_body(tally_group *group, void *user)
 {
-    const struct hook_setup setup = {"int8", false, 0};
+    const struct state_setup setup = {"int8", false, 0};
     struct hook_states states;
-    struct hook_run run;
+    struct state_run run;
     uint64_t first;
     uint64_t again;
 
     (void)user;
-    CHECK_OK(group, hook_run_start(group, &setup, &run));
-    CHECK_OK(group, hook_steps(group, &run, 0, N_BEFORE, &first));
+    CHECK_OK(group, state_run_start(group, &setup, &run));
+    CHECK_OK(group, state_steps(group, &run, 0, N_BEFORE, &first));
     CHECK_OK(group, hook_states_take(group, run.ddp, &states));
-    CHECK_OK(group, hook_steps(group, &run, N_BEFORE, N_AFTER, &first));
+    CHECK_OK(group, state_steps(group, &run, N_BEFORE, N_AFTER, &first));
     for (size_t shift = 0; shift < 5; shift++) {
-        const void *blobs[HOOK_MAX_WORLD];
-        void *room[HOOK_MAX_WORLD];
+        const void *blobs[STATE_MAX_WORLD];
+        void *room[STATE_MAX_WORLD];
 
         for (size_t r = 0; r < states.n; r++) {
             room[r] = malloc(states.bytes[r] + shift);
@@ -117,10 +122,10 @@ static int back_body(tally_group *group, void *user)
             free(room[r]);
         }
         CHECK(group, hook_states_unchanged(group, run.ddp, &states));
-        CHECK_OK(group, hook_steps(group, &run, N_BEFORE, N_AFTER, &again));
+        CHECK_OK(group, state_steps(group, &run, N_BEFORE, N_AFTER, &again));
         CHECK(group, again == first);
     }
-    CHECK_OK(group, hook_run_end(group, &run));
+    CHECK_OK(group, state_run_end(group, &run));
     hook_states_free(&states);
     return 0;
 }
@@ -129,26 +134,26 @@ static int back_body(tally_group *group, void *user)
 
 /* A run with these buckets ends, and one with those goes on; at last a plain step pays what is
  * left. */
-static int pass_on(tally_group *group, const struct hook_setup *old, const struct hook_setup *new)
+static int pass_on(tally_group *group, const struct state_setup *old, const struct state_setup *new)
 {
-    struct hook_totals *totals = calloc(1, sizeof *totals);
+    struct state_totals *totals = calloc(1, sizeof *totals);
     struct hook_states states;
-    struct hook_run run;
+    struct state_run run;
 
     CHECK(group, totals);
-    CHECK_OK(group, hook_run_start(group, old, &run));
-    CHECK_OK(group, hook_count_steps(group, &run, 0, N_BEFORE, totals));
+    CHECK_OK(group, state_run_start(group, old, &run));
+    CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, totals));
     CHECK_OK(group, hook_states_take(group, run.ddp, &states));
-    CHECK_OK(group, hook_run_end(group, &run));
-    CHECK(group, hook_owed(totals) > 100 * ROUNDING);
+    CHECK_OK(group, state_run_end(group, &run));
+    CHECK(group, state_owed(totals) > 100 * ROUNDING);
 
-    CHECK_OK(group, hook_run_start(group, new, &run));
+    CHECK_OK(group, state_run_start(group, new, &run));
     CHECK_OK(group, hook_states_load(run.ddp, &states));
-    CHECK_OK(group, hook_count_steps(group, &run, N_BEFORE, N_AFTER, totals));
+    CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, N_AFTER, totals));
     CHECK_OK(group, tally_ddp_set_hook(run.ddp, "allreduce"));
-    CHECK_OK(group, hook_count_steps(group, &run, 50, 1, totals));
-    CHECK(group, hook_owed(totals) < ROUNDING);
-    CHECK_OK(group, hook_run_end(group, &run));
+    CHECK_OK(group, state_count_steps(group, &run, 50, 1, totals));
+    CHECK(group, state_owed(totals) < ROUNDING);
+    CHECK_OK(group, state_run_end(group, &run));
     hook_states_free(&states);
     free(totals);
     return 0;
@@ -156,8 +161,8 @@ static int pass_on(tally_group *group, const struct hook_setup *old, const struc
 
 static int other_buckets_body(tally_group *group, void *user)
 {
-    static const struct hook_setup old[] = {{"int8", false, 0}, {"int8", true, 0}};
-    static const struct hook_setup new[] = {
+    static const struct state_setup old[] = {{"int8", false, 0}, {"int8", true, 0}};
+    static const struct state_setup new[] = {
         {"int8", false, 0}, {"int8", true, 0}, {"int8", false, 10000}, {"int8", true, 10000}};
 
     (void)user;
@@ -181,16 +186,16 @@ struct legacy {
 static int leave_body(tally_group *group, void *user)
 {
     const struct legacy *legacy = user;
-    const struct hook_setup setup = {legacy->hook, false, 0};
-    struct hook_totals *totals = calloc(1, sizeof *totals);
+    const struct state_setup setup = {legacy->hook, false, 0};
+    struct state_totals *totals = calloc(1, sizeof *totals);
     struct hook_states states;
-    struct hook_run run;
+    struct state_run run;
 
     CHECK(group, totals);
-    CHECK_OK(group, hook_run_start(group, &setup, &run));
-    CHECK_OK(group, hook_count_steps(group, &run, 0, N_BEFORE, totals));
+    CHECK_OK(group, state_run_start(group, &setup, &run));
+    CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, totals));
     CHECK_OK(group, hook_states_take(group, run.ddp, &states));
-    CHECK_OK(group, hook_run_end(group, &run));
+    CHECK_OK(group, state_run_end(group, &run));
     if (tally_group_rank(group) == 0) {
         rewind(legacy->file);
         CHECK(group, fwrite(totals, sizeof *totals, 1, legacy->file) == 1);
@@ -216,10 +221,10 @@ static int read_at(tally_group *group, FILE *file, size_t *at, void *to, size_t 
 static int inherit_body(tally_group *group, void *user)
 {
     const struct legacy *legacy = user;
-    const struct hook_setup setup = {legacy->hook, false, 0};
-    struct hook_totals *totals = calloc(1, sizeof *totals);
+    const struct state_setup setup = {legacy->hook, false, 0};
+    struct state_totals *totals = calloc(1, sizeof *totals);
     struct hook_states states;
-    struct hook_run run;
+    struct state_run run;
     size_t at = 0;
 
     CHECK(group, totals);
@@ -230,15 +235,15 @@ static int inherit_body(tally_group *group, void *user)
         CHECK(group, states.blob[r]);
         CHECK_OK(group, read_at(group, legacy->file, &at, states.blob[r], states.bytes[r]));
     }
-    CHECK(group, hook_owed(totals) > 100 * ROUNDING);
-    CHECK_OK(group, hook_run_start(group, &setup, &run));
+    CHECK(group, state_owed(totals) > 100 * ROUNDING);
+    CHECK_OK(group, state_run_start(group, &setup, &run));
     CHECK_OK(group, hook_states_load(run.ddp, &states));
-    CHECK_OK(group, hook_count_steps(group, &run, N_BEFORE, N_AFTER, totals));
-    CHECK(group, hook_owed(totals) > 100 * ROUNDING);
+    CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, N_AFTER, totals));
+    CHECK(group, state_owed(totals) > 100 * ROUNDING);
     CHECK_OK(group, tally_ddp_set_hook(run.ddp, "allreduce"));
-    CHECK_OK(group, hook_count_steps(group, &run, 50, 1, totals));
-    CHECK(group, hook_owed(totals) < ROUNDING);
-    CHECK_OK(group, hook_run_end(group, &run));
+    CHECK_OK(group, state_count_steps(group, &run, 50, 1, totals));
+    CHECK(group, state_owed(totals) < ROUNDING);
+    CHECK_OK(group, state_run_end(group, &run));
     hook_states_free(&states);
     free(totals);
     return 0;
@@ -354,7 +359,7 @@ static int use_growing(tally_group *group, tally_ddp *ddp, const char *wrapper,
 
 static int own_hook_body(tally_group *group, void *user)
 {
-    const struct hook_setup setup = {"allreduce", true, 0};
+    const struct state_setup setup = {"allreduce", true, 0};
     int rank = tally_group_rank(group);
 
     for (int w = 0; w < 2; w++) {
@@ -363,27 +368,27 @@ static int own_hook_body(tally_group *group, void *user)
         struct growing first = {.factor = 2};
         struct growing second = {.factor = 70 + rank};
         struct hook_states states;
-        struct hook_run run;
+        struct state_run run;
         uint64_t hash;
         uint64_t whole;
 
-        CHECK_OK(group, hook_run_start(group, &setup, &run));
+        CHECK_OK(group, state_run_start(group, &setup, &run));
         CHECK_OK(group, use_growing(group, run.ddp, wrapper, &first));
-        CHECK_OK(group, hook_steps(group, &run, 0, N_BEFORE, &hash));
+        CHECK_OK(group, state_steps(group, &run, 0, N_BEFORE, &hash));
         CHECK_OK(group, hook_states_take(group, run.ddp, &states));
-        CHECK_OK(group, hook_steps(group, &run, N_BEFORE, N_AFTER, &whole));
-        CHECK_OK(group, hook_run_end(group, &run));
+        CHECK_OK(group, state_steps(group, &run, N_BEFORE, N_AFTER, &whole));
+        CHECK_OK(group, state_run_end(group, &run));
 
-        CHECK_OK(group, hook_run_start(group, &setup, &run));
+        CHECK_OK(group, state_run_start(group, &setup, &run));
         CHECK_OK(group, use_growing(group, run.ddp, wrapper, &second));
         /* Steps of its own before do not count. */
-        CHECK_OK(group, hook_steps(group, &run, 0, 1, &hash));
+        CHECK_OK(group, state_steps(group, &run, 0, 1, &hash));
         CHECK_OK(group, hook_states_load(run.ddp, &states));
         CHECK(group, second.n_loaded == states.n && second.factor == 2 + N_BEFORE);
-        CHECK_OK(group, hook_steps(group, &run, N_BEFORE, N_AFTER, &hash));
+        CHECK_OK(group, state_steps(group, &run, N_BEFORE, N_AFTER, &hash));
         CHECK(group, second.step == N_BEFORE + N_AFTER - 1 && second.step == first.step);
         CHECK(group, hash == whole);
-        CHECK_OK(group, hook_run_end(group, &run));
+        CHECK_OK(group, state_run_end(group, &run));
         hook_states_free(&states);
     }
     (void)user;

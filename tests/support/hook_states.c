@@ -8,7 +8,7 @@
 
 #include "ddp/blob.h"
 
-const struct ddp_spec hook_specs[HOOK_N_PARAMS] = {
+const struct ddp_spec state_specs[STATE_N_PARAMS] = {
     {"embedding", TALLY_F32, 0, 2, {40, 60}}, {"bias", TALLY_F32, 0, 1, {60}},
     {"fc.weight", TALLY_F32, 0, 2, {33, 47}}, {"half", TALLY_F16, 0, 2, {9, 9}},
     {"scale", TALLY_F32, 0, 0, {0}},          {"conv", TALLY_F32, 0, 3, {5, 7, 11}},
@@ -17,28 +17,28 @@ const struct ddp_spec hook_specs[HOOK_N_PARAMS] = {
 
 /* ---- runs ---- */
 
-int hook_run_start(tally_group *group, const struct hook_setup *setup, struct hook_run *run)
+int state_run_start(tally_group *group, const struct state_setup *setup, struct state_run *run)
 {
     tally_ddp_config config;
 
     tally_ddp_config_init(&config, sizeof config);
     config.hook = setup->hook;
     config.bucket_cap_bytes = setup->cap_bytes ? setup->cap_bytes : 4000;
-    CHECK(group, ddp_model_make(&run->model, hook_specs, HOOK_N_PARAMS, setup->copies) == 0);
+    CHECK(group, ddp_model_make(&run->model, state_specs, STATE_N_PARAMS, setup->copies) == 0);
     CHECK_OK(group, tally_ddp_create(group, run->model.params, run->model.n, &config, &run->ddp));
     return 0;
 }
 
-int hook_run_end(tally_group *group, struct hook_run *run)
+int state_run_end(tally_group *group, struct state_run *run)
 {
     CHECK_OK(group, tally_ddp_free(run->ddp));
     ddp_model_free(&run->model);
     return 0;
 }
 
-int hook_step(const tally_group *group, struct hook_run *run, unsigned seed)
+int state_step(const tally_group *group, struct state_run *run, unsigned seed)
 {
-    for (size_t k = 0; k < HOOK_N_PARAMS; k++) {
+    for (size_t k = 0; k < STATE_N_PARAMS; k++) {
         /* From the first to the last, but for one. */
         size_t i = k < 2 ? 1 - k : k;
         int rc = TALLY_OK;
@@ -54,13 +54,14 @@ int hook_step(const tally_group *group, struct hook_run *run, unsigned seed)
     return tally_ddp_wait(run->ddp);
 }
 
-int hook_steps(tally_group *group, struct hook_run *run, unsigned first, unsigned n, uint64_t *hash)
+int state_steps(tally_group *group, struct state_run *run, unsigned first, unsigned n,
+                uint64_t *hash)
 {
     *hash = 0;
     for (unsigned s = first; s < first + n; s++) {
         uint64_t of_step;
 
-        CHECK_OK(group, hook_step(group, run, s));
+        CHECK_OK(group, state_step(group, run, s));
         of_step = ddp_hash_grads(&run->model, run->ddp);
         *hash = ranks_hash(*hash, &of_step, sizeof of_step);
     }
@@ -69,7 +70,7 @@ int hook_steps(tally_group *group, struct hook_run *run, unsigned first, unsigne
 
 /* ---- totals ---- */
 
-static void count_param(const struct hook_run *run, size_t i, unsigned seed, int world,
+static void count_param(const struct state_run *run, size_t i, unsigned seed, int world,
                         double *delivered, double *expected)
 {
     const float *grad = tally_ddp_grad(run->ddp, (int)i);
@@ -82,16 +83,16 @@ static void count_param(const struct hook_run *run, size_t i, unsigned seed, int
     }
 }
 
-int hook_count_steps(tally_group *group, struct hook_run *run, unsigned first, unsigned n,
-                     struct hook_totals *totals)
+int state_count_steps(tally_group *group, struct state_run *run, unsigned first, unsigned n,
+                      struct state_totals *totals)
 {
     for (unsigned s = first; s < first + n; s++) {
         size_t at = 0;
 
-        CHECK_OK(group, hook_step(group, run, s));
+        CHECK_OK(group, state_step(group, run, s));
         for (size_t i = 0; i < run->model.n; i++) {
             if (ddp_has_gradient(&run->model, i) && run->model.spec[i].dtype == TALLY_F32) {
-                CHECK(group, at + run->model.count[i] <= HOOK_N_ELEMENTS);
+                CHECK(group, at + run->model.count[i] <= STATE_N_ELEMENTS);
                 count_param(run, i, s, tally_group_size(group), totals->delivered + at,
                             totals->expected + at);
                 at += run->model.count[i];
@@ -101,11 +102,11 @@ int hook_count_steps(tally_group *group, struct hook_run *run, unsigned first, u
     return 0;
 }
 
-double hook_owed(const struct hook_totals *totals)
+double state_owed(const struct state_totals *totals)
 {
     double most = 0;
 
-    for (size_t e = 0; e < HOOK_N_ELEMENTS; e++) {
+    for (size_t e = 0; e < STATE_N_ELEMENTS; e++) {
         most = fmax(most, fabs(totals->delivered[e] - totals->expected[e]));
     }
     return most;

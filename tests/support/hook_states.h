@@ -13,55 +13,55 @@
 
 #include "support/ddp_model.h"
 
-#define HOOK_N_PARAMS 8
-#define HOOK_MAX_WORLD 8
+#define STATE_N_PARAMS 8
+#define STATE_MAX_WORLD 8
 
 /* Matrices of several blocks, a vector, a scalar, an empty one, halves, and a frozen one. */
-extern const struct ddp_spec hook_specs[HOOK_N_PARAMS];
+extern const struct ddp_spec state_specs[STATE_N_PARAMS];
 
 /* A ddp with its model; several buckets. */
-struct hook_run {
+struct state_run {
     struct ddp_model model;
     tally_ddp *ddp;
 };
 
-struct hook_setup {
+struct state_setup {
     const char *hook;
     bool copies;
     size_t cap_bytes; /* 0: 4000 */
 };
 
-int hook_run_start(tally_group *group, const struct hook_setup *setup, struct hook_run *run);
-int hook_run_end(tally_group *group, struct hook_run *run);
+int state_run_start(tally_group *group, const struct state_setup *setup, struct state_run *run);
+int state_run_end(tally_group *group, struct state_run *run);
 
 /* A step: every rank's gradients of this seed, announced in an order that is not the buckets' first
  * one. Returns the status of wait. */
-int hook_step(const tally_group *group, struct hook_run *run, unsigned seed);
+int state_step(const tally_group *group, struct state_run *run, unsigned seed);
 
 /* Steps first..first+n-1; the gradients of all of them, hashed. */
-int hook_steps(tally_group *group, struct hook_run *run, unsigned first, unsigned n,
-               uint64_t *hash);
+int state_steps(tally_group *group, struct state_run *run, unsigned first, unsigned n,
+                uint64_t *hash);
 
 /* What steps delivered, and what they ought to have: per element of the fp32 parameters, in fp64.
  */
-#define HOOK_N_ELEMENTS 4400
-struct hook_totals {
-    double delivered[HOOK_N_ELEMENTS];
-    double expected[HOOK_N_ELEMENTS];
+#define STATE_N_ELEMENTS 4400
+struct state_totals {
+    double delivered[STATE_N_ELEMENTS];
+    double expected[STATE_N_ELEMENTS];
 };
 
 /* Steps first..first+n-1, added to the totals. */
-int hook_count_steps(tally_group *group, struct hook_run *run, unsigned first, unsigned n,
-                     struct hook_totals *totals);
+int state_count_steps(tally_group *group, struct state_run *run, unsigned first, unsigned n,
+                      struct state_totals *totals);
 
 /* The largest difference between the two. */
-double hook_owed(const struct hook_totals *totals);
+double state_owed(const struct state_totals *totals);
 
 /* The blobs of all ranks. */
 struct hook_states {
     size_t n;
-    void *blob[HOOK_MAX_WORLD];
-    size_t bytes[HOOK_MAX_WORLD];
+    void *blob[STATE_MAX_WORLD];
+    size_t bytes[STATE_MAX_WORLD];
 };
 
 /* Every rank saves, and gets all ranks' blobs. Collective over the group. */
