@@ -17,7 +17,7 @@
 
 #define MOST 300000
 
-enum kind { PLAIN, HALF, BFLOAT, AFFINE, SCALED, N_KINDS };
+enum kind { PLAIN, HALF, BFLOAT, SATURATED, HALF_STEPS, BFLOAT_STEPS, AFFINE, SCALED };
 
 /* One exchange, as the main thread plans it before the ranks start. */
 struct exchanged {
@@ -56,6 +56,15 @@ static struct tally__codec codec_of(const struct exchanged *x, int world)
         return tally__codec_half(&(struct tally__wire){.dtype = TALLY_F16}, divisor);
     case BFLOAT:
         return tally__codec_half(&(struct tally__wire){.dtype = TALLY_BF16}, divisor);
+    case SATURATED:
+        return tally__codec_half(&(struct tally__wire){.dtype = TALLY_F16, .saturates = true},
+                                 divisor);
+    case HALF_STEPS:
+        return tally__codec_half(&(struct tally__wire){.dtype = TALLY_F16, .stepwise = true},
+                                 divisor);
+    case BFLOAT_STEPS:
+        return tally__codec_half(&(struct tally__wire){.dtype = TALLY_BF16, .stepwise = true},
+                                 divisor);
     case AFFINE:
         codec = tally__codec_affine(x->block, divisor);
         break;
@@ -86,6 +95,18 @@ static void code_block(enum kind kind, size_t n, float *x)
     }
 }
 
+/* There and back, one element; what saturates stays below infinity. */
+static float code_half(enum kind kind, float x)
+{
+    if (kind == BFLOAT || kind == BFLOAT_STEPS) {
+        return oracle_from_bfloat(oracle_to_bfloat(x));
+    }
+    if (kind == SATURATED) {
+        x = fminf(fmaxf(x, -65504), 65504);
+    }
+    return oracle_from_half(oracle_to_half(x));
+}
+
 /* There and back, all of it: blocks start anew with each segment. */
 static void code(const struct exchanged *x, float *data)
 {
@@ -93,10 +114,9 @@ static void code(const struct exchanged *x, float *data)
     const size_t *start = x->segments ? x->segments->start : whole;
     size_t n_segments = x->segments ? x->segments->n : 1;
 
-    if (x->kind == HALF || x->kind == BFLOAT) {
+    if (x->kind != PLAIN && x->kind < AFFINE) {
         for (size_t i = 0; i < x->n; i++) {
-            data[i] = x->kind == HALF ? oracle_from_half(oracle_to_half(data[i]))
-                                      : oracle_from_bfloat(oracle_to_bfloat(data[i]));
+            data[i] = code_half(x->kind, data[i]);
         }
     } else if (x->kind != PLAIN) {
         for (size_t s = 0; s < n_segments; s++) {
@@ -113,16 +133,22 @@ static uint64_t compute_hash(const struct exchanged *x, int world)
 {
     static float expected[MOST];
     static float scratch[MOST];
+    bool steps = x->kind == HALF_STEPS || x->kind == BFLOAT_STEPS;
     float divisor = x->kind == PLAIN ? (float)world : (float)codec_of(x, world).divisor;
 
     for (int r = 0; r < world; r++) {
         oracle_fill_finite(x->seed, r, x->n, scratch);
         code(x, scratch);
+        /* Stepwise: divided first, and rounded after everything. */
+        for (size_t i = 0; i < x->n && steps; i++) {
+            scratch[i] = code_half(x->kind, scratch[i] / divisor);
+        }
         for (size_t i = 0; i < x->n; i++) {
             expected[i] = r == 0 ? scratch[i] : expected[i] + scratch[i];
+            expected[i] = steps ? code_half(x->kind, expected[i]) : expected[i];
         }
     }
-    for (size_t i = 0; i < x->n; i++) {
+    for (size_t i = 0; i < x->n && !steps; i++) {
         expected[i] /= divisor;
     }
     code(x, expected);
@@ -152,13 +178,12 @@ static uint64_t wire_bytes(const struct exchanged *x, size_t start, size_t n)
     switch (x->kind) {
     case PLAIN:
         return n * 4;
-    case HALF:
-    case BFLOAT:
-        return n * 2;
     case AFFINE:
         return n + 8 * n_blocks_between(x, start, n);
-    default:
+    case SCALED:
         return n + 4 * n_blocks_between(x, start, n);
+    default:
+        return n * 2;
     }
 }
 
@@ -189,6 +214,7 @@ static int job(tally_lane *lane, void *user)
     struct tally__range shard = tally__shard_of(&layout, group->size, group->rank);
     const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE};
 
+    codec.counts_for = work->x->kind == SATURATED ? lane : NULL;
     work->start = shard.start;
     work->count = shard.n;
     return (work->scatters ? tally__exchange_scatter : tally__exchange)(lane, &codec, call,
@@ -334,11 +360,13 @@ static void add_segments(struct exchanged x, int world)
 static void make_cases(int world)
 {
     static const struct exchanged codecs[] = {
-        {.kind = PLAIN, .block = 64},   {.kind = HALF, .block = 64},
-        {.kind = BFLOAT, .block = 64},  {.kind = AFFINE, .block = 512},
-        {.kind = AFFINE, .block = 7},   {.kind = AFFINE, .block = 1},
-        {.kind = SCALED, .block = 512}, {.kind = SCALED, .block = 100},
-        {.kind = SCALED, .block = 7},   {.kind = AFFINE, .block = 4096},
+        {.kind = PLAIN, .block = 64},        {.kind = HALF, .block = 64},
+        {.kind = BFLOAT, .block = 64},       {.kind = AFFINE, .block = 512},
+        {.kind = AFFINE, .block = 7},        {.kind = AFFINE, .block = 1},
+        {.kind = SCALED, .block = 512},      {.kind = SCALED, .block = 100},
+        {.kind = SCALED, .block = 7},        {.kind = AFFINE, .block = 4096},
+        {.kind = SATURATED, .block = 64},    {.kind = HALF_STEPS, .block = 64},
+        {.kind = BFLOAT_STEPS, .block = 64},
     };
 
     n_cases = 0;
