@@ -2,7 +2,8 @@
 # Tests of tally's own hooks, with ranks as threads and as processes.
 
 add_library(tally_hook_support STATIC
-  support/hook_rules.c support/hook_model.c support/hook_states.c)
+  support/hook_rules.c support/hook_model.c support/hook_states.c
+  support/power_reference.c support/power_model.c)
 target_include_directories(tally_hook_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_hook_support PRIVATE tally_flags)
@@ -16,6 +17,7 @@ function(tally_hook_test name)
   set_tests_properties(${name} PROPERTIES LABELS hook TIMEOUT 300 PROCESSORS 2)
 endfunction()
 
+tally_hook_test(test_power_reference)
 tally_hook_test(test_hook_bytes)
 tally_hook_test(test_hook_exact)
 tally_hook_test(test_hook_upstream)
