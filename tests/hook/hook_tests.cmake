@@ -18,6 +18,7 @@ function(tally_hook_test name)
 endfunction()
 
 tally_hook_test(test_power_reference)
+tally_hook_test(test_power_golden)
 tally_hook_test(test_hook_bytes)
 tally_hook_test(test_hook_exact)
 tally_hook_test(test_hook_upstream)
