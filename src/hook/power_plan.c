@@ -173,11 +173,11 @@ static int plan_bucket(struct tally__power *power, const tally_bucket *bucket,
     if (!plan->matrix || !plan->rest) {
         return TALLY_NOMEM;
     }
-    if (power->options.batched) {
+    if (!power->options.batched) {
+        TRY(plan_layers(power, bucket, plan));
+    } else if (bucket->n > 0) {
         TRY(prepare_square(power, bucket));
         plan_matrix(&power->matrices[bucket->params[0].index].shape, 0, plan);
-    } else {
-        TRY(plan_layers(power, bucket, plan));
     }
     first_count = plan->p_count + plan->rest_count;
     plan->message = tally__alloc_array(first_count > plan->q_count ? first_count : plan->q_count,

@@ -19,6 +19,7 @@ endfunction()
 
 tally_hook_test(test_power_reference)
 tally_hook_test(test_power_golden)
+tally_hook_test(test_power_corners)
 tally_hook_test(test_hook_bytes)
 tally_hook_test(test_hook_exact)
 tally_hook_test(test_hook_upstream)
