@@ -33,7 +33,7 @@ struct tally__power_options {
 
 struct tally__power_matrix {
     struct tally__low_rank shape;
-    float *p;       /* of the last step; NULL: no step yet */
+    float *p;       /* of the last step, as residuals take it; NULL: no step yet */
     float *q;       /* likewise; the next step starts from it */
     bool unsettled; /* the residual is that array less P Q^T */
     /* Batched: */

@@ -200,6 +200,19 @@ static void forget_nonfinite(const struct step *step, int k)
     matrix->unsettled = false;
 }
 
+/*
+ * The means are the sum over the ranks with input, divided. What they carry, those ranks take out
+ * of their residuals: where the divisor counts other ranks too, theirs as well.
+ */
+static void share_out(const struct step *step, struct tally__power_matrix *matrix)
+{
+    float share = (float)(step->bucket->divisor / step->bucket->n_active);
+
+    for (size_t i = 0; i < p_count(matrix) && share != 1; i++) {
+        matrix->p[i] *= share;
+    }
+}
+
 /* 4: the means. */
 static void take_means(const struct step *step)
 {
@@ -212,6 +225,7 @@ static void take_means(const struct step *step)
         memcpy(matrix->q, from, q_count(matrix) * sizeof *from);
         tally__low_rank_expand(&matrix->shape, (struct tally__factors){matrix->p, matrix->q},
                                past_caches, param_of(step, k)->gradient);
+        share_out(step, matrix);
         matrix->unsettled = step->power->options.feedback && !step->bucket->shadows;
         forget_nonfinite(step, k);
         from += q_count(matrix);
