@@ -30,3 +30,4 @@ function(tally_fuzzer name)
 endfunction()
 
 tally_fuzzer(hook_text support/hook_kinds.c)
+tally_fuzzer(state_blob)

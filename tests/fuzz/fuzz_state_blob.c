@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Saved states that were changed, or made up: what is refused is answered with one line and changes
+ * nothing; what is accepted is a state that can be saved, loaded again and trained on. Nothing
+ * leaks. One thread.
+ *
+ * An input is what to do to a state that a small run has saved, so that it need not know how states
+ * look: a byte of flags and then changes of four bytes each; or, by a flag, a state itself.
+ */
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "ddp/blob.h"
+#include "fuzz/fuzz.h"
+#include "support/counting_memory.h"
+#include "tally.h"
+
+enum {
+    SEALED = 1, /* the checksum is right */
+    POWER = 2,  /* the hook is PowerSGD: it has a state of its own; else int8 */
+    OTHERS = 4, /* the state comes from two ranks; else from one */
+    ITSELF = 8  /* the input is the state; else changes */
+};
+
+enum { SET, FLIP, ADD, CUT, N_CHANGES };
+
+#define N_PARAMS 3
+#define ROOM (2 * FUZZ_MAX_INPUT)
+
+struct blob {
+    size_t bytes;
+    uint64_t room[ROOM / sizeof(uint64_t)];
+};
+
+struct model {
+    float data[N_PARAMS][64];
+    tally_group *group;
+    tally_ddp *ddp;
+};
+
+/* ---- a run ---- */
+
+static void start(struct model *model, bool power)
+{
+    static const size_t shapes[N_PARAMS][2] = {{6, 9}, {7}, {8, 5}};
+    static const char *const names[N_PARAMS] = {"first", "second", "third"};
+    tally_param params[N_PARAMS];
+    tally_group_config group_config;
+    tally_ddp_config config;
+
+    memset(model, 0, sizeof *model);
+    for (int i = 0; i < N_PARAMS; i++) {
+        params[i] = (tally_param){.size = sizeof params[i],
+                                  .name = names[i],
+                                  .n_dims = i == 1 ? 1 : 2,
+                                  .shape = shapes[i],
+                                  .dtype = TALLY_F32,
+                                  .data = model->data[i]};
+    }
+    tally_group_config_init(&group_config, sizeof group_config);
+    group_config.lanes = 0;
+    tally_ddp_config_init(&config, sizeof config);
+    config.hook = power ? "powersgd:rank=1,start=0" : "int8:block=64";
+    FUZZ_CHECK(tally_group_open_threads(&group_config, 1, &model->group) == TALLY_OK);
+    FUZZ_CHECK(tally_ddp_create(model->group, params, N_PARAMS, &config, &model->ddp) == TALLY_OK);
+}
+
+static void end(struct model *model)
+{
+    FUZZ_CHECK(tally_ddp_free(model->ddp) == TALLY_OK);
+    FUZZ_CHECK(tally_group_close(model->group) == TALLY_OK);
+}
+
+static int step(struct model *model, unsigned seed)
+{
+    static const size_t counts[N_PARAMS] = {54, 7, 40};
+
+    for (int i = 0; i < N_PARAMS; i++) {
+        float *grad = tally_ddp_grad(model->ddp, i);
+
+        for (size_t e = 0; e < counts[i]; e++) {
+            seed = seed * 1664525u + 1013904223u;
+            grad[e] = (float)(seed >> 8) * 0x1p-24f;
+        }
+        FUZZ_CHECK(tally_ddp_grad_ready(model->ddp, i) == TALLY_OK);
+    }
+    return tally_ddp_wait(model->ddp);
+}
+
+static void save(struct model *model, struct blob *blob)
+{
+    blob->bytes = sizeof blob->room;
+    FUZZ_CHECK(tally_ddp_save(model->ddp, blob->room, &blob->bytes) == TALLY_OK);
+}
+
+static int load(struct model *model, const struct blob *blob)
+{
+    const void *const blobs[] = {blob->room};
+
+    return tally_ddp_load(model->ddp, blobs, &blob->bytes, 1);
+}
+
+/* ---- the state to be tried ---- */
+
+static void change(struct blob *blob, const uint8_t *four)
+{
+    unsigned char *bytes = (unsigned char *)blob->room;
+    size_t at = ((size_t)four[1] | (size_t)four[2] << 8) % (blob->bytes + 1);
+    uint64_t number;
+
+    if (four[0] % N_CHANGES == CUT) {
+        /* Or made longer, by what was there before, or zeros. */
+        blob->bytes = at + four[3] <= sizeof blob->room ? at + four[3] : at;
+    } else if (at == blob->bytes) {
+        return;
+    } else if (four[0] % N_CHANGES == ADD) {
+        at = at / sizeof number;
+        number = blob->room[at] + (uint64_t)(int64_t)(int8_t)four[3];
+        blob->room[at] = number;
+    } else {
+        bytes[at] = four[0] % N_CHANGES == SET ? four[3] : bytes[at] ^ four[3];
+    }
+}
+
+/* Says which rank of which world it is from, and puts size and checksum right. */
+static void seal(struct blob *blob, uint32_t rank, uint32_t world)
+{
+    struct tally__blob_head head;
+
+    if (blob->bytes < sizeof head) {
+        return;
+    }
+    memcpy(&head, blob->room, sizeof head);
+    head.rank = rank;
+    head.world = world;
+    head.bytes = blob->bytes;
+    memcpy(blob->room, &head, sizeof head);
+    head.checksum = tally__blob_checksum(blob->room, blob->bytes);
+    memcpy(blob->room, &head, sizeof head);
+}
+
+/* From what was saved, and the input behind its flags. */
+static void make(struct blob *blob, const uint8_t *data, size_t n, unsigned flags)
+{
+    if (flags & ITSELF) {
+        blob->bytes = n;
+        memcpy(blob->room, data, n);
+    }
+    for (size_t i = 0; i + 4 <= n && !(flags & ITSELF); i += 4) {
+        change(blob, data + i);
+    }
+    if (flags & SEALED) {
+        seal(blob, flags & OTHERS ? 1 : 0, flags & OTHERS ? 2 : 1);
+    }
+}
+
+/* ---- the checks ---- */
+
+/* In blocks of their sizes, the second one unaligned, so that a sanitizer sees wrong reads. */
+static int try(struct model *model, const struct blob *other, const struct blob *tried)
+{
+    unsigned char *first = malloc(other ? other->bytes : 1);
+    unsigned char *second = malloc(tried->bytes + 1);
+    const void *const blobs[] = {other ? first : second + 1, second + 1};
+    const size_t bytes[] = {other ? other->bytes : tried->bytes, tried->bytes};
+    int rc;
+
+    FUZZ_CHECK(first && second);
+    if (other) {
+        memcpy(first, other->room, other->bytes);
+    }
+    memcpy(second + 1, tried->room, tried->bytes);
+    rc = tally_ddp_load(model->ddp, blobs, bytes, other ? 2 : 1);
+    free(first);
+    free(second);
+    return rc;
+}
+
+static void check_refused(struct model *model, const struct blob *before, int rc)
+{
+    static struct blob after;
+    const char *text = tally_last_error();
+
+    FUZZ_CHECK(rc == TALLY_ARG);
+    FUZZ_CHECK(text[0] != '\0' && strlen(text) < TALLY__ERROR_BYTES - 1);
+    for (; *text != '\0'; text++) {
+        FUZZ_CHECK((unsigned char)*text >= ' ' && *text != '\x7f');
+    }
+    save(model, &after);
+    FUZZ_CHECK(after.bytes == before->bytes && memcmp(after.room, before->room, after.bytes) == 0);
+}
+
+/* What was loaded can be saved and loaded, and saved to the same bytes. Its numbers may be none. */
+static void check_accepted(struct model *model, bool power)
+{
+    static struct blob saved;
+    static struct blob again;
+    struct model fresh;
+    int rc;
+
+    save(model, &saved);
+    start(&fresh, power);
+    FUZZ_CHECK(load(&fresh, &saved) == TALLY_OK);
+    save(&fresh, &again);
+    FUZZ_CHECK(again.bytes == saved.bytes && memcmp(again.room, saved.room, saved.bytes) == 0);
+    end(&fresh);
+    rc = step(model, 9);
+    FUZZ_CHECK(rc == TALLY_OK || rc == TALLY_NUMERIC);
+    FUZZ_CHECK(tally_ddp_set_hook(model->ddp, "allreduce") == TALLY_OK);
+    FUZZ_CHECK(step(model, 10) == TALLY_OK);
+}
+
+int fuzz_one(const uint8_t *data, size_t n)
+{
+    static struct blob before;
+    static struct blob tried;
+    static struct blob other;
+    unsigned flags = n > 0 ? data[0] : 0;
+    size_t live = counting_memory_live();
+    struct model model;
+    int rc;
+
+    start(&model, flags & POWER);
+    FUZZ_CHECK(step(&model, 1) == TALLY_OK && step(&model, 2) == TALLY_OK);
+    save(&model, &before);
+    tried = before;
+    make(&tried, n > 0 ? data + 1 : data, n > 0 ? n - 1 : 0, flags);
+    other = before;
+    seal(&other, 0, 2);
+    rc = try(&model, flags & OTHERS ? &other : NULL, &tried);
+    if (rc == TALLY_OK) {
+        check_accepted(&model, flags & POWER);
+    } else {
+        check_refused(&model, &before, rc);
+    }
+    end(&model);
+    FUZZ_CHECK(counting_memory_live() == live);
+    return 0;
+}
