@@ -7,20 +7,28 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/status.h"
 
+/* Blocks from here on may lie on pages of this size: passes over them then miss fewer addresses. */
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
+
 void *tally__alloc(size_t bytes, const char *what)
 {
+    size_t align = bytes < HUGE_PAGE_BYTES ? TALLY__CACHE_LINE : HUGE_PAGE_BYTES;
     size_t rounded = (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
     void *block = NULL;
 
     if (rounded >= bytes) {
-        block = aligned_alloc(TALLY__CACHE_LINE, rounded ? rounded : TALLY__CACHE_LINE);
+        block = aligned_alloc(align, rounded ? rounded : TALLY__CACHE_LINE);
     }
     if (!block) {
         (void)tally__fail(TALLY_NOMEM, "cannot allocate %zu bytes for %s", bytes, what);
         return NULL;
+    }
+    if (align == HUGE_PAGE_BYTES) {
+        (void)madvise(block, rounded, MADV_HUGEPAGE);
     }
     memset(block, 0, rounded);
     return block;

@@ -19,7 +19,7 @@ target_sources(tally_objects PRIVATE
   comm/threads.c
   comm/wait.c
 )
-# Linux beyond POSIX: memfd, futex, peer credentials, CPU sets.
+# Linux beyond POSIX: huge pages, memfd, futex, peer credentials, CPU sets.
 set_source_files_properties(
-  base/futex.c comm/cpus.c comm/shm/shm_domain.c comm/shm/unix_socket.c
+  base/futex.c base/memory.c comm/cpus.c comm/shm/shm_domain.c comm/shm/unix_socket.c
   PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)

@@ -29,6 +29,12 @@ static inline void fetch_ahead(const float *x)
     __builtin_prefetch((const void *)((uintptr_t)x + 8192));
 }
 
+/* The same for what will be overwritten: it is in a cache, but not in the nearest. */
+static inline void fetch_to_write(const float *y)
+{
+    __builtin_prefetch((const void *)((uintptr_t)y + 4096), 1);
+}
+
 /* What vf_size_bits makes of an infinity; a NaN gives more, a number less. */
 #define INFINITY_BITS 0x7f800000
 

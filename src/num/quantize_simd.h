@@ -58,6 +58,7 @@ static void affine_decode(size_t n, const uint8_t *q, struct tally__affine affin
     size_t m = whole(n);
 
     for (size_t i = 0; i < m; i += LANES) {
+        fetch_to_write(y + i);
         vf_store(y + i, decode(q + i, scale, raised_zero));
     }
     tally__kernels_ref.affine_decode(n - m, q + m, affine, y + m);
