@@ -240,14 +240,38 @@ static int send_mean(tally_lane *lane, const tally_bucket *bucket, float *data, 
     return tally__exchange(lane, &codec, call, data, n);
 }
 
+/* The step has failed: its gradient, which is still there, must not be applied by the next one. */
+static void give_up(const struct step *step)
+{
+    for (int k = 0; k < step->plan->n_matrices; k++) {
+        size_t size = matrix_of(step, k)->shape.size;
+        float *corrected = corrected_of(step, k);
+
+        if (!step->power->options.feedback || step->bucket->shadows) {
+            return;
+        }
+        tally__axpy_f32(size, param_of(step, k)->gradient, -1, corrected);
+        if (tally__find_nonfinite_f32(size, corrected) < size) {
+            memset(corrected, 0, size * sizeof *corrected);
+        }
+    }
+}
+
 static int compress(tally_lane *lane, const struct step *step)
 {
     struct tally__power_plan *plan = step->plan;
+    int rc;
 
     fill_first(step);
-    TRY(send_mean(lane, step->bucket, plan->message, plan->p_count + plan->rest_count));
-    fill_second(step);
-    TRY(send_mean(lane, step->bucket, plan->message, plan->q_count));
+    rc = send_mean(lane, step->bucket, plan->message, plan->p_count + plan->rest_count);
+    if (rc == TALLY_OK) {
+        fill_second(step);
+        rc = send_mean(lane, step->bucket, plan->message, plan->q_count);
+    }
+    if (rc != TALLY_OK) {
+        give_up(step);
+        return rc;
+    }
     take_means(step);
     return TALLY_OK;
 }
