@@ -63,7 +63,7 @@ struct tally__power {
     size_t n_params;
     struct tally__power_matrix *matrices; /* n_params, by parameter */
     struct tally__power_plan *plans;      /* n_params, by a bucket's first parameter */
-    struct tally__keeper *keeper;         /* NULL until the first bucket came */
+    struct tally__keeper *keeper;         /* NULL until the first bucket came; lanes: a bucket's */
     unsigned generation;                  /* of the layout seen last */
     uint64_t n_steps;                     /* done before first_step */
     bool running;                         /* first_step and last_step count */
@@ -72,6 +72,13 @@ struct tally__power {
     uint64_t next_report;
     bool attached;
 };
+
+/* Where what is left out of a parameter is kept. */
+static inline struct tally__residual *tally__power_residual(const tally_bucket *bucket,
+                                                            const tally_bucket_param *param)
+{
+    return &((struct tally__keeper *)bucket->keeper)->params[param->index];
+}
 
 /* power_plan.c */
 /* The bucket's plan, made if need be, with room for everything the step needs. On a lane. Errors:

@@ -90,7 +90,7 @@ static int prepare_matrix(struct tally__power_matrix *matrix, struct tally__low_
 static int prepare_residual(struct tally__power *power, const tally_bucket *bucket,
                             const tally_bucket_param *param)
 {
-    struct tally__residual *residual = &power->keeper->params[param->index];
+    struct tally__residual *residual = tally__power_residual(bucket, param);
 
     if (!power->options.feedback) {
         return TALLY_OK;
@@ -100,8 +100,7 @@ static int prepare_residual(struct tally__power *power, const tally_bucket *buck
 }
 
 /* Batched: the bucket's residuals, one after the other, become the matrix's. */
-static int gather_residuals(struct tally__power *power, const tally_bucket *bucket,
-                            struct tally__power_matrix *matrix)
+static int gather_residuals(const tally_bucket *bucket, struct tally__power_matrix *matrix)
 {
     size_t n_parts = (size_t)bucket->n_params;
     tally_bucket_param *parts = tally__alloc_array(n_parts, sizeof *parts, what);
@@ -114,7 +113,7 @@ static int gather_residuals(struct tally__power *power, const tally_bucket *buck
     }
     for (size_t k = 0; k < n_parts; k++) {
         parts[k] = bucket->params[k];
-        tally__residual_deliver(&power->keeper->params[parts[k].index], bucket->divisor,
+        tally__residual_deliver(tally__power_residual(bucket, &parts[k]), bucket->divisor,
                                 corrected + parts[k].offset);
     }
     matrix->corrected = corrected;
@@ -130,7 +129,7 @@ static int prepare_square(struct tally__power *power, const tally_bucket *bucket
 
     TRY(prepare_matrix(matrix, square_of(&power->options, bucket->n)));
     return power->options.feedback && matrix->generation != bucket->generation
-               ? gather_residuals(power, bucket, matrix)
+               ? gather_residuals(bucket, matrix)
                : TALLY_OK;
 }
 

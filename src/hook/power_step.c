@@ -53,7 +53,7 @@ static float *corrected_of(const struct step *step, int k)
     if (!step->power->options.feedback) {
         return param->gradient;
     }
-    return matrix->corrected ? matrix->corrected : step->power->keeper->params[param->index].sent;
+    return matrix->corrected ? matrix->corrected : tally__power_residual(step->bucket, param)->sent;
 }
 
 /* A name's number: all ranks, and all layouts, draw the same Q for it. */
@@ -141,7 +141,7 @@ static void fill_first(const struct step *step)
         const tally_bucket_param *param = &step->bucket->params[step->plan->rest[k]];
 
         if (!step->bucket->shadows) {
-            tally__residual_deliver(&step->power->keeper->params[param->index],
+            tally__residual_deliver(tally__power_residual(step->bucket, param),
                                     step->bucket->divisor, param->gradient);
         }
         tally__copy(param->n * sizeof *to, param->gradient, (uint8_t *)to);

@@ -409,5 +409,8 @@ int main(void)
         n_failures += check_worlds("int8", worlds[k][0], worlds[k][1]);
     }
     n_failures += check_worlds("bf16(int8:exempt=none)", 4, 3);
+    n_failures += check_worlds("powersgd:rank=1,start=1", 2, 3);
+    n_failures += check_worlds("powersgd:rank=2,start=0", 4, 2);
+    n_failures += check_worlds("batched_powersgd:rank=1,start=0", 3, 2);
     return n_failures != 0;
 }
