@@ -151,10 +151,53 @@ static int bits_body(tally_group *group, void *user)
     return 0;
 }
 
+/* ---- many small gradients ---- */
+
+#define N_SMALL 30
+
+/* More than one piece of small copies, with a large one between them, under hooks that take each
+ * element for itself and one that does not. */
+static int pieces_body(tally_group *group, void *user)
+{
+    static const char *const hooks[] = {"allreduce", "fp16(allreduce)", "int8:feedback=0"};
+    struct ddp_spec small[N_SMALL];
+    char names[N_SMALL][8];
+
+    (void)user;
+    for (int i = 0; i < N_SMALL; i++) {
+        (void)snprintf(names[i], sizeof names[i], "p%d", i);
+        small[i] =
+            (struct ddp_spec){names[i], TALLY_F32, 0, 1, {i == 19 ? 9000 : 4000 + (size_t)i}};
+    }
+    for (size_t h = 0; h < sizeof hooks / sizeof hooks[0]; h++) {
+        uint64_t hash[2];
+
+        for (int copies = 0; copies < 2; copies++) {
+            struct ddp_model model;
+            tally_ddp *ddp;
+
+            CHECK(group, ddp_model_make(&model, small, N_SMALL, copies) == 0);
+            CHECK_OK(group, tally_ddp_create(group, model.params, N_SMALL, NULL, &ddp));
+            CHECK_OK(group, tally_ddp_set_hook(ddp, hooks[h]));
+            for (unsigned s = 0; s < 2; s++) {
+                CHECK_OK(group, ddp_step(group, ddp, &model, s));
+                CHECK(group,
+                      h > 0 || ddp_wrong_means(&model, ddp, s, tally_group_size(group)) == 0);
+            }
+            hash[copies] = ddp_hash_grads(&model, ddp);
+            CHECK_OK(group, tally_ddp_free(ddp));
+            ddp_model_free(&model);
+        }
+        CHECK(group, hash[0] == hash[1]);
+    }
+    return 0;
+}
+
 int main(void)
 {
     int n_failures = ddp_run("bits", bits_body, NULL, 1);
 
     n_failures += ddp_run("bits", bits_body, NULL, 3);
+    n_failures += ddp_run("many small ones", pieces_body, NULL, 1);
     return n_failures != 0;
 }

@@ -20,7 +20,7 @@
 
 /* A scale for each block: of two matrices of several blocks, one of part of a block. */
 static const struct ddp_spec specs[N] = {
-    {"w1", TALLY_F32, 0, 2, {40, 61}},    {"bias", TALLY_F32, 0, 1, {300}},
+    {"w1", TALLY_F32, 0, 2, {70, 61}},    {"bias", TALLY_F32, 0, 1, {300}},
     {"w2", TALLY_F32, 0, 2, {13, 17}},    {"scale", TALLY_F32, 0, 0, {0}},
     {"w3", TALLY_F32, 0, 3, {3, 7, 100}},
 };
