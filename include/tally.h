@@ -765,7 +765,9 @@ TALLY_API int tally_ddp_grad_absent(tally_ddp *ddp, int i);
  * they are absent instead), or, under static_graph, when the graph has changed; what a hook
  * returned; those of any exchange. After one of the first three the step is still open: announce
  * what is missing and wait again, or free the ddp. After any other failure, a hook's STATE among
- * them, the gradients are undefined and the next step starts afresh, unless the group was given up.
+ * them, the gradients are undefined and the next step starts afresh, unless the group was given up:
+ * then other ranks may write to views until the ddp is freed, but nobody to the application's
+ * arrays.
  */
 TALLY_API int tally_ddp_wait(tally_ddp *ddp);
 
