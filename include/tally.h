@@ -847,6 +847,15 @@ typedef struct tally_ddp_stats {
      * gradients, tally_ddp_mean_scalar, agreeing on hooks, the steps of others. Not at creation. */
     unsigned long long other_wire_bytes;
     unsigned long long total_other_wire_bytes; /* up to now */
+    /* Values of the last step, and of all, that fp16:saturate=1 held at the largest there is. */
+    unsigned long long saturated;
+    unsigned long long total_saturated;
+    /* Elements that PowerSGD compressed, parameters it lets be among them, and as how many they
+     * travelled: in the last step, and in all. Their ratio is the rate of compression. */
+    unsigned long long compressed_from;
+    unsigned long long compressed_to;
+    unsigned long long total_compressed_from;
+    unsigned long long total_compressed_to;
     double forward_s;  /* end of the step before to the first announcement; 0 in the first step */
     double backward_s; /* first announcement to the call of wait */
     double comm_s;     /* lanes busy with buckets, one after the other */

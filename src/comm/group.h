@@ -23,6 +23,13 @@ struct tally__wire {
     bool stepwise;  /* divided and added in halves too, rounded each time */
 };
 
+/* What hooks count for the statistics. */
+struct tally__counts {
+    uint64_t saturated;       /* values that did not fit in fp16 */
+    uint64_t compressed_from; /* elements that travelled as fewer, */
+    uint64_t compressed_to;   /* as so many */
+};
+
 /* One lane of one group. Only the job that runs on it touches it. */
 struct tally_lane {
     tally_group *group;
@@ -33,14 +40,12 @@ struct tally_lane {
     uint64_t job;               /* jobs begun on this lane */
     int job_status;             /* not TALLY_OK: all ranks know that this job failed */
     char job_text[TALLY__TEXT_BYTES];
-    uint64_t bytes_sent;     /* payload, by the current job */
-    struct tally__wire wire; /* of the current job */
-    uint64_t n_saturated;    /* values that did not fit, in the current job */
-    uint64_t n_compressed;   /* elements that travelled as n_compressed_to, likewise */
-    uint64_t n_compressed_to;
-    uint64_t waits_since_ns; /* in this round; 0: not yet */
-    uint64_t serial;         /* of the job, among all that its thread has run */
-    tally_lane *host;        /* the lane whose job borrowed this one, and that job's serial */
+    uint64_t bytes_sent;         /* payload, by the current job */
+    struct tally__wire wire;     /* of the current job */
+    struct tally__counts counts; /* by the current job */
+    uint64_t waits_since_ns;     /* in this round; 0: not yet */
+    uint64_t serial;             /* of the job, among all that its thread has run */
+    tally_lane *host;            /* the lane whose job borrowed this one, and that job's serial */
     uint64_t host_serial;
 };
 

@@ -121,13 +121,13 @@ void tally__count_sent(tally_lane *lane, uint64_t bytes)
 
 void tally__count_saturated(tally_lane *lane, uint64_t n)
 {
-    (lane->host ? lane->host : lane)->n_saturated += n;
+    (lane->host ? lane->host : lane)->counts.saturated += n;
 }
 
 void tally__count_compressed(tally_lane *lane, uint64_t n, uint64_t n_sent)
 {
-    lane->n_compressed += n;
-    lane->n_compressed_to += n_sent;
+    lane->counts.compressed_from += n;
+    lane->counts.compressed_to += n_sent;
 }
 
 /* The job has failed on rank: remembers it, so that the rest of the job fails at once. */

@@ -66,9 +66,7 @@ static void run_job(tally_future *future)
     lane->job_status = TALLY_OK;
     lane->bytes_sent = 0;
     lane->wire = (struct tally__wire){.dtype = TALLY_F32};
-    lane->n_saturated = 0;
-    lane->n_compressed = 0;
-    lane->n_compressed_to = 0;
+    lane->counts = (struct tally__counts){0};
     lane->host = NULL;
     lane->serial = ++future->threads->queue[lane->index].n_run;
     status = tally__check_alive(lane->group);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "comm/group.h"
 #include "exchange/keeper.h"
 #include "hook/hook.h"
 #include "tally.h"
@@ -53,6 +54,7 @@ struct tally__bucket_times {
     uint64_t start_ns;
     uint64_t done_ns;
     uint64_t bytes_sent;
+    struct tally__counts counts;
 };
 
 struct tally__bucket {
@@ -87,6 +89,8 @@ struct tally__step_stats {
     uint64_t total_comm_ns;
     uint64_t total_exposed_ns;
     uint64_t total_wire_bytes;
+    struct tally__counts counts;
+    struct tally__counts total_counts;
     uint64_t total_other_bytes;
     uint64_t taken_other_bytes; /* up to the end of the last step */
     bool rebuilt;

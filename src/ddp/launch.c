@@ -165,6 +165,7 @@ static int bucket_job(tally_lane *lane, void *user)
     bucket->seen.divisor =
         ddp->config.join_divides_by_active ? bucket->seen.n_active : tally_group_size(ddp->group);
     rc = reduce_bucket(lane, bucket);
+    bucket->now.counts = lane->counts;
     bucket->now.done_ns = tally__now_ns();
     return rc;
 }

@@ -22,6 +22,13 @@ static uint64_t since(uint64_t from_ns, uint64_t to_ns)
     return to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
+static void add_counts(struct tally__counts *to, const struct tally__counts *from)
+{
+    to->saturated += from->saturated;
+    to->compressed_from += from->compressed_from;
+    to->compressed_to += from->compressed_to;
+}
+
 void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
 {
     struct tally__step_stats *stats = &ddp->stats;
@@ -34,6 +41,7 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
     stats->exposed_ns = since(called_ns, now_ns);
     stats->comm_ns = 0;
     stats->wire_bytes = 0;
+    stats->counts = (struct tally__counts){0};
     stats->n_reduced = 0;
     stats->last_first_ns = stats->first_ns;
     for (size_t b = 0; b < ddp->buckets.n; b++) {
@@ -46,6 +54,7 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
                   bucket->last.done_ns);
         busy_until_ns = bucket->last.done_ns > busy_until_ns ? bucket->last.done_ns : busy_until_ns;
         stats->wire_bytes += bucket->last.bytes_sent;
+        add_counts(&stats->counts, &bucket->last.counts);
         stats->n_reduced += !bucket->skipped;
     }
     stats->other_bytes = stats->total_other_bytes - stats->taken_other_bytes;
@@ -58,6 +67,7 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
     stats->total_comm_ns += stats->comm_ns;
     stats->total_exposed_ns += stats->exposed_ns;
     stats->total_wire_bytes += stats->wire_bytes;
+    add_counts(&stats->total_counts, &stats->counts);
 }
 
 void tally__stats_other(tally_ddp *ddp, uint64_t bytes)
@@ -115,6 +125,20 @@ static void fill_sizes(const tally_ddp *ddp, tally_ddp_stats *out)
     }
 }
 
+static void fill_counts(const struct tally__step_stats *stats, tally_ddp_stats *out)
+{
+    out->wire_bytes = stats->wire_bytes;
+    out->total_wire_bytes = stats->total_wire_bytes;
+    out->other_wire_bytes = stats->other_bytes;
+    out->total_other_wire_bytes = stats->total_other_bytes;
+    out->saturated = stats->counts.saturated;
+    out->total_saturated = stats->total_counts.saturated;
+    out->compressed_from = stats->counts.compressed_from;
+    out->compressed_to = stats->counts.compressed_to;
+    out->total_compressed_from = stats->total_counts.compressed_from;
+    out->total_compressed_to = stats->total_counts.compressed_to;
+}
+
 static void fill_times(const struct tally__step_stats *stats, tally_ddp_stats *out)
 {
     double hidden = seconds(since(stats->exposed_ns, stats->comm_ns));
@@ -144,15 +168,12 @@ int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats)
     stats->step = ddp->step;
     stats->n_reduced = ddp->stats.n_reduced;
     stats->rebuilt = ddp->stats.rebuilt;
-    stats->wire_bytes = ddp->stats.wire_bytes;
-    stats->total_wire_bytes = ddp->stats.total_wire_bytes;
-    stats->other_wire_bytes = ddp->stats.other_bytes;
-    stats->total_other_wire_bytes = ddp->stats.total_other_bytes;
     stats->error = ddp->stats.error;
     stats->error_step = ddp->stats.error_step;
     (void)snprintf(stats->error_text, sizeof stats->error_text, "%s", ddp->stats.error_text);
     fill_config(ddp, stats);
     fill_sizes(ddp, stats);
+    fill_counts(&ddp->stats, stats);
     fill_times(&ddp->stats, stats);
     (void)pthread_mutex_unlock(&ddp->mutex);
     return TALLY_OK;
