@@ -10,19 +10,22 @@ target_sources(tally_objects PRIVATE
   num/low_rank_orthogonal.c
   num/low_rank_random.c
   num/low_rank_ref.c
+  num/optim.c
+  num/optim_ref.c
   num/reduce.c
 )
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   target_sources(tally_objects PRIVATE
     base/relax_x86.c num/fpenv_x86.c num/levels_x86.c num/kernels_avx2.c num/kernels_avx512.c
-    num/low_rank_avx2.c num/low_rank_avx512.c)
-  set_source_files_properties(num/kernels_avx2.c num/low_rank_avx2.c PROPERTIES
+    num/low_rank_avx2.c num/low_rank_avx512.c num/optim_avx2.c num/optim_avx512.c)
+  set_source_files_properties(num/kernels_avx2.c num/low_rank_avx2.c num/optim_avx2.c PROPERTIES
     COMPILE_OPTIONS "-mavx2;-mf16c")
-  set_source_files_properties(num/kernels_avx512.c num/low_rank_avx512.c PROPERTIES
+  set_source_files_properties(num/kernels_avx512.c num/low_rank_avx512.c num/optim_avx512.c PROPERTIES
     COMPILE_OPTIONS "-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   target_sources(tally_objects PRIVATE
-    base/relax_arm.c num/fpenv_arm.c num/levels_arm.c num/kernels_neon.c num/low_rank_neon.c)
+    base/relax_arm.c num/fpenv_arm.c num/levels_arm.c num/kernels_neon.c num/low_rank_neon.c
+    num/optim_neon.c)
 else()
   target_sources(tally_objects PRIVATE base/relax_generic.c num/fpenv_generic.c num/levels_generic.c)
 endif()

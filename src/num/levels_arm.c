@@ -2,6 +2,7 @@
 /* The levels of a 64-bit ARM build: every such CPU has NEON. */
 #include "num/level_tables.h"
 #include "num/low_rank.h"
+#include "num/optim.h"
 
 static int always(void)
 {
@@ -9,7 +10,7 @@ static int always(void)
 }
 
 const struct tally__level tally__levels[] = {
-    {"ref", always, &tally__kernels_ref, &tally__low_rank_ref},
-    {"neon", always, &tally__kernels_neon, &tally__low_rank_neon},
+    {"ref", always, &tally__kernels_ref, &tally__low_rank_ref, &tally__optim_ref},
+    {"neon", always, &tally__kernels_neon, &tally__low_rank_neon, &tally__optim_neon},
 };
 const size_t tally__n_levels = sizeof tally__levels / sizeof tally__levels[0];

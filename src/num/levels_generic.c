@@ -2,6 +2,7 @@
 /* The levels of a build for a machine without vector kernels. */
 #include "num/level_tables.h"
 #include "num/low_rank.h"
+#include "num/optim.h"
 
 static int always(void)
 {
@@ -9,6 +10,6 @@ static int always(void)
 }
 
 const struct tally__level tally__levels[] = {
-    {"ref", always, &tally__kernels_ref, &tally__low_rank_ref},
+    {"ref", always, &tally__kernels_ref, &tally__low_rank_ref, &tally__optim_ref},
 };
 const size_t tally__n_levels = sizeof tally__levels / sizeof tally__levels[0];

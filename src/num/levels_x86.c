@@ -4,6 +4,7 @@
 
 #include "num/level_tables.h"
 #include "num/low_rank.h"
+#include "num/optim.h"
 
 static int always(void)
 {
@@ -34,8 +35,8 @@ static int has_avx512(void)
 }
 
 const struct tally__level tally__levels[] = {
-    {"ref", always, &tally__kernels_ref, &tally__low_rank_ref},
-    {"avx2", has_avx2, &tally__kernels_avx2, &tally__low_rank_avx2},
-    {"avx512", has_avx512, &tally__kernels_avx512, &tally__low_rank_avx512},
+    {"ref", always, &tally__kernels_ref, &tally__low_rank_ref, &tally__optim_ref},
+    {"avx2", has_avx2, &tally__kernels_avx2, &tally__low_rank_avx2, &tally__optim_avx2},
+    {"avx512", has_avx512, &tally__kernels_avx512, &tally__low_rank_avx512, &tally__optim_avx512},
 };
 const size_t tally__n_levels = sizeof tally__levels / sizeof tally__levels[0];

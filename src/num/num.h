@@ -91,6 +91,7 @@ struct tally__level {
     int (*usable)(void);
     const struct tally__kernels *kernels;
     const struct tally__low_rank_kernels *low_rank; /* num/low_rank.h */
+    const struct tally__optim_kernels *optim;       /* num/optim.h */
 };
 
 /* The levels of this build, the reference first, better ones later. */

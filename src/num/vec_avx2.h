@@ -66,6 +66,11 @@ static inline vf vf_div(vf x, vf y)
     return (vf){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
 }
 
+static inline vf vf_sqrt(vf x)
+{
+    return (vf){_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)};
+}
+
 /* x < y ? x : y, so y where one is a NaN. */
 static inline vf vf_min(vf x, vf y)
 {

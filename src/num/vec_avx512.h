@@ -55,6 +55,11 @@ static inline vf vf_div(vf x, vf y)
     return _mm512_div_ps(x, y);
 }
 
+static inline vf vf_sqrt(vf x)
+{
+    return _mm512_sqrt_ps(x);
+}
+
 /* x < y ? x : y, so y where one is a NaN. */
 static inline vf vf_min(vf x, vf y)
 {

@@ -59,6 +59,12 @@ static inline vf vf_div(vf x, vf y)
                  vdivq_f32(x.val[2], y.val[2]), vdivq_f32(x.val[3], y.val[3])}};
 }
 
+static inline vf vf_sqrt(vf x)
+{
+    return (vf){
+        {vsqrtq_f32(x.val[0]), vsqrtq_f32(x.val[1]), vsqrtq_f32(x.val[2]), vsqrtq_f32(x.val[3])}};
+}
+
 /* x < y ? x : y, so y where one is a NaN; not vminq, which gives the NaN. */
 static inline float32x4_t min4(float32x4_t x, float32x4_t y)
 {

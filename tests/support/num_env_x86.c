@@ -9,6 +9,8 @@
 #define DENORMALS_ARE_ZERO 0x0040u
 #define TOWARD_ZERO 0x6000u
 #define UPWARD 0x4000u
+/* The masks of invalid operations, divisions by zero and overflows. */
+#define QUIET 0x0680u
 #define FLAGS 0x3fu
 
 static const unsigned environments[] = {
@@ -16,6 +18,7 @@ static const unsigned environments[] = {
     USUAL | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO,
     USUAL | TOWARD_ZERO,
     USUAL | UPWARD | FLUSH_TO_ZERO,
+    USUAL & ~QUIET,
 };
 const unsigned num_n_environments = sizeof environments / sizeof environments[0];
 

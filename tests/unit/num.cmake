@@ -5,6 +5,7 @@ set(num_check support/num_check.c)
 set(num_tests ${num_check}
   support/num_tests.c support/num_cast_tests.c support/num_sum_tests.c support/num_affine_tests.c
   support/num_scaled_tests.c support/num_code_sum_tests.c support/num_vector_tests.c)
+set(optim_variants support/optim_oracle.c support/optim_variants.c)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(num_env support/num_env_x86.c)
@@ -22,6 +23,8 @@ tally_unit_test(test_num_levels)
 tally_unit_test(test_low_rank ${num_check} ${num_env})
 tally_unit_test(test_low_rank_factors ${num_check})
 tally_unit_test(test_low_rank_levels ${num_check} support/low_rank_tests.c)
+tally_unit_test(test_optim ${num_check} ${num_env} ${optim_variants})
+tally_unit_test(test_optim_levels ${num_check} ${optim_variants} support/optim_tests.c)
 
 # The AVX-512 sources with SIMDe's portable intrinsics in place of the compiler's. Their tables
 # take the place of those in the archive.
@@ -30,7 +33,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SIMDE_INCLUDE_DIR)
   tally_unit_test(test_num_emulated ${num_tests} ${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c)
   tally_unit_test(test_low_rank_emulated ${num_check} support/low_rank_tests.c
     ${PROJECT_SOURCE_DIR}/src/num/low_rank_avx512.c)
-  foreach(emulated test_num_emulated test_low_rank_emulated)
+  tally_unit_test(test_optim_emulated ${num_check} ${optim_variants} support/optim_tests.c
+    ${PROJECT_SOURCE_DIR}/src/num/optim_avx512.c)
+  foreach(emulated test_num_emulated test_low_rank_emulated test_optim_emulated)
     target_include_directories(${emulated} SYSTEM BEFORE PRIVATE
       ${CMAKE_CURRENT_SOURCE_DIR}/emulate ${SIMDE_INCLUDE_DIR})
   endforeach()
@@ -38,6 +43,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SIMDE_INCLUDE_DIR)
   # instruction set the compiler passes wide vectors in its own way: nobody else is passed any. Its
   # integer additions wrap around, as the instructions do.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c
-    ${PROJECT_SOURCE_DIR}/src/num/low_rank_avx512.c PROPERTIES COMPILE_OPTIONS
-    "-Wno-conversion;-Wno-psabi;-fwrapv")
+    ${PROJECT_SOURCE_DIR}/src/num/low_rank_avx512.c ${PROJECT_SOURCE_DIR}/src/num/optim_avx512.c
+    PROPERTIES COMPILE_OPTIONS "-Wno-conversion;-Wno-psabi;-fwrapv")
 endif()

@@ -3,6 +3,7 @@
  * is tested on machines without AVX-512 too. */
 #include "num/level_tables.h"
 #include "num/low_rank.h"
+#include "num/optim.h"
 #include "support/low_rank_tests.h"
 
 static int always(void)
@@ -13,7 +14,7 @@ static int always(void)
 int main(void)
 {
     const struct tally__level level = {"avx512, emulated", always, &tally__kernels_avx512,
-                                       &tally__low_rank_avx512};
+                                       &tally__low_rank_avx512, &tally__optim_avx512};
 
     return low_rank_test_level(&level) == 0 ? 0 : 1;
 }
