@@ -16,6 +16,8 @@
 #include "bench/timing.h"
 
 #define BLOCK TALLY__BLOCK_DEFAULT
+/* What memcpy moves at most per element: half of what the largest kernel reads and writes. */
+#define COPY_BYTES 24
 #define MIN_SAMPLES 11
 #define MAX_SAMPLES 201
 #define MIN_TIME_NS (TALLY__NS_PER_SECOND / 5)
@@ -23,7 +25,7 @@
 struct workspace {
     struct kernel_arrays arrays;
     size_t n_blocks;
-    void *copy_to;     /* memcpy's destination, 16 bytes per element */
+    void *copy_to;     /* memcpy's destination, COPY_BYTES per element */
     void *expected[2]; /* the reference's outputs */
     struct tally__affine *expected_affine;
     float *expected_scale;
@@ -61,7 +63,7 @@ static size_t list_blocks(struct workspace *w, struct block *list)
     list[count++] = (struct block){&a->scale, w->n_blocks + 2, sizeof *a->scale};
     list[count++] = (struct block){&a->scale_out, w->n_blocks + 2, sizeof *a->scale};
     list[count++] = (struct block){&w->expected_scale, w->n_blocks + 2, sizeof *a->scale};
-    list[count++] = (struct block){&w->copy_to, a->n, 16};
+    list[count++] = (struct block){&w->copy_to, a->n, COPY_BYTES};
     return count;
 }
 
@@ -132,7 +134,7 @@ static int make_workspace(size_t data_bytes, struct workspace *w)
 }
 
 /* Runs the case once on outputs that all runs find alike. */
-static void run_fresh(const struct kernel_case *c, const struct tally__kernels *kernels,
+static void run_fresh(const struct kernel_case *c, const struct tally__level *level,
                       struct workspace *w)
 {
     struct kernel_arrays *a = &w->arrays;
@@ -143,7 +145,7 @@ static void run_fresh(const struct kernel_case *c, const struct tally__kernels *
     memset(a->affine_out, 0, w->n_blocks * sizeof *a->affine_out);
     memset(a->scale_out, 0, (w->n_blocks + 2) * sizeof *a->scale_out);
     a->value_out = 0;
-    c->run(kernels, a);
+    c->run(level, a);
 }
 
 static void keep_expected(struct workspace *w)
@@ -174,10 +176,10 @@ static int verify(const struct kernel_case *c, const struct tally__level *level,
 {
     double expected_value;
 
-    run_fresh(c, tally__levels[0].kernels, w);
+    run_fresh(c, &tally__levels[0], w);
     expected_value = w->arrays.value_out;
     keep_expected(w);
-    run_fresh(c, level->kernels, w);
+    run_fresh(c, level, w);
     if (!same_as_expected(w) || w->arrays.value_out != expected_value) {
         return tally__fail(TALLY_INTERNAL, "%s on %s differs from the reference", c->name,
                            level->name);
@@ -185,14 +187,18 @@ static int verify(const struct kernel_case *c, const struct tally__level *level,
     return TALLY_OK;
 }
 
-/* A memcpy of bytes, at most 16 per element, from the two largest inputs. */
+/* A memcpy of bytes from the largest inputs, one after the other. */
 static void copy(const struct workspace *w, size_t bytes)
 {
     const struct kernel_arrays *a = &w->arrays;
-    size_t first = bytes < a->n * sizeof(double) ? bytes : a->n * sizeof(double);
+    const void *from[] = {a->f64[0], a->f64[1], a->i64[0]};
+    size_t most = a->n * sizeof(double);
 
-    memcpy(w->copy_to, a->f64[0], first);
-    memcpy((char *)w->copy_to + first, a->f64[1], bytes - first);
+    for (size_t i = 0; i < sizeof from / sizeof from[0] && i * most < bytes; i++) {
+        size_t left = bytes - i * most;
+
+        memcpy((char *)w->copy_to + i * most, from[i], left < most ? left : most);
+    }
     /* The copy must happen although nobody reads it. */
     __asm__ volatile("" : : "r"(w->copy_to) : "memory");
 }
@@ -211,7 +217,7 @@ static struct kernel_result measure(const struct kernel_case *c, const struct ta
         uint64_t t0 = tally__now_ns();
         uint64_t t1;
 
-        c->run(level->kernels, &w->arrays);
+        c->run(level, &w->arrays);
         t1 = tally__now_ns();
         copy(w, bytes / 2);
         memcpy_us[n] = (double)(tally__now_ns() - t1) * 1e-3;
@@ -228,16 +234,16 @@ static struct kernel_result measure(const struct kernel_case *c, const struct ta
 
 static int find_case(const char *name)
 {
-    char names[TALLY__ERROR_BYTES / 2] = "";
+    char names[TALLY__ERROR_BYTES * 3 / 4] = "";
+    const struct kernel_case *c;
     size_t used = 0;
 
-    for (size_t i = 0; i < n_kernel_cases; i++) {
-        if (strcmp(name, kernel_cases[i].name) == 0) {
+    for (size_t i = 0; (c = kernel_case_at(i)); i++) {
+        if (strcmp(name, c->name) == 0) {
             return TALLY_OK;
         }
         if (used < sizeof names) {
-            used +=
-                (size_t)snprintf(names + used, sizeof names - used, " %s", kernel_cases[i].name);
+            used += (size_t)snprintf(names + used, sizeof names - used, " %s", c->name);
         }
     }
     return tally__fail(TALLY_ARG, "unknown kernel '%s'; accepted:%s", name, names);
@@ -265,6 +271,7 @@ static int choose_levels(const struct tally__level **levels, size_t *n)
 int kernel_bench_run(const struct kernel_bench *bench)
 {
     const struct tally__level *levels[8];
+    const struct kernel_case *c;
     struct workspace w;
     size_t n_levels;
     int rc = TALLY_OK;
@@ -272,9 +279,7 @@ int kernel_bench_run(const struct kernel_bench *bench)
     TRY(bench->kernel ? find_case(bench->kernel) : TALLY_OK);
     TRY(choose_levels(levels, &n_levels));
     TRY(make_workspace(bench->data_bytes, &w));
-    for (size_t i = 0; i < n_kernel_cases && rc == TALLY_OK; i++) {
-        const struct kernel_case *c = &kernel_cases[i];
-
+    for (size_t i = 0; (c = kernel_case_at(i)) && rc == TALLY_OK; i++) {
         for (size_t j = 0; j < n_levels && rc == TALLY_OK; j++) {
             struct kernel_result result;
 

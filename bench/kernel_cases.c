@@ -15,10 +15,12 @@ static const struct tally__affine two_affine[2] = {{1.0f / 127, 128}, {1.0f / 60
 static const float two_scales[2] = {1.0f / 127, 1.0f / 60};
 
 /* Defines run_<kernel>, with kernels k and arrays a in scope. */
-#define RUN(kernel, call)                                                             \
-    static void run_##kernel(const struct tally__kernels *k, struct kernel_arrays *a) \
-    {                                                                                 \
-        call;                                                                         \
+#define RUN(kernel, call)                                                               \
+    static void run_##kernel(const struct tally__level *level, struct kernel_arrays *a) \
+    {                                                                                   \
+        const struct tally__kernels *k = level->kernels;                                \
+                                                                                        \
+        call;                                                                           \
     }
 
 RUN(f32_to_f16, k->f32_to_f16(a->n, a->f32[0], a->out[0]))
@@ -118,3 +120,11 @@ const struct kernel_case kernel_cases[] = {
 #undef KERNEL_CASE
 };
 const size_t n_kernel_cases = sizeof kernel_cases / sizeof kernel_cases[0];
+
+const struct kernel_case *kernel_case_at(size_t i)
+{
+    if (i < n_kernel_cases) {
+        return &kernel_cases[i];
+    }
+    return i - n_kernel_cases < n_optim_cases ? &optim_cases[i - n_kernel_cases] : NULL;
+}

@@ -32,7 +32,7 @@ struct kernel_arrays {
 
 struct kernel_case {
     const char *name;
-    void (*run)(const struct tally__kernels *kernels, struct kernel_arrays *arrays);
+    void (*run)(const struct tally__level *level, struct kernel_arrays *arrays);
     size_t read_bytes;  /* per element */
     size_t write_bytes; /* per element, all outputs together */
     double goal;        /* time as a multiple of memcpy's that it must stay within */
@@ -40,5 +40,12 @@ struct kernel_case {
 
 extern const struct kernel_case kernel_cases[];
 extern const size_t n_kernel_cases;
+
+/* The optimizers' kernels. */
+extern const struct kernel_case optim_cases[];
+extern const size_t n_optim_cases;
+
+/* Case number i of both lists; NULL behind the last. */
+const struct kernel_case *kernel_case_at(size_t i);
 
 #endif
