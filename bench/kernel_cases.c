@@ -62,6 +62,8 @@ RUN(affine_decode_add_blocks,
 #define CODES const uint8_t *const in[2] = {a->u8[0], a->u8[1]}
 
 RUN(affine_sum, CODES; k->affine_sum(a->n, 2, in, two_affine, DIVISOR, a->out[0]))
+RUN(mean_f32_by_affine, SUM_ARRAYS(float, f32);
+    a->value_out = (double)k->mean_f32_by_affine(a->n, 2, in, NULL, BLOCK, DIVISOR, 2, out))
 RUN(scaled_encode_blocks, k->scaled_encode_blocks(a->n, a->f32[0], BLOCK, a->scale_out, a->out[0]))
 RUN(scaled_decode_blocks, k->scaled_decode_blocks(a->n, a->u8[0], BLOCK, a->scale, a->out[0]))
 RUN(scaled_decode_add_blocks,
@@ -102,6 +104,7 @@ RUN(find_nonfinite_f32, a->value_out = (double)k->find_nonfinite_f32(a->n, a->f3
 #define TRAFFIC_affine_decode_blocks 1, 4, GOAL
 #define TRAFFIC_affine_decode_add_blocks 5, 4, GOAL
 #define TRAFFIC_affine_sum 2, 4, GOAL
+#define TRAFFIC_mean_f32_by_affine 8, 8, GOAL_TRUE_DIVISION
 #define TRAFFIC_scaled_encode_blocks 4, 1, GOAL
 #define TRAFFIC_scaled_decode_blocks 1, 4, GOAL
 #define TRAFFIC_scaled_decode_add_blocks 5, 4, GOAL

@@ -159,6 +159,8 @@ static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
 
 #include "num/quantize_simd.h"
 
+#include "num/mean_codes_simd.h"
+
 static void copy(size_t n, const uint8_t *x, uint8_t *y)
 {
     const size_t step = 4 * sizeof(vi);

@@ -38,6 +38,14 @@
  * and scaled_sum take n_in >= 1 arrays of codes, each with one map: the bits of decode on the
  * first, decode_add on the others in the order given, and IEEE division by divisor.
  *
+ * mean_f32_by_affine is what ranks that share memory do in place of sending codes: the bits of
+ * affine_encode_fast_blocks on each of n_in >= 1 inputs, affine_sum, affine_encode_fast_blocks on
+ * the mean, and affine_decode_blocks to each of n_out >= 1 outputs, with blocks of at most
+ * TALLY__MEAN_BLOCK_MOST. Where maps is not NULL, all blocks of input k have the map maps[k]
+ * (affine_encode_fast); the mean always has a map per block. Returns n_in when the scales of all
+ * inputs are finite, else the number of the first input, in the order of the blocks, with one that
+ * is not.
+ *
  * minmax_f32: smallest and largest value, +0 rather than -0; n = 0 gives 0 and 0; a NaN anywhere
  * makes both NaN. copy: n bytes, x and y apart, by ordinary loads and stores (the C library's
  * memcpy is several times slower on some CPUs when x and y start at like places in their pages, and
@@ -59,6 +67,9 @@
 
 /* Elements per block where a hook does not say otherwise. */
 #define TALLY__BLOCK_DEFAULT 512
+
+/* Elements per block that the means by way of codes can take. */
+#define TALLY__MEAN_BLOCK_MOST 4096
 
 /* How a range of floats maps to 0..255. Travels as two floats: zero is a whole number. */
 struct tally__affine {

@@ -4,7 +4,8 @@
 set(num_check support/num_check.c)
 set(num_tests ${num_check}
   support/num_tests.c support/num_cast_tests.c support/num_sum_tests.c support/num_affine_tests.c
-  support/num_scaled_tests.c support/num_code_sum_tests.c support/num_vector_tests.c)
+  support/num_scaled_tests.c support/num_code_sum_tests.c support/num_mean_tests.c
+  support/num_vector_tests.c)
 set(optim_variants support/optim_oracle.c support/optim_variants.c)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")

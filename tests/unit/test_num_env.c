@@ -49,9 +49,10 @@ struct results {
     uint8_t affine_fast_q[N], affine_fast_block_q[N];
     struct tally__affine affine_fast[N_BLOCKS];
     float affine_mean[N], scaled_mean[N];
+    float mean_by_affine[N];
     float difference[N], multiple[N];
     double sqnorm;
-    uint64_t n_saturated, first_nonfinite;
+    uint64_t n_saturated, first_nonfinite, first_unsound;
 };
 
 /* Numbers of all sizes, many of them subnormal in one of the formats; no NaN, whose payload is not
@@ -109,6 +110,8 @@ static void compute_rest(const struct operands *o, struct results *r)
     tally__affine_encode_fast(N, o->x, fine, r->affine_fast_q);
     tally__affine_encode_fast_blocks(N, o->x, BLOCK, r->affine_fast, r->affine_fast_block_q);
     tally__affine_sum(N, 2, (const uint8_t *[]){o->q, o->q}, maps, 3.0f, r->affine_mean);
+    r->first_unsound = tally__mean_f32_by_affine(N, 2, (const float *[]){o->x, o->y}, NULL, BLOCK,
+                                                 3.0f, 1, (float *[]){r->mean_by_affine});
     tally__scaled_sum(N, 2, (const uint8_t *[]){o->q, o->q}, scales, 3.0f, r->scaled_mean);
     tally__affine_decode(N, o->q, map, r->affine_y);
     tally__affine_decode_add(N, o->q, map, r->affine_sum);
