@@ -24,8 +24,8 @@ struct dispute {
 
 static const struct dispute disputes[] = {
     {"fp16", "allreduce", TALLY_MISMATCH, {"'fp16", "'allreduce"}},
-    {"int8", "int8:block=64", TALLY_MISMATCH, {"'int8 ", "'int8:block=64"}},
-    {"int8:feedback=0", "int8", TALLY_MISMATCH, {"'int8:feedback=0", "'int8 "}},
+    {"int8", "int8:block=64", TALLY_MISMATCH, {"'int8'", "'int8:block=64"}},
+    {"int8:feedback=0", "int8", TALLY_MISMATCH, {"'int8:feedback=0", "'int8'"}},
     {"bf16(int8)", "fp16(int8)", TALLY_MISMATCH, {"'bf16(int8)", "'fp16(int8)"}},
     {"fp16:saturate=1", "fp16:accumulate=wire", TALLY_MISMATCH, {"saturate=1", "accumulate=wire"}},
     {"powersgd:rank=2",
