@@ -144,6 +144,12 @@ static const char *name_at(const tally_bucket *bucket, size_t element)
     return bucket->params[k].name;
 }
 
+static int refuse(const tally_bucket *bucket, size_t element)
+{
+    return tally__fail(TALLY_NUMERIC, "the gradient of parameter '%s' has an infinity or a NaN",
+                       name_at(bucket, element));
+}
+
 /* Refuses what is no number: then some block has no scale. */
 static int check_scales(const struct task *task, const struct tally__run *run, const void *maps)
 {
@@ -160,12 +166,20 @@ static int check_scales(const struct task *task, const struct tally__run *run, c
     }
     element = tally__find_nonfinite_f32(bucket->n, bucket->data);
     if (element < bucket->n) {
-        return tally__fail(TALLY_NUMERIC, "the gradient of parameter '%s' has an infinity or a NaN",
-                           name_at(bucket, element));
+        return refuse(bucket, element);
     }
     return tally__fail(TALLY_NUMERIC,
                        "the gradient of parameter '%s' has values too far apart for 8 bits",
                        name_at(bucket, task->range->start + run->start));
+}
+
+/* The same where elements travel as numbers: run begins with the bucket's element first. */
+static int check_raw(const tally_bucket *bucket, const struct tally__run *run, const float *x,
+                     size_t first)
+{
+    size_t element = tally__find_nonfinite_f32(run->n, x);
+
+    return element < run->n ? refuse(bucket, first + element) : TALLY_OK;
 }
 
 static int encode_range(const struct task *task, const void *data, void *wire)
@@ -180,6 +194,9 @@ static int encode_range(const struct task *task, const void *data, void *wire)
         float *sent = codec->feedback ? codec->feedback[run.segment].sent : NULL;
 
         if (run.raw) {
+            if (codec->names) {
+                TRY(check_raw(codec->names, &run, x + run.start, task->range->start + run.start));
+            }
             raw_encode(codec, run.n, x + run.start, maps);
             continue;
         }
