@@ -503,7 +503,6 @@ typedef struct tally_bucket {
     int n_params;
     const tally_bucket_param *params;
     int shadows;  /* this rank has run out of input (join): data is zeros, residuals stay */
-    int n_active; /* ranks that have input: all, but for join */
     void *keeper; /* tally's own */
 } tally_bucket;
 

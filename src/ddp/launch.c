@@ -160,10 +160,9 @@ static int bucket_job(tally_lane *lane, void *user)
     int rc;
 
     bucket->now.start_ns = tally__now_ns();
-    bucket->seen.n_active =
-        ddp->config.join ? ddp->presence.n_active : tally_group_size(ddp->group);
-    bucket->seen.divisor =
-        ddp->config.join_divides_by_active ? bucket->seen.n_active : tally_group_size(ddp->group);
+    bucket->seen.divisor = ddp->config.join && ddp->config.join_divides_by_active
+                               ? ddp->presence.n_active
+                               : tally_group_size(ddp->group);
     rc = reduce_bucket(lane, bucket);
     bucket->now.counts = lane->counts;
     bucket->now.done_ns = tally__now_ns();

@@ -7,6 +7,11 @@
  * The residual of a matrix is not stored while steps follow one another: the keeper's array
  * (batched: the matrix's own) holds the corrected gradient, from which P Q^T is yet to be taken
  * away (num/ low_rank.h). Whoever else is to see residuals, settles first.
+ *
+ * A rank takes away what it sent, P times its own Q. PyTorch takes away P times the mean of all Q:
+ * the sum over the ranks is the same, and so are the means, but a rank's residual then also has all
+ * that set its gradients apart from the others' in all steps so far. Here it has of that only what
+ * no P came near, and a rank that leaves takes nothing with it that is others'.
  */
 #ifndef TALLY_HOOK_POWER_H
 #define TALLY_HOOK_POWER_H
@@ -33,9 +38,10 @@ struct tally__power_options {
 
 struct tally__power_matrix {
     struct tally__low_rank shape;
-    float *p;       /* of the last step, as residuals take it; NULL: no step yet */
+    float *p;       /* of the last step; NULL: no step yet */
     float *q;       /* likewise; the next step starts from it */
-    bool unsettled; /* the residual is that array less P Q^T */
+    float *own_q;   /* what this rank gave to the mean that q is */
+    bool unsettled; /* the residual is that array less P own_q^T */
     /* Batched: */
     float *corrected;
     int n_parts;

@@ -25,6 +25,7 @@ void tally__power_matrix_clear(struct tally__power_matrix *matrix)
 {
     tally__free(matrix->p);
     tally__free(matrix->q);
+    tally__free(matrix->own_q);
     tally__free(matrix->corrected);
     tally__free((void *)matrix->parts);
     *matrix = (struct tally__power_matrix){0};
@@ -80,10 +81,13 @@ static int prepare_matrix(struct tally__power_matrix *matrix, struct tally__low_
     if (!matrix->q) {
         matrix->q = tally__alloc_array(shape.m * shape.r, sizeof *matrix->q, what);
     }
+    if (!matrix->own_q) {
+        matrix->own_q = tally__alloc_array(shape.m * shape.r, sizeof *matrix->own_q, what);
+    }
     if (!matrix->p) {
         matrix->p = tally__alloc_array(shape.n * shape.r, sizeof *matrix->p, what);
     }
-    return matrix->p && matrix->q ? TALLY_OK : TALLY_NOMEM;
+    return matrix->p && matrix->q && matrix->own_q ? TALLY_OK : TALLY_NOMEM;
 }
 
 /* Layer by layer: the keeper's array is where the matrix is corrected. */

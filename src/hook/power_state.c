@@ -35,8 +35,8 @@ int tally__power_settle(struct tally__power *power)
         float *corrected = matrix->corrected ? matrix->corrected : power->keeper->params[i].sent;
 
         if (matrix->unsettled) {
-            tally__low_rank_residual(&matrix->shape, (struct tally__factors){matrix->p, matrix->q},
-                                     corrected);
+            tally__low_rank_residual(&matrix->shape,
+                                     (struct tally__factors){matrix->p, matrix->own_q}, corrected);
             matrix->unsettled = false;
         }
         if (matrix->corrected) {

@@ -17,6 +17,7 @@
 #include "base/checksum.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/group.h"
 #include "exchange/two_phase.h"
 #include "hook/hook.h"
 #include "hook/power.h"
@@ -30,7 +31,8 @@ struct step {
     struct tally__power *power;
     const tally_bucket *bucket;
     struct tally__power_plan *plan;
-    uint64_t number; /* of steps done before */
+    const struct tally__wire *wire; /* how the factors travel */
+    uint64_t number;                /* of steps done before */
 };
 
 /* Matrix number k of the bucket: the parameter it is, or, batched, the first of those it is. */
@@ -105,9 +107,11 @@ static void multiply(const struct step *step, int k, float *p)
     /* What was taken away already must not be so again. */
     if (!matrix->unsettled) {
         memset(matrix->p, 0, p_count(matrix) * sizeof *p);
+        memset(matrix->own_q, 0, q_count(matrix) * sizeof *p);
     }
-    tally__low_rank_correct(&matrix->shape, gradient, (struct tally__factors){matrix->p, matrix->q},
-                            q, corrected_of(step, k), p);
+    tally__low_rank_correct(&matrix->shape, gradient,
+                            (struct tally__factors){matrix->p, matrix->own_q}, q,
+                            corrected_of(step, k), p);
     matrix->unsettled = false;
 }
 
@@ -117,7 +121,7 @@ static void sit_out(const struct step *step, int k)
     struct tally__power_matrix *matrix = matrix_of(step, k);
 
     if (matrix->unsettled) {
-        tally__low_rank_residual(&matrix->shape, (struct tally__factors){matrix->p, matrix->q},
+        tally__low_rank_residual(&matrix->shape, (struct tally__factors){matrix->p, matrix->own_q},
                                  corrected_of(step, k));
         matrix->unsettled = false;
     }
@@ -149,6 +153,30 @@ static void fill_first(const struct step *step)
     }
 }
 
+/* What the others get when n numbers travel as the lane says. */
+static void as_sent(const struct tally__wire *wire, size_t n, const float *x, float *y)
+{
+    uint16_t halves[512];
+    size_t length;
+
+    if (wire->dtype == TALLY_F32) {
+        memcpy(y, x, n * sizeof *x);
+        return;
+    }
+    for (size_t i = 0; i < n; i += length) {
+        length =
+            n - i < sizeof halves / sizeof halves[0] ? n - i : sizeof halves / sizeof halves[0];
+        if (wire->dtype == TALLY_BF16) {
+            tally__f32_to_bf16(length, x + i, halves);
+            tally__bf16_to_f32(length, halves, y + i);
+        } else {
+            wire->saturates ? (void)tally__f32_to_f16_sat(length, x + i, halves)
+                            : tally__f32_to_f16(length, x + i, halves);
+            tally__f16_to_f32(length, halves, y + i);
+        }
+    }
+}
+
 /* 3: P as all ranks have it, and all Q. */
 static void fill_second(const struct step *step)
 {
@@ -177,6 +205,7 @@ static void fill_second(const struct step *step)
         if (!step->bucket->shadows) {
             tally__low_rank_multiply_transposed(&matrix->shape, corrected_of(step, k), matrix->p,
                                                 to);
+            as_sent(step->wire, q_count(matrix), to, matrix->own_q);
         }
         to += q_count(matrix);
     }
@@ -200,19 +229,6 @@ static void forget_nonfinite(const struct step *step, int k)
     matrix->unsettled = false;
 }
 
-/*
- * The means are the sum over the ranks with input, divided. What they carry, those ranks take out
- * of their residuals: where the divisor counts other ranks too, theirs as well.
- */
-static void share_out(const struct step *step, struct tally__power_matrix *matrix)
-{
-    float share = (float)(step->bucket->divisor / step->bucket->n_active);
-
-    for (size_t i = 0; i < p_count(matrix) && share != 1; i++) {
-        matrix->p[i] *= share;
-    }
-}
-
 /* 4: the means. */
 static void take_means(const struct step *step)
 {
@@ -225,7 +241,6 @@ static void take_means(const struct step *step)
         memcpy(matrix->q, from, q_count(matrix) * sizeof *from);
         tally__low_rank_expand(&matrix->shape, (struct tally__factors){matrix->p, matrix->q},
                                past_caches, param_of(step, k)->gradient);
-        share_out(step, matrix);
         matrix->unsettled = step->power->options.feedback && !step->bucket->shadows;
         forget_nonfinite(step, k);
         from += q_count(matrix);
@@ -299,7 +314,7 @@ static uint64_t count_step(struct tally__power *power, const tally_bucket *bucke
 int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     struct tally__power *power = state;
-    struct step step = {.power = power, .bucket = bucket};
+    struct step step = {.power = power, .bucket = bucket, .wire = &lane->wire};
     size_t sent;
     bool report;
 

@@ -20,10 +20,10 @@ struct trial {
 };
 
 static const struct trial trials[] = {
-    {"powersgd:start=0", {1, 2, true, true, 0, 0, false}},
-    {"powersgd:rank=2,start=0", {2, 2, true, true, 0, 0, false}},
-    {"powersgd:rank=2,start=0,feedback=0", {2, 2, false, true, 0, 0, false}},
-    {"batched_powersgd:start=0", {1, 0, true, true, 0, 0, true}},
+    {"powersgd:start=0", {1, 2, true, true, 0, 0, false, true}},
+    {"powersgd:rank=2,start=0", {2, 2, true, true, 0, 0, false, true}},
+    {"powersgd:rank=2,start=0,feedback=0", {2, 2, false, true, 0, 0, false, true}},
+    {"batched_powersgd:start=0", {1, 0, true, true, 0, 0, true, true}},
 };
 
 struct variant {

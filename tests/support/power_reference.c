@@ -193,29 +193,37 @@ static void divide(size_t n, double divisor, double *x)
     }
 }
 
-/* The sum over ranks is given in divisor parts; those that took part share it. */
-static void take_mean(struct power_reference *reference, const struct matrix *matrix,
-                      const struct power_step *step, double *const *c, const double *mean)
+/* Adds factor times P Q^T to x. */
+static void add_expanded(const struct matrix *matrix, const double *p, const double *q,
+                         double factor, double *x)
 {
-    int n_active = 0;
-
-    for (int r = 0; r < reference->world; r++) {
-        n_active += (step->active >> r & 1) != 0;
-    }
-    for (int k = 0; k < matrix->n_parts; k++) {
-        int i = matrix->parts[k].index;
-        size_t offset = matrix->parts[k].offset - matrix->parts[0].offset;
-
-        for (size_t e = 0; e < matrix->parts[k].n; e++) {
-            reference->mean[i][e] = mean[offset + e];
-            for (int r = 0; r < reference->world && reference->setting.feedback; r++) {
-                if (step->active >> r & 1) {
-                    reference->residual[r][i][e] =
-                        c[r][offset + e] - step->divisor / n_active * mean[offset + e];
-                }
-            }
+    for (size_t at = 0; at < matrix->n * matrix->m; at++) {
+        for (size_t k = 0; k < matrix->r; k++) {
+            x[at] += factor * p[k * matrix->n + at / matrix->m] * q[k * matrix->m + at % matrix->m];
         }
     }
+}
+
+/* To the parameters that the matrix is. */
+static void spread(const struct matrix *matrix, const double *from, double *const *to)
+{
+    for (int k = 0; k < matrix->n_parts; k++) {
+        memcpy(to[matrix->parts[k].index],
+               from + (matrix->parts[k].offset - matrix->parts[0].offset),
+               matrix->parts[k].n * sizeof *from);
+    }
+}
+
+static void keep_residual(struct power_reference *reference, const struct matrix *matrix,
+                          const double *p, double *c, int rank)
+{
+    double *own = numbers(matrix->m * matrix->r);
+
+    add_product(matrix, c, true, p, own);
+    add_expanded(matrix, p, reference->setting.own_q ? own : reference->q[matrix->parts[0].index],
+                 -1, c);
+    spread(matrix, c, reference->residual[rank]);
+    free(own);
 }
 
 static void step_matrix(struct power_reference *reference, const struct matrix *matrix,
@@ -244,13 +252,12 @@ static void step_matrix(struct power_reference *reference, const struct matrix *
         add_product(matrix, c[r], true, p, q);
     }
     divide(matrix->m * matrix->r, step->divisor, q);
-    for (size_t at = 0; at < size; at++) {
-        for (size_t k = 0; k < matrix->r; k++) {
-            mean[at] += p[k * matrix->n + at / matrix->m] * q[k * matrix->m + at % matrix->m];
-        }
-    }
-    take_mean(reference, matrix, step, c, mean);
+    add_expanded(matrix, p, q, 1, mean);
+    spread(matrix, mean, reference->mean);
     for (int r = 0; r < reference->world; r++) {
+        if (reference->setting.feedback && step->active >> r & 1) {
+            keep_residual(reference, matrix, p, c[r], r);
+        }
         free(c[r]);
     }
     free(p);

@@ -17,6 +17,9 @@ struct power_setting {
     double epsilon;
     uint64_t seed;
     bool batched;
+    /* A rank's residual lacks P times its own Q. Otherwise, as PyTorch has it, P times the mean of
+     * all Q; while all ranks take part, the means are the same. */
+    bool own_q;
 };
 
 /* Element e of rank's gradient number i in a step, as fp32 has it. */
