@@ -18,6 +18,15 @@
 struct tally__codec;
 struct tally__map_kind;
 
+/* Arrays that start with a range's first element, and what each rank told. */
+struct tally__direct {
+    size_t n_in;
+    const void *const *in;
+    size_t n_out;
+    void *const *out;
+    const void *const *told;
+};
+
 struct tally__codec_ops {
     const char *name;
     uint8_t id; /* of the kind, so that ranks can compare codecs */
@@ -41,11 +50,15 @@ struct tally__codec_ops {
     void (*mean)(const struct tally__codec *codec, const struct tally__range *range, size_t n_in,
                  const void *const *wire, void *data);
     /*
-     * The whole way for data that all ranks can reach: from n_in arrays of the application to
-     * n_out, with the bits of encode, reduce and decode. NULL where a codec has no such short cut.
+     * The whole way for data that all ranks can reach: from the ranges of all ranks' arrays to
+     * those that get the result, with the bits of encode, reduce and decode. NULL where a codec has
+     * no such short cut. Errors: NUMERIC, as encode.
      */
-    void (*reduce_direct)(const struct tally__codec *codec, size_t n, size_t n_in,
-                          const void *const *x, size_t n_out, void *const *y);
+    int (*reduce_direct)(const struct tally__codec *codec, const struct tally__range *range,
+                         const struct tally__direct *direct);
+    /* Before that: puts what other ranks must know of this rank's data into a stage; false if there
+     * is too much of it. NULL for codecs that need no such thing. */
+    bool (*tell)(const struct tally__codec *codec, const void *data, void *stage);
     /* The wire carries the application's own representation: what a rank keeps for itself need not
      * be encoded. Goes with reduce_direct. */
     bool wire_is_data;

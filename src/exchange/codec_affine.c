@@ -66,15 +66,63 @@ static float affine_scale(const void *maps, size_t block)
     return ((const struct tally__affine *)maps)[block].scale;
 }
 
+static size_t affine_direct(const struct tally__codec *codec, const struct tally__run *run,
+                            const struct tally__direct *direct)
+{
+    struct tally__affine maps[TALLY__MAX_WORLD];
+
+    for (size_t k = 0; codec->maps && k < direct->n_in; k++) {
+        maps[k] = ((const struct tally__affine *)direct->told[k])[run->segment];
+    }
+    return tally__mean_f32_by_affine(run->n, direct->n_in, (const float *const *)direct->in,
+                                     codec->maps ? maps : NULL, codec->block, (float)codec->divisor,
+                                     direct->n_out, (float *const *)direct->out);
+}
+
+static bool has_raw(const struct tally__segments *segments)
+{
+    for (size_t s = 0; segments->raw && s < segments->n; s++) {
+        if (segments->raw[s]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Others need the maps of what this rank would have sent. Without segments it could not be said
+ * whose gradient is no number. */
+static bool affine_tell(const struct tally__codec *codec, const void *data, void *stage)
+{
+    const struct tally__segments *segments = codec->segments;
+
+    if (!segments || segments->n * sizeof *codec->maps > TALLY__STAGE_BYTES || has_raw(segments)) {
+        return false;
+    }
+    for (size_t s = 0; codec->maps && s < segments->n; s++) {
+        const struct tally__run run = {.segment = s};
+
+        if (codec->maps[s].scale == 0) {
+            codec->maps[s] = find_map(segments, &run, (const float *)data + segments->start[s]);
+        }
+        memcpy((struct tally__affine *)stage + s, &codec->maps[s], sizeof codec->maps[s]);
+    }
+    return true;
+}
+
 static const struct tally__map_kind affine_maps = {
     .bytes = sizeof(struct tally__affine),
     .encode = affine_encode,
     .decode = affine_decode,
     .mean = affine_mean,
     .scale = affine_scale,
+    .direct = affine_direct,
 };
 
-static const struct tally__codec_ops affine_ops = {.name = "affine", .id = 4, TALLY__BYTE_OPS};
+static const struct tally__codec_ops affine_ops = {.name = "affine",
+                                                   .id = 4,
+                                                   TALLY__BYTE_OPS,
+                                                   .reduce_direct = tally__byte_reduce_direct,
+                                                   .tell = affine_tell};
 
 struct tally__codec tally__codec_affine(size_t block, double divisor)
 {

@@ -50,11 +50,12 @@ static void f16_decode(const struct tally__codec *codec, const struct tally__ran
     tally__f16_to_f32(range->n, wire, (float *)data + range->start);
 }
 
-static void f16_direct(const struct tally__codec *codec, size_t n, size_t n_in,
-                       const void *const *x, size_t n_out, void *const *y)
+static int f16_direct(const struct tally__codec *codec, const struct tally__range *range,
+                      const struct tally__direct *direct)
 {
-    tally__mean_f32_by_f16(n, n_in, (const float *const *)x, (float)codec->divisor, n_out,
-                           (float *const *)y);
+    tally__mean_f32_by_f16(range->n, direct->n_in, (const float *const *)direct->in,
+                           (float)codec->divisor, direct->n_out, (float *const *)direct->out);
+    return TALLY_OK;
 }
 
 static int bf16_encode(const struct tally__codec *codec, const struct tally__range *range,
@@ -80,11 +81,12 @@ static void bf16_decode(const struct tally__codec *codec, const struct tally__ra
     tally__bf16_to_f32(range->n, wire, (float *)data + range->start);
 }
 
-static void bf16_direct(const struct tally__codec *codec, size_t n, size_t n_in,
-                        const void *const *x, size_t n_out, void *const *y)
+static int bf16_direct(const struct tally__codec *codec, const struct tally__range *range,
+                       const struct tally__direct *direct)
 {
-    tally__mean_f32_by_bf16(n, n_in, (const float *const *)x, (float)codec->divisor, n_out,
-                            (float *const *)y);
+    tally__mean_f32_by_bf16(range->n, direct->n_in, (const float *const *)direct->in,
+                            (float)codec->divisor, direct->n_out, (float *const *)direct->out);
+    return TALLY_OK;
 }
 
 /* ---- held at the largest finite value ---- */

@@ -23,19 +23,23 @@ static int plain_encode(const struct tally__codec *codec, const struct tally__ra
     return TALLY_OK;
 }
 
-static void plain_reduce_direct(const struct tally__codec *codec, size_t n, size_t n_in,
-                                const void *const *x, size_t n_out, void *const *y)
+static int plain_reduce_direct(const struct tally__codec *codec, const struct tally__range *range,
+                               const struct tally__direct *direct)
 {
-    double divisor = codec->divisor > 0 ? codec->divisor : (double)n_in;
-    const struct tally__arrays arrays = {n_in, x, n_out, y, divisor};
+    double divisor = codec->divisor > 0 ? codec->divisor : (double)direct->n_in;
+    const struct tally__arrays arrays = {direct->n_in, direct->in, direct->n_out, direct->out,
+                                         divisor};
 
-    tally__reduce(codec->dtype, codec->op, n, &arrays);
+    tally__reduce(codec->dtype, codec->op, range->n, &arrays);
+    return TALLY_OK;
 }
 
 static void plain_reduce(const struct tally__codec *codec, const struct tally__range *range,
                          size_t n_in, const void *const *wire, void *result)
 {
-    plain_reduce_direct(codec, range->n, n_in, wire, 1, &result);
+    const struct tally__direct direct = {.n_in = n_in, .in = wire, .n_out = 1, .out = &result};
+
+    (void)plain_reduce_direct(codec, range, &direct);
 }
 
 static void plain_decode(const struct tally__codec *codec, const struct tally__range *range,

@@ -134,52 +134,35 @@ static void raw_reduce(const struct task *task, const struct tally__run *run,
 
 /* ---- runs of either kind ---- */
 
-static const char *name_at(const tally_bucket *bucket, size_t element)
+/* The parameter that a run without a scale is of. */
+static const char *name_of(const struct tally__codec *codec, const struct tally__run *run)
 {
+    const tally_bucket *bucket = codec->names;
+    size_t element;
     int k = 0;
 
+    if (codec->segments) {
+        return bucket->params[run->segment].name;
+    }
+    element = tally__find_nonfinite_f32(bucket->n, bucket->data);
     while (k + 1 < bucket->n_params && bucket->params[k + 1].offset <= element) {
         k++;
     }
     return bucket->params[k].name;
 }
 
-static int refuse(const tally_bucket *bucket, size_t element)
-{
-    return tally__fail(TALLY_NUMERIC, "the gradient of parameter '%s' has an infinity or a NaN",
-                       name_at(bucket, element));
-}
+#define NO_SCALE \
+    "the gradient of parameter '%s' has an infinity, a NaN, or values too far apart for 8 bits"
 
 /* Refuses what is no number: then some block has no scale. */
 static int check_scales(const struct task *task, const struct tally__run *run, const void *maps)
 {
-    const tally_bucket *bucket = task->codec->names;
-    size_t n_blocks = tally__blocks_in(run->n, task->codec->block);
-    size_t b = 0;
-    size_t element;
-
-    while (b < n_blocks && isfinite(task->kind->scale(maps, b))) {
-        b++;
+    for (size_t b = 0; b < tally__blocks_in(run->n, task->codec->block); b++) {
+        if (!isfinite(task->kind->scale(maps, b))) {
+            return tally__fail(TALLY_NUMERIC, NO_SCALE, name_of(task->codec, run));
+        }
     }
-    if (b == n_blocks) {
-        return TALLY_OK;
-    }
-    element = tally__find_nonfinite_f32(bucket->n, bucket->data);
-    if (element < bucket->n) {
-        return refuse(bucket, element);
-    }
-    return tally__fail(TALLY_NUMERIC,
-                       "the gradient of parameter '%s' has values too far apart for 8 bits",
-                       name_at(bucket, task->range->start + run->start));
-}
-
-/* The same where elements travel as numbers: run begins with the bucket's element first. */
-static int check_raw(const tally_bucket *bucket, const struct tally__run *run, const float *x,
-                     size_t first)
-{
-    size_t element = tally__find_nonfinite_f32(run->n, x);
-
-    return element < run->n ? refuse(bucket, first + element) : TALLY_OK;
+    return TALLY_OK;
 }
 
 static int encode_range(const struct task *task, const void *data, void *wire)
@@ -194,9 +177,6 @@ static int encode_range(const struct task *task, const void *data, void *wire)
         float *sent = codec->feedback ? codec->feedback[run.segment].sent : NULL;
 
         if (run.raw) {
-            if (codec->names) {
-                TRY(check_raw(codec->names, &run, x + run.start, task->range->start + run.start));
-            }
             raw_encode(codec, run.n, x + run.start, maps);
             continue;
         }
@@ -332,4 +312,30 @@ void tally__byte_mean(const struct tally__codec *codec, const struct tally__rang
     const struct tally__inputs inputs = {n_in, wire};
 
     mean_of_range(&task, &inputs, data);
+}
+
+int tally__byte_reduce_direct(const struct tally__codec *codec, const struct tally__range *range,
+                              const struct tally__direct *direct)
+{
+    const void *in[TALLY__MAX_WORLD];
+    void *out[TALLY__MAX_WORLD];
+    const struct tally__direct here = {direct->n_in, in, direct->n_out, out, direct->told};
+    struct form seen = {0};
+    struct tally__run run;
+
+    while (next_run(codec, range, &seen, &run)) {
+        size_t rank;
+
+        for (size_t k = 0; k < direct->n_in; k++) {
+            in[k] = (const float *)direct->in[k] + run.start;
+        }
+        for (size_t k = 0; k < direct->n_out; k++) {
+            out[k] = (float *)direct->out[k] + run.start;
+        }
+        rank = codec->map_kind->direct(codec, &run, &here);
+        if (rank < direct->n_in && codec->names) {
+            return tally__fail(TALLY_NUMERIC, "of rank %zu: " NO_SCALE, rank, name_of(codec, &run));
+        }
+    }
+    return TALLY_OK;
 }

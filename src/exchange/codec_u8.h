@@ -43,6 +43,10 @@ struct tally__map_kind {
     void (*mean)(const struct tally__block_place *at, const struct tally__inputs *inputs,
                  double divisor, float *y);
     float (*scale)(const void *maps, size_t block);
+    /* The way of reduce_direct for a run of blocks; arrays start with the run's first element.
+     * Returns the first rank whose values have no scale, or direct->n_in. NULL: there is none. */
+    size_t (*direct)(const struct tally__codec *codec, const struct tally__run *run,
+                     const struct tally__direct *direct);
 };
 
 /* The operations of a codec with maps. */
@@ -56,6 +60,9 @@ void tally__byte_decode(const struct tally__codec *codec, const struct tally__ra
                         const void *wire, void *data);
 void tally__byte_mean(const struct tally__codec *codec, const struct tally__range *range,
                       size_t n_in, const void *const *wire, void *data);
+
+int tally__byte_reduce_direct(const struct tally__codec *codec, const struct tally__range *range,
+                              const struct tally__direct *direct);
 
 #define TALLY__BYTE_OPS                                                                       \
     .wire_bytes = tally__byte_wire_bytes, .block_bytes = tally__byte_block_bytes,             \

@@ -96,7 +96,7 @@ static int encode_piece(const struct exchange *x, size_t c)
     return TALLY_OK;
 }
 
-static void reduce_piece(const struct exchange *x, size_t c)
+static int reduce_piece(const struct exchange *x, size_t c)
 {
     const tally_group *group = x->lane->group;
     const void *inputs[TALLY__MAX_WORLD];
@@ -105,7 +105,7 @@ static void reduce_piece(const struct exchange *x, size_t c)
     unsigned char *data = x->data + piece.start * x->codec->element_bytes;
 
     if (piece.n == 0) {
-        return;
+        return TALLY_OK;
     }
     for (int r = 0; r < group->size; r++) {
         inputs[r] = staged(x, r, group->rank, c);
@@ -113,16 +113,19 @@ static void reduce_piece(const struct exchange *x, size_t c)
     /* Nobody but the owner looks at this part of its stage before the next round. */
     if (x->codec->ops->wire_is_data) {
         void *outputs[2] = {data, own};
+        const struct tally__direct direct = {.n_in = (size_t)group->size,
+                                             .in = inputs,
+                                             .n_out = x->scatter_only ? 1 : 2,
+                                             .out = outputs};
 
         inputs[group->rank] = data;
-        x->codec->ops->reduce_direct(x->codec, piece.n, (size_t)group->size, inputs,
-                                     x->scatter_only ? 1 : 2, outputs);
-        return;
+        return x->codec->ops->reduce_direct(x->codec, &piece, &direct);
     }
     x->codec->ops->reduce(x->codec, &piece, (size_t)group->size, inputs, own);
     if (x->scatter_only) {
         x->codec->ops->decode(x->codec, &piece, own, x->data);
     }
+    return TALLY_OK;
 }
 
 static void decode_piece(const struct exchange *x, size_t c)
@@ -173,7 +176,7 @@ static int run_staged(struct exchange *x, bool started)
             TRY(encode_piece(x, c + 1));
         }
         if (c < n_pieces) {
-            reduce_piece(x, c);
+            TRY(reduce_piece(x, c));
         }
         if (c > 0 && !x->scatter_only) {
             decode_piece(x, c - 1);
@@ -186,21 +189,27 @@ static int run_direct(struct exchange *x)
 {
     tally_group *group = x->lane->group;
     const void *inputs[TALLY__MAX_WORLD];
+    const void *told[TALLY__MAX_WORLD];
     void *outputs[TALLY__MAX_WORLD];
     struct tally__range shard = shard_of(x, group->rank);
+    const struct tally__direct direct = {.n_in = (size_t)group->size,
+                                         .in = inputs,
+                                         .n_out = x->scatter_only ? 1 : (size_t)group->size,
+                                         .out = outputs,
+                                         .told = told};
 
     for (int r = 0; r < group->size; r++) {
         unsigned char *data = tally__peer_data(x->lane, r);
 
         outputs[r] = data + shard.start * x->codec->element_bytes;
         inputs[r] = outputs[r];
+        told[r] = tally__stage_of(x->lane, r, x->lane->round);
     }
     if (x->scatter_only) {
         outputs[0] = outputs[group->rank];
     }
     if (shard.n > 0) {
-        x->codec->ops->reduce_direct(x->codec, shard.n, (size_t)group->size, inputs,
-                                     x->scatter_only ? 1 : (size_t)group->size, outputs);
+        TRY(x->codec->ops->reduce_direct(x->codec, &shard, &direct));
     }
     return tally__round(x->lane, &x->call);
 }
@@ -229,12 +238,21 @@ static int run_one_phase(struct exchange *x)
     return TALLY_OK;
 }
 
+/* Where others find the data, if that is of use to them; what they must know of it is told. */
 static uint64_t offset_for_peers(const struct exchange *x)
 {
-    size_t bytes = x->layout.n * x->codec->element_bytes;
+    const struct tally__codec *codec = x->codec;
+    uint64_t offset = TALLY__NOT_SHARED;
 
-    return x->codec->ops->reduce_direct ? tally__offset_for_peers(x->lane->group, x->data, bytes)
-                                        : TALLY__NOT_SHARED;
+    if (codec->ops->reduce_direct && !codec->feedback) {
+        offset =
+            tally__offset_for_peers(x->lane->group, x->data, x->layout.n * codec->element_bytes);
+    }
+    if (offset != TALLY__NOT_SHARED && codec->ops->tell &&
+        !codec->ops->tell(codec, x->data, tally__next_stage(x->lane))) {
+        offset = TALLY__NOT_SHARED;
+    }
+    return offset;
 }
 
 /* What ranks must agree on about the codec: its kind, its block, its divisor. */
