@@ -83,7 +83,7 @@ static int make(const struct tally__cuts *cuts, const tally_bucket *bucket, stru
         return TALLY_NOMEM;
     }
     for (size_t s = 0; s < n; s++) {
-        cut->segments.start[s] = bucket->params[s].offset;
+        cut->segments.start[s] = bucket->params[s].offset - bucket->params[0].offset;
         cut->raw[s] = cuts->keeps_small && bucket->params[s].n_dims < 2;
     }
     cut->segments.start[n] = bucket->n;

@@ -19,6 +19,9 @@
 /* Elements per map of the means, where what a rank sends has one map per parameter. */
 #define TENSOR_BLOCK TALLY__BLOCK_MAX
 
+/* A parameter's map takes a pass over its elements, which should be near when they are coded. */
+#define CACHED_ELEMENTS ((size_t)1 << 20)
+
 struct quantize {
     struct tally__cuts cuts;
     bool per_tensor;
@@ -49,16 +52,12 @@ static void detach(void *state, tally_ddp *ddp)
     tally__cuts_detach(&((struct quantize *)state)->cuts);
 }
 
-static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+static int reduce_together(struct quantize *quantize, tally_lane *lane, const tally_bucket *bucket)
 {
-    struct quantize *quantize = state;
     const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE, .op = TALLY_MEAN};
     struct tally__codec codec = tally__codec_affine(quantize->cuts.block, bucket->divisor);
     struct tally__cut *cut;
 
-    if (bucket->dtype != TALLY_F32) {
-        return tally__hook_send_plain(lane, bucket);
-    }
     TRY(tally__cuts_of(&quantize->cuts, bucket, &cut));
     codec.segments = quantize->of_bucket ? NULL : &cut->segments;
     codec.gathers = quantize->gathers;
@@ -71,6 +70,41 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
         }
     }
     return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
+}
+
+/* The bucket's parameters from first on that stay in the caches together, one at least. */
+static tally_bucket part_of(const tally_bucket *bucket, int first)
+{
+    tally_bucket part = *bucket;
+
+    part.params += first;
+    part.data = part.params[0].gradient;
+    part.n = part.params[0].n;
+    part.n_params = 1;
+    while (first + part.n_params < bucket->n_params &&
+           part.n + part.params[part.n_params].n <= CACHED_ELEMENTS) {
+        part.n += part.params[part.n_params++].n;
+    }
+    return part;
+}
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    struct quantize *quantize = state;
+
+    if (bucket->dtype != TALLY_F32) {
+        return tally__hook_send_plain(lane, bucket);
+    }
+    if (!quantize->per_tensor || quantize->of_bucket) {
+        return reduce_together(quantize, lane, bucket);
+    }
+    for (int k = 0; k < bucket->n_params;) {
+        tally_bucket part = part_of(bucket, k);
+
+        TRY(reduce_together(quantize, lane, &part));
+        k += part.n_params;
+    }
+    return TALLY_OK;
 }
 
 static void destroy(void *state)
