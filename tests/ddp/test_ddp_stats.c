@@ -356,7 +356,7 @@ static void *watch(void *argument)
     tally_bucket_stats bucket = {.size = sizeof bucket};
     unsigned long long step = 0;
 
-    while (!atomic_load(&watcher->stop)) {
+    do {
         int order[N];
 
         watcher->n_wrong += tally_ddp_get_stats(watcher->ddp, &stats) != TALLY_OK;
@@ -369,7 +369,7 @@ static void *watch(void *argument)
         watcher->n_wrong += tally_ddp_grad(watcher->ddp, 0) == NULL;
         watcher->n_asked++;
         (void)sched_yield();
-    }
+    } while (!atomic_load(&watcher->stop));
     return NULL;
 }
 
