@@ -73,6 +73,18 @@ static void take_down(tally_ddp *ddp)
     (void)pthread_mutex_unlock(&ddp->mutex);
 }
 
+/* The mean of a gradient that no rank had is dropped; what hooks sent with it of former steps is
+ * not: every rank takes the mean of that back. */
+static void take_back(tally_ddp *ddp, const struct tally__param *param)
+{
+    struct tally__residual *residual = &ddp->keeper->params[param - ddp->params];
+
+    if (ddp->hook->table.feedback && residual->sent) {
+        tally__axpy_f32(param->n, (const float *)(void *)tally__slice(ddp, param), 1,
+                        residual->sent);
+    }
+}
+
 /* What this rank had no gradient for: the mean where another had one, otherwise what it was. */
 static void settle_absent(tally_ddp *ddp)
 {
@@ -81,6 +93,9 @@ static void settle_absent(tally_ddp *ddp)
 
         if (param->state != TALLY__GRAD_ABSENT) {
             continue;
+        }
+        if (param->unused && !ddp->buckets.bucket[param->bucket].skipped) {
+            take_back(ddp, param);
         }
         if (ddp->views && param->unused) {
             tally__copy(param->bytes, ddp->buckets.bucket[param->bucket].saved + param->offset,

@@ -59,7 +59,7 @@ static int end(struct training *training)
 
 /* One step; factor 0 is a step without a gradient. Parameters are announced in another order than
  * they lie in, so copies get other buckets after the first step. */
-static int step(struct training *training, float factor)
+static int step_without(struct training *training, float factor, size_t absent)
 {
     static const size_t order[N] = {2, 0, 4, 1, 3};
     tally_group *group = training->group;
@@ -68,6 +68,9 @@ static int step(struct training *training, float factor)
         size_t i = order[k];
         float *grad = tally_ddp_grad(training->ddp, (int)i);
 
+        if (i == absent) {
+            continue;
+        }
         for (size_t e = 0; e < training->model.count[i]; e++) {
             grad[e] = factor * hook_value(3, tally_group_rank(group), i, e);
         }
@@ -77,11 +80,16 @@ static int step(struct training *training, float factor)
     for (size_t i = 0; i < N; i++) {
         const float *grad = tally_ddp_grad(training->ddp, (int)i);
 
-        for (size_t e = 0; e < training->model.count[i]; e++) {
+        for (size_t e = 0; i != absent && e < training->model.count[i]; e++) {
             training->applied[i][e] += (double)grad[e];
         }
     }
     return 0;
+}
+
+static int step(struct training *training, float factor)
+{
+    return step_without(training, factor, N);
 }
 
 /* ---- bounds ---- */
@@ -337,6 +345,33 @@ static int join_body(tally_group *group, void *user)
     return end(&training);
 }
 
+/* ---- a parameter that no rank has a gradient for, every other step ---- */
+
+static int unused_body(tally_group *group, void *user)
+{
+    struct training training;
+    tally_ddp_config config;
+    size_t first = 0;
+
+    tally_ddp_config_init(&config, sizeof config);
+    config.find_unused = 1;
+    CHECK(group, start(group, &training, &config, *(const int *)user) == 0);
+    CHECK_OK(group, tally_ddp_set_hook(training.ddp, "int8"));
+    for (int s = 0; s < N_STEPS; s++) {
+        CHECK(group, step_without(&training, 1, s % 2 ? 0 : N) == 0);
+    }
+    for (int r = 0; r < training.world; r++) {
+        training.n_steps[r] = N_STEPS / 2;
+    }
+    for (size_t e = 0; e < training.model.count[0]; e++) {
+        first = e % BLOCK == 0 ? e : first;
+        /* What was taken back travels once more, together with a gradient. */
+        CHECK(group, fabs(training.applied[0][e] - true_sum(&training, 0, e)) <=
+                         2 * bound(most_of_block(&training, 0, first)));
+    }
+    return end(&training);
+}
+
 int main(void)
 {
     static const int worlds[] = {1, 2, 3, 7};
@@ -348,6 +383,7 @@ int main(void)
         n_failures += hook_run("another hook", hand_over_body, NULL, worlds[w]);
         for (int copies = 0; copies < 2; copies++) {
             n_failures += hook_run("join", join_body, &copies, worlds[w]);
+            n_failures += hook_run("unused", unused_body, &copies, worlds[w]);
         }
     }
     return n_failures != 0;
