@@ -52,6 +52,7 @@ static void detach(void *state, tally_ddp *ddp)
     (void)ddp;
     if (tally__power_hand_back(power) != TALLY_OK) {
         tally__log(TALLY_LOG_WARN, "powersgd: residuals are lost: %s", tally_last_error());
+        tally__power_let_go(power);
     }
     power->n_steps = tally__power_steps(power);
     power->running = false;

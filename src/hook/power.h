@@ -59,6 +59,7 @@ struct tally__power_plan {
     size_t p_count; /* elements of all P, of the rest, and of all Q */
     size_t rest_count;
     size_t q_count;
+    size_t q_most;  /* elements of the largest Q */
     float *message; /* room for the larger message */
     float *start;   /* room for the largest Q */
 };
@@ -104,6 +105,8 @@ int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucke
 int tally__power_settle(struct tally__power *power);
 /* The same, and keeps nothing back: others may change them, or the layout may. */
 int tally__power_hand_back(struct tally__power *power);
+/* Keeps nothing back, and writes nothing down: residuals that are not settled are lost. */
+void tally__power_let_go(struct tally__power *power);
 uint64_t tally__power_steps(const struct tally__power *power);
 int tally__power_save(void *state, void *blob, size_t *bytes);
 int tally__power_load(void *state, const tally_hook_blob *blobs, size_t n_blobs);

@@ -144,6 +144,7 @@ static void plan_matrix(const struct tally__low_rank *shape, int place,
     plan->matrix[plan->n_matrices++] = place;
     plan->p_count += shape->n * shape->r;
     plan->q_count += shape->m * shape->r;
+    plan->q_most = shape->m * shape->r > plan->q_most ? shape->m * shape->r : plan->q_most;
 }
 
 static int plan_layers(struct tally__power *power, const tally_bucket *bucket,
@@ -185,16 +186,23 @@ static int plan_bucket(struct tally__power *power, const tally_bucket *bucket,
     first_count = plan->p_count + plan->rest_count;
     plan->message = tally__alloc_array(first_count > plan->q_count ? first_count : plan->q_count,
                                        sizeof *plan->message, what);
-    plan->start = tally__alloc_array(plan->q_count, sizeof *plan->start, what);
+    plan->start = tally__alloc_array(plan->q_most, sizeof *plan->start, what);
     return plan->message && plan->start ? TALLY_OK : TALLY_NOMEM;
 }
 
-/* With the mutex held: what a bucket of a new layout must find. */
+/* With the mutex held: what a bucket of a new layout must find. No bucket of the old one is under
+ * way. */
 static int enter_layout(struct tally__power *power, const tally_bucket *bucket)
 {
     power->keeper = bucket->keeper;
-    if (power->options.batched && power->generation != bucket->generation) {
+    if (power->generation == bucket->generation) {
+        return TALLY_OK;
+    }
+    if (power->options.batched) {
         TRY(tally__power_hand_back(power));
+    }
+    for (size_t i = 0; i < power->n_params; i++) {
+        tally__power_plan_clear(&power->plans[i]);
     }
     power->generation = bucket->generation;
     return TALLY_OK;

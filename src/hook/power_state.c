@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "hook/power.h"
+#include "num/num.h"
 
 uint64_t tally__power_steps(const struct tally__power *power)
 {
@@ -46,9 +47,8 @@ int tally__power_settle(struct tally__power *power)
     return TALLY_OK;
 }
 
-int tally__power_hand_back(struct tally__power *power)
+void tally__power_let_go(struct tally__power *power)
 {
-    TRY(tally__power_settle(power));
     for (size_t i = 0; i < power->n_params; i++) {
         struct tally__power_matrix *matrix = &power->matrices[i];
 
@@ -58,7 +58,14 @@ int tally__power_hand_back(struct tally__power *power)
         matrix->parts = NULL;
         matrix->n_parts = 0;
         matrix->generation = 0;
+        matrix->unsettled = false;
     }
+}
+
+int tally__power_hand_back(struct tally__power *power)
+{
+    TRY(tally__power_settle(power));
+    tally__power_let_go(power);
     return TALLY_OK;
 }
 
@@ -111,6 +118,8 @@ int tally__power_save(void *state, void *blob, size_t *bytes)
 static int take_matrix(const struct entry *entry, const unsigned char *q,
                        struct tally__power_matrix *matrix)
 {
+    size_t q_count = (size_t)(entry->m * entry->r);
+
     matrix->shape = (struct tally__low_rank){(size_t)entry->n, (size_t)entry->m, (size_t)entry->r,
                                              (size_t)entry->size};
     if (matrix->q) {
@@ -122,6 +131,10 @@ static int take_matrix(const struct entry *entry, const unsigned char *q,
         return TALLY_NOMEM;
     }
     memcpy(matrix->q, q, q_bytes(&matrix->shape));
+    if (tally__find_nonfinite_f32(q_count, matrix->q) < q_count) {
+        return tally__fail(TALLY_ARG, "PowerSGD's state of parameter %llu is not finite",
+                           (unsigned long long)entry->param);
+    }
     return TALLY_OK;
 }
 

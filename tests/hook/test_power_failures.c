@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "hook/hook.h"
+#include "hook/power.h"
 #include "support/counting_memory.h"
 #include "support/hook_rules.h"
 #include "support/oracle.h"
@@ -206,11 +207,43 @@ static int fragile_body(tally_group *group, void *user)
     return 0;
 }
 
+/* ---- no memory to hand residuals back ---- */
+
+/* They are lost then; nothing of them must be left for the next ddp that the hook serves. */
+static int lost_body(tally_group *group, void *user)
+{
+    const struct tally__power *power;
+    struct pair pair;
+    tally_hook *plain;
+    tally_hook *hook;
+
+    (void)user;
+    CHECK_OK(group, make_pair(group, "noop", &pair));
+    CHECK_OK(group, tally_hook_parse("allreduce", &plain));
+    CHECK_OK(group, tally_hook_parse("batched_powersgd:start=0", &hook));
+    CHECK_OK(group, tally_ddp_attach_hook(pair.ddps[0], hook));
+    CHECK_OK(group, power_run_step(group, pair.ddps[0], &pair.models[0], power_value, 1));
+    power = hook->state;
+    CHECK(group, power->matrices[POWER_N_PARAMS - 1].corrected);
+    counting_memory_fail_nth(1);
+    CHECK_OK(group, tally_ddp_attach_hook(pair.ddps[0], plain));
+    counting_memory_fail_nth(0);
+    for (size_t i = 0; i < POWER_N_PARAMS; i++) {
+        CHECK(group, !power->matrices[i].corrected && !power->matrices[i].unsettled);
+    }
+    CHECK_OK(group, tally_ddp_attach_hook(pair.ddps[1], hook));
+    CHECK_OK(group, step_both(group, &pair, 2));
+    tally_hook_free(plain);
+    tally_hook_free(hook);
+    return end_pair(group, &pair);
+}
+
 int main(void)
 {
     int n_failures = 0;
 
     oracle_start();
+    n_failures += hook_run("lost", lost_body, NULL, 1);
     for (int world = 1; world < 4; world++) {
         const struct ranks ranks = {.kind = RANKS_PROCESSES, .world = world, .lanes = 1};
 

@@ -5,6 +5,7 @@
  * checkpoints and over a change of options, and takes nothing from a checkpoint that is not a
  * PowerSGD's of these parameters.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,6 +234,22 @@ static int check_load(tally_group *group, struct state_run *run, const tally_hoo
     return 0;
 }
 
+/* A Q that is no number is nothing to start from. It follows two words, and five of its matrix. */
+static int refuse_nan(tally_group *group, struct state_run *run, const tally_hook_blob *blob)
+{
+    const float nan = NAN;
+    unsigned char *copy = malloc(blob->bytes);
+    const tally_hook_blob changed = {sizeof changed, copy, blob->bytes};
+
+    CHECK(group, copy);
+    memcpy(copy, blob->data, blob->bytes);
+    memcpy(copy + 7 * sizeof(uint64_t), &nan, sizeof nan);
+    CHECK_STATUS(group, tally__power_load(run->ddp->hook->state, &changed, 1), TALLY_ARG);
+    CHECK_TEXT(group, tally_last_error(), "not finite");
+    free(copy);
+    return 0;
+}
+
 static int damaged(tally_group *group, const char *text)
 {
     uint64_t random = 1;
@@ -262,6 +279,7 @@ static int damaged(tally_group *group, const char *text)
             CHECK_OK(group, step(group, &run, (unsigned)k, &hash));
         }
     }
+    CHECK_OK(group, refuse_nan(group, &run, &blob));
     /* The state it had lets it go on. */
     CHECK_OK(group, tally__power_load(run.ddp->hook->state, &blob, 1));
     for (unsigned s = 0; s < 3; s++) {
