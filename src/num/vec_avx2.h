@@ -396,6 +396,17 @@ static inline vi vi_max32(vi x, vi y)
     return (vi){_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)};
 }
 
+static inline vi vf_bits(vf x)
+{
+    return (vi){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)};
+}
+
+/* The larger one when the integers have no sign. */
+static inline vi vi_max32_unsigned(vi x, vi y)
+{
+    return (vi){_mm256_max_epu32(x.a, y.a), _mm256_max_epu32(x.b, y.b)};
+}
+
 /* The largest of 16 integers. */
 static inline int32_t vi_most32(vi x)
 {

@@ -332,6 +332,17 @@ static inline vi vi_max32(vi x, vi y)
     return _mm512_max_epi32(x, y);
 }
 
+static inline vi vf_bits(vf x)
+{
+    return _mm512_castps_si512(x);
+}
+
+/* The larger one when the integers have no sign. */
+static inline vi vi_max32_unsigned(vi x, vi y)
+{
+    return _mm512_max_epu32(x, y);
+}
+
 /* The largest of 16 integers. */
 static inline int32_t vi_most32(vi x)
 {

@@ -456,6 +456,24 @@ static inline vi vi_max32(vi x, vi y)
                  max_as_s32(x.val[2], y.val[2]), max_as_s32(x.val[3], y.val[3])}};
 }
 
+static inline vi vf_bits(vf x)
+{
+    return (vi){{vreinterpretq_u8_f32(x.val[0]), vreinterpretq_u8_f32(x.val[1]),
+                 vreinterpretq_u8_f32(x.val[2]), vreinterpretq_u8_f32(x.val[3])}};
+}
+
+static inline uint8x16_t max_as_u32(uint8x16_t x, uint8x16_t y)
+{
+    return vreinterpretq_u8_u32(vmaxq_u32(vreinterpretq_u32_u8(x), vreinterpretq_u32_u8(y)));
+}
+
+/* The larger one when the integers have no sign. */
+static inline vi vi_max32_unsigned(vi x, vi y)
+{
+    return (vi){{max_as_u32(x.val[0], y.val[0]), max_as_u32(x.val[1], y.val[1]),
+                 max_as_u32(x.val[2], y.val[2]), max_as_u32(x.val[3], y.val[3])}};
+}
+
 /* The largest of 16 integers. */
 static inline int32_t vi_most32(vi x)
 {

@@ -115,6 +115,19 @@ static size_t chain(const struct num_case *c, const struct plan *plan, const flo
     return unsound;
 }
 
+/* Input k. An input with specials comes with many without. As many values above 0 as below, in
+ * pairs, make both ends of a block halfway between two codes: one of them is then beyond its code.
+ */
+static void fill(const struct num_case *c, size_t k, float *x)
+{
+    enum num_data data = c->data == NUM_WILD && (k + c->n) % 4 != 0 ? NUM_PLAIN : c->data;
+    bool in_pairs = c->n % 3 == 0 || (k + c->n) % 3 == 0;
+
+    for (size_t i = 0; i < c->n; i++) {
+        x[i] = in_pairs && i % 2 == 1 ? -x[i - 1] : num_float(data, 1000 * c->n + k, i);
+    }
+}
+
 static void check_mean_f32_by_affine(const struct num_case *c)
 {
     const struct tally__kernels *const levels[2] = {c->level->kernels, &tally__kernels_ref};
@@ -123,12 +136,7 @@ static void check_mean_f32_by_affine(const struct num_case *c)
     const float *in[MAX_IN];
 
     for (size_t k = 0; k < MAX_IN; k++) {
-        for (size_t i = 0; i < c->n; i++) {
-            /* An input with specials among many without. */
-            enum num_data data = c->data == NUM_WILD && (k + c->n) % 4 != 0 ? NUM_PLAIN : c->data;
-
-            inputs[k][i] = num_float(data, 1000 * c->n + k, i);
-        }
+        fill(c, k, inputs[k]);
         in[k] = inputs[k];
     }
 
