@@ -25,14 +25,18 @@
  * multiply: P = M Q. correct: as above; P may be the same array as P', Q not the same as Q'. Sums
  * over a row are in fp32, in sixteen interleaved partial sums that are added pairwise at the end.
  *
- * multiply_transposed: Q = M^T P. Sums over rows are in fp32: four rows (the last time fewer) are
- * added up, then added to what there is. A row that is cut short comes by itself.
+ * multiply_transposed: Q = M^T P. Sums over rows are in fp32: four rows at a time (the last time
+ * fewer) are added up, then eight of these sums, which are added to what there is. A row that is
+ * cut short comes by itself.
  *
  * expand: M = P Q^T, products added in the order of the columns, in fp32. past_caches: the result
  * is stored past the caches where the machine can do that, which is worth it when the gradients of
  * a step do not fit in them. residual: C = C - P Q^T, for who must write a residual down.
  *
  * dot_f32: the inner product in fp64, summed like sqnorm_f32.
+ *
+ * Where rows are a power of two long, caches like P and Q best at addresses whose last twelve bits
+ * are not those of the matrix.
  *
  * All sizes may be anything but 0. Arrays do not overlap unless said otherwise. What is not finite
  * stays so.

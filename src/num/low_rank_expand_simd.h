@@ -1,65 +1,202 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rest of low_rank_simd.h: what is made of P and Q, and inner products. Like it without an
- * include guard. */
+/* The rest of low_rank_simd.h: the products with P, and inner products. Like it without an include
+ * guard. */
 
-/* n_rows rows of P Q^T. The elements before begin are stored one by one; with past_caches, y +
- * begin is a multiple of 64 bytes in every row. */
-INLINE void expand_rows(size_t n_rows, size_t r, struct strip at, const struct product *f,
-                        bool past_caches, float *y)
+/* Rows that are added up before they are added to a sum, and rows before that is added to Q. */
+#define FOUR ((size_t)4)
+#define TALL ((size_t)32)
+
+/* Adds n_rows rows of x, weighted, to r sums for each column. The weight of row i for sum k is
+ * weight[k * TALL + i]; the sums are pitch apart. */
+INLINE void add_rows(size_t n_rows, size_t r, struct strip at, const float *x, const float *weight,
+                     float *sums)
 {
-    size_t end = at.begin + whole(at.end - at.begin);
+    for (size_t j = 0; j < whole(at.n); j += LANES) {
+        vf row[FOUR];
 
-    for (size_t j = at.begin; j < end; j += LANES) {
-        vf row[PAIR];
-
-        product_at(n_rows, r, f, j, row);
         for (size_t i = 0; i < n_rows; i++) {
-            if (past_caches) {
-                vf_stream(y + i * at.m + j, row[i]);
-            } else {
-                vf_store(y + i * at.m + j, row[i]);
+            fetch_ahead(x + i * at.m + j, at.ahead);
+            row[i] = load_once(x + i * at.m + j);
+        }
+        for (size_t k = 0; k < r; k++) {
+            float *sum = sums + k * at.pitch + j;
+            vf four = vf_mul(row[0], vf_set1(weight[k * TALL]));
+
+            for (size_t i = 1; i < n_rows; i++) {
+                four = vf_add(four, vf_mul(row[i], vf_set1(weight[k * TALL + i])));
             }
+            vf_store(sum, vf_add(vf_load(sum), four));
         }
     }
-    for (size_t i = 0; i < n_rows; i++) {
-        for (size_t j = 0; j < at.begin; j++) {
-            y[i * at.m + j] = product_element(r, f, i, j);
-        }
-        for (size_t j = end; j < at.end; j++) {
-            y[i * at.m + j] = product_element(r, f, i, j);
+    for (size_t k = 0; k < r; k++) {
+        for (size_t j = whole(at.n); j < at.n; j++) {
+            float four = x[j] * weight[k * TALL];
+
+            for (size_t i = 1; i < n_rows; i++) {
+                four += x[i * at.m + j] * weight[k * TALL + i];
+            }
+            sums[k * at.pitch + j] += four;
         }
     }
 }
 
-/* Elements before the first multiple of 64 bytes, at most length. */
-INLINE size_t before_line(const float *y, size_t length)
+/* A strip of the rows of a block, added to r columns of Q. */
+INLINE void add_strip(size_t r, struct strip at, struct block b, const float *x,
+                      const float *weight, float *q)
 {
-    return smaller((64 - (uintptr_t)y % 64) % 64 / sizeof *y, length);
+    float sums[PACKED] = {0};
+    size_t fours = b.n_rows - b.n_rows % FOUR;
+
+    for (size_t row = 0; row < fours; row += FOUR) {
+        add_rows(FOUR, r, at, x + row * at.m, weight + row, sums);
+    }
+    x += fours * at.m;
+    weight += fours;
+    if (b.n_rows - fours == 3) {
+        add_rows(3, r, at, x, weight, sums);
+    } else if (b.n_rows - fours == 2) {
+        add_rows(2, r, at, x, weight, sums);
+    } else if (b.n_rows - fours == 1) {
+        add_rows(1, r, at, x, weight, sums);
+    }
+    for (size_t k = 0; k < r; k++) {
+        for (size_t j = 0; j < at.n; j++) {
+            q[k * at.m + j] += sums[k * at.pitch + j];
+        }
+    }
+}
+
+INLINE void multiply_transposed(size_t r, const struct tally__low_rank *s, const float *x,
+                                const float *p, float *q)
+{
+    size_t step = strip_length(r);
+    struct block b;
+
+    for (size_t i = 0; i * s->m < s->size; i += b.n_rows) {
+        float weight[TALL * MAX_COLUMNS];
+
+        b = block_at(s, i, TALL);
+        for (size_t k = 0; k < r; k++) {
+            memcpy(weight + k * TALL, p + k * s->n + i, b.n_rows * sizeof *p);
+        }
+        for (size_t j = 0; j < b.length; j += step) {
+            struct strip at = {NULL, step, s->m, smaller(step, b.length - j), FOUR * s->m};
+
+            add_strip(r, at, b, x + i * s->m + j, weight, q + j);
+        }
+    }
+}
+
+static void low_rank_multiply_transposed(const struct tally__low_rank *s, const float *x,
+                                         const float *p, float *q)
+{
+    memset(q, 0, s->r * s->m * sizeof *q);
+    for (size_t k = 0; k < s->r; k += MAX_COLUMNS) {
+        size_t r = smaller(s->r - k, MAX_COLUMNS);
+
+        WITH_RANK(multiply_transposed, r, s, x, p + k * s->n, q + k * s->m);
+    }
+}
+
+/* A strip of n_rows rows of P Q^T; the rows of y are `apart`. */
+INLINE void expand_strip(size_t n_rows, size_t r, struct strip at, struct p_rows p, size_t apart,
+                         float *y)
+{
+    for (size_t j = 0; j < at.n; j += LANES) {
+        vf row[PAIR];
+
+        product_at(n_rows, r, p, at, j, row);
+        for (size_t i = 0; i < n_rows; i++) {
+            vf_store(y + i * apart + j, row[i]);
+        }
+    }
+}
+
+/* Copies past the caches all that fills cache lines of y. */
+INLINE void stream_out(size_t n, const float *x, float *y)
+{
+    size_t begin = smaller((64 - (uintptr_t)y % 64) % 64 / sizeof *y, n);
+    size_t end = begin + whole(n - begin);
+
+    memcpy(y, x, begin * sizeof *y);
+    for (size_t j = begin; j < end; j += LANES) {
+        vf_stream(y + j, vf_load(x + j));
+    }
+    memcpy(y + end, x + end, (n - end) * sizeof *y);
+}
+
+/* Where a strip is computed before it goes past the caches. A load whose address is that of a
+ * recent store past the caches but for a multiple of 4096 waits for it: so strips are not stored
+ * like that while Q is being read, and each is put where it has the last bits of the address it
+ * will go to. */
+struct staging {
+    float room[PAIR][1024 + 512];
+};
+
+INLINE float *staged(struct staging *staging, size_t row, const float *y)
+{
+    float *room = staging->room[row];
+
+    return room + ((uintptr_t)y - (uintptr_t)room) % 4096 / sizeof *y;
+}
+
+/* The same as expand_strip by way of a place. */
+INLINE void stream_strip(size_t n_rows, size_t r, struct strip at, struct p_rows p, size_t apart,
+                         float *y)
+{
+    struct staging staging;
+    float *from[PAIR];
+
+    for (size_t i = 0; i < n_rows; i++) {
+        from[i] = staged(&staging, i, y + i * apart);
+    }
+    expand_strip(n_rows, r, at, p, (size_t)(from[n_rows - 1] - from[0]), from[0]);
+    for (size_t i = 0; i < n_rows; i++) {
+        stream_out(at.n, from[i], y + i * apart);
+    }
+}
+
+INLINE void expand_block(size_t r, const struct tally__low_rank *s, struct tally__factors f,
+                         struct block b, bool past_caches, float *y)
+{
+    float room[PACKED];
+    float p_room[BLOCK * MAX_COLUMNS];
+    struct p_rows p = p_rows_of(r, s, b, f.p, p_room);
+    size_t step;
+
+    for (size_t j = 0; j < whole(b.length); j += step) {
+        step = smaller(strip_length(r), whole(b.length) - j);
+
+        struct strip at = strip_of(r, s->m, step, f.q + j, room);
+
+        for (size_t row = 0; row < b.n_rows; row += PAIR) {
+            struct p_rows pair = {p.p + row, p.pitch};
+            float *rows = y + row * s->m + j;
+
+            if (past_caches) {
+                WITH_ROWS(stream_strip, b.n_rows - row, r, at, pair, s->m, rows);
+            } else {
+                WITH_ROWS(expand_strip, b.n_rows - row, r, at, pair, s->m, rows);
+            }
+        }
+    }
+    for (size_t row = 0; row < b.n_rows; row++) {
+        struct p_rows here = {p.p + row, p.pitch};
+
+        for (size_t j = whole(b.length); j < b.length; j++) {
+            y[row * s->m + j] = product_element(r, here, f.q + j, s->m);
+        }
+    }
 }
 
 INLINE void expand(size_t r, const struct tally__low_rank *s, struct tally__factors f,
                    bool past_caches, float *y)
 {
-    size_t n_whole = s->size / s->m;
-    bool alike = !past_caches || s->m % LANES == 0;
-    size_t n_rows;
+    struct block b;
 
-    for (size_t i = 0; i * s->m < s->size; i += n_rows) {
-        struct strip at = {.m = s->m, .end = smaller(s->m, s->size - i * s->m)};
-        float *rows = y + i * s->m;
-        float room[PAIR * MAX_COLUMNS];
-        struct product product;
-
-        at.begin = past_caches ? before_line(rows, at.end) : 0;
-        if (alike && i + PAIR <= n_whole) {
-            n_rows = PAIR;
-            product = product_of(PAIR, r, s, f, i, room);
-            expand_rows(PAIR, r, at, &product, past_caches, rows);
-        } else {
-            n_rows = 1;
-            product = product_of(1, r, s, f, i, room);
-            expand_rows(1, r, at, &product, past_caches, rows);
-        }
+    for (size_t i = 0; i * s->m < s->size; i += b.n_rows) {
+        b = block_at(s, i, block_rows(r));
+        expand_block(r, s, f, b, past_caches, y + i * s->m);
     }
 }
 
@@ -78,17 +215,18 @@ static void low_rank_residual(const struct tally__low_rank *s, struct tally__fac
 {
     for (size_t i = 0; i * s->m < s->size; i++) {
         size_t length = smaller(s->m, s->size - i * s->m);
-        struct product product = {f.p + i, s->n, f.q, s->m};
+        struct strip at = {.q = f.q, .pitch = s->m};
+        struct p_rows p = {f.p + i, s->n};
         float *row = c + i * s->m;
 
         for (size_t j = 0; j < whole(length); j += LANES) {
             vf y;
 
-            product_at(1, s->r, &product, j, &y);
+            product_at(1, s->r, p, at, j, &y);
             vf_store(row + j, vf_sub(vf_load(row + j), y));
         }
         for (size_t j = whole(length); j < length; j++) {
-            row[j] -= product_element(s->r, &product, 0, j);
+            row[j] -= product_element(s->r, p, f.q + j, s->m);
         }
     }
 }

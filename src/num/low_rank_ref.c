@@ -6,7 +6,8 @@
 #include "num/low_rank.h"
 
 #define LANES 16
-#define ROWS 4
+#define FOUR 4
+#define TALL 32
 
 /* Elements of row i that are in memory. */
 static size_t row_length(const struct tally__low_rank *s, size_t i)
@@ -68,27 +69,39 @@ static void low_rank_correct(const struct tally__low_rank *s, const float *grad,
     low_rank_multiply(s, c, q, p);
 }
 
+/* Adds rows i to i + n_rows - 1 to a column of Q: four at a time are one sum, and all of them. */
+static void add_block(const struct tally__low_rank *s, const float *x, const float *p, size_t i,
+                      size_t n_rows, float *q)
+{
+    for (size_t j = 0; j < row_length(s, i); j++) {
+        float sum = 0.0f;
+
+        for (size_t first = i; first < i + n_rows; first += FOUR) {
+            float four = x[first * s->m + j] * p[first];
+
+            for (size_t row = first + 1; row < first + FOUR && row < i + n_rows; row++) {
+                four += x[row * s->m + j] * p[row];
+            }
+            sum += four;
+        }
+        q[j] += sum;
+    }
+}
+
 static void low_rank_multiply_transposed(const struct tally__low_rank *s, const float *x,
                                          const float *p, float *q)
 {
     size_t n_whole = s->size / s->m;
-    size_t n_rows;
 
     memset(q, 0, s->r * s->m * sizeof *q);
-    for (size_t i = 0; i * s->m < s->size; i += n_rows) {
-        size_t length = row_length(s, i);
+    for (size_t k = 0; k < s->r; k++) {
+        for (size_t i = 0; i < n_whole; i += TALL) {
+            size_t n_rows = n_whole - i < TALL ? n_whole - i : TALL;
 
-        n_rows = i + ROWS <= n_whole ? ROWS : n_whole - i;
-        n_rows = i < n_whole ? n_rows : 1;
-        for (size_t k = 0; k < s->r; k++) {
-            for (size_t j = 0; j < length; j++) {
-                float sum = x[i * s->m + j] * p[k * s->n + i];
-
-                for (size_t row = i + 1; row < i + n_rows; row++) {
-                    sum += x[row * s->m + j] * p[k * s->n + row];
-                }
-                q[k * s->m + j] += sum;
-            }
+            add_block(s, x, p + k * s->n, i, n_rows, q + k * s->m);
+        }
+        if (n_whole * s->m < s->size) {
+            add_block(s, x, p + k * s->n, n_whole, 1, q + k * s->m);
         }
     }
 }

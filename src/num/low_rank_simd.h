@@ -3,12 +3,14 @@
  * The low-rank kernels of every vector level, written once over the vectors of a vec_*.h, which the
  * including file has included before, and over three functions of its own: vf_sum (the lanes of a
  * vector, added pairwise), vf_stream (a store past the caches, to a multiple of 64), stream_end
- * (after the last of them).
+ * (after the last of them). This file has the products with Q, and what all products share.
  *
- * Memory bounds all of this while r is small. So a pass walks over the rows in the order of memory,
- * a few at a time: what is loaded of Q then serves all of them. Functions marked INLINE get numbers
- * of rows and columns as constants, which keeps sums in registers. Elements of a row that do not
- * fill a vector are computed one by one, with the same bits.
+ * Memory bounds all of this while r is small; the rest is arranged so that little else does. Two
+ * rows are taken at a time, so that what is loaded of Q serves both, and two columns of P, so that
+ * their sums stay in registers. From rank 5 on, a strip of Q is copied together and serves a block
+ * of rows: it stays in the first-level cache, where columns of Q that are a power of two apart
+ * would push each other out. Functions marked INLINE get numbers of rows and columns as constants.
+ * Elements of a row that do not fill a vector are computed one by one. None of this changes a bit.
  *
  * No include guard: one level is one source file that includes this once, defines its table from
  * the functions below, and is compiled with the options of its instruction set. Everything is
@@ -22,43 +24,28 @@
 
 /* Floats per vector. */
 #define LANES ((size_t)16)
-/* Rows that share what is loaded of Q. */
 #define PAIR ((size_t)2)
-/* Rows that are added up before they are added to Q. */
-#define FOUR ((size_t)4)
+/* Rows that share a copy of a strip of Q. */
+#define BLOCK ((size_t)8)
 /* Columns of P and Q that are taken in one visit of a row; more of them take several visits. */
 #define MAX_COLUMNS ((size_t)32)
-/* Elements of a row after which the next columns of P have their turn: two rows of so many, and
- * what belongs to them, are still in the first-level cache. */
-#define STRIP ((size_t)512)
+/* Floats in a copy of a strip of Q. */
+#define PACKED ((size_t)2048)
 
-/* Some columns of Q, m apart, and which of their elements meet a row. */
+/* r columns of a strip of Q, `pitch` apart, which meet n elements of rows. Rows are m apart; what
+ * will be needed next is `ahead` from what is. */
 struct strip {
     const float *q;
+    size_t pitch;
     size_t m;
-    size_t begin;
-    size_t end;
-};
-
-/* Some rows of P to be written; columns are n apart. */
-struct target {
-    float *p;
     size_t n;
+    size_t ahead;
 };
 
-/* Some rows of P, whose columns are n apart, and Q, whose columns are m apart. */
-struct product {
+/* Some rows of P, whose columns are `pitch` apart. */
+struct p_rows {
     const float *p;
-    size_t n;
-    const float *q;
-    size_t m;
-};
-
-/* Some rows of the gradient and of C, and what the step before made of them. */
-struct corrected {
-    const float *grad;
-    float *c;
-    struct product old;
+    size_t pitch;
 };
 
 /* The ranks that are common get functions of their own. */
@@ -79,6 +66,16 @@ struct corrected {
         }                             \
     } while (0)
 
+/* The same for two rows, or the one that is left. */
+#define WITH_ROWS(function, n_left, ...) \
+    do {                                 \
+        if ((n_left) >= PAIR) {          \
+            function(PAIR, __VA_ARGS__); \
+        } else {                         \
+            function(1, __VA_ARGS__);    \
+        }                                \
+    } while (0)
+
 INLINE size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -90,27 +87,59 @@ INLINE size_t whole(size_t n)
     return n - n % LANES;
 }
 
-/* The hardware alone fetches ahead too little. By 8 KiB; may point behind the array, which harms
- * nobody. */
-INLINE void fetch_ahead(const float *x)
+/* The hardware alone fetches ahead too little. May point behind the array, which harms nobody. */
+INLINE void fetch_ahead(const float *x, size_t ahead)
 {
-    __builtin_prefetch((const void *)((uintptr_t)x + 8192));
+    __builtin_prefetch((const void *)((uintptr_t)x + ahead * sizeof *x));
 }
 
-/* The sums of a pair of rows and two columns lie together. */
+/* Loads what is used several times. Without the fence, which costs nothing, gcc may take it from
+ * memory each time. */
+INLINE vf load_once(const float *x)
+{
+    vf v = vf_load(x);
+
+    __asm__ volatile("" : : : "memory");
+    return v;
+}
+
+/* Does a strip of Q get copied? A few columns do not get in each other's way. */
+INLINE bool is_packed(size_t r)
+{
+    return r > 4 && r <= MAX_COLUMNS;
+}
+
+/* Rows that take turns strip by strip. */
+INLINE size_t block_rows(size_t r)
+{
+    return is_packed(r) ? BLOCK : PAIR;
+}
+
+/* The length of a strip: such that all that belongs to it stays in the first-level cache. */
+INLINE size_t strip_length(size_t r)
+{
+    return smaller(PACKED / smaller(r, MAX_COLUMNS) / LANES * LANES, 512);
+}
+
+/* The strip of Q, whose columns are m apart, from element begin on: a copy in room, or Q itself. */
+INLINE struct strip strip_of(size_t r, size_t m, size_t n, const float *q, float *room)
+{
+    if (!is_packed(r)) {
+        return (struct strip){q, m, m, n, 2048};
+    }
+    for (size_t k = 0; k < r; k++) {
+        memcpy(room + k * n, q + k * m, n * sizeof *q);
+    }
+    return (struct strip){room, n, m, n, PAIR * m};
+}
+
+/* Sums of a pair of rows: those of two columns lie together. */
 INLINE size_t sum_at(size_t row, size_t k)
 {
     return k / 2 * 4 + row * 2 + k % 2;
 }
 
-INLINE void clear_sums(size_t r, vf *sums)
-{
-    for (size_t i = 0; i < (r + 1) / 2 * 4; i++) {
-        sums[i] = vf_set1(0.0f);
-    }
-}
-
-/* Adds row times q to the sums of column k. */
+/* Adds a vector of each row, times q, to the sums of column k, 0 or 1. */
 INLINE void add_products(size_t n_rows, size_t k, const vf *row, vf q, vf *sum)
 {
     for (size_t i = 0; i < n_rows; i++) {
@@ -123,15 +152,15 @@ INLINE void dot_strip(size_t n_rows, size_t n_columns, struct strip at, const fl
 {
     vf sum[4] = {sums[0], sums[1], sums[2], sums[3]};
 
-    for (size_t j = at.begin; j < at.end; j += LANES) {
+    for (size_t j = 0; j < at.n; j += LANES) {
         vf row[PAIR];
 
         for (size_t i = 0; i < n_rows; i++) {
-            fetch_ahead(x + i * at.m + j);
-            row[i] = vf_load(x + i * at.m + j);
+            fetch_ahead(x + i * at.m + j, at.ahead);
+            row[i] = load_once(x + i * at.m + j);
         }
         for (size_t k = 0; k < n_columns; k++) {
-            add_products(n_rows, k, row, vf_load(at.q + k * at.m + j), sum);
+            add_products(n_rows, k, row, load_once(at.q + k * at.pitch + j), sum);
         }
     }
     for (size_t i = 0; i < 4; i++) {
@@ -144,8 +173,9 @@ INLINE void dot_columns(size_t n_rows, size_t first, size_t r, struct strip at, 
                         vf *sums)
 {
     for (size_t k = first; k < r; k += 2) {
-        struct strip two = {at.q + k * at.m, at.m, at.begin, at.end};
+        struct strip two = at;
 
+        two.q += k * at.pitch;
         if (k + 1 < r) {
             dot_strip(n_rows, 2, two, x, sums + sum_at(0, k));
         } else {
@@ -154,42 +184,111 @@ INLINE void dot_columns(size_t n_rows, size_t first, size_t r, struct strip at, 
     }
 }
 
-/* Adds the elements that do not fill a vector, and then the lanes. */
-INLINE void finish_rows(size_t n_rows, size_t r, struct strip rest, const float *x, const vf *sums,
-                        struct target to)
+/* Adds the elements that do not fill a vector, and then the lanes; columns of P are n apart. */
+INLINE void finish_row(size_t r, struct strip rest, const float *x, const vf *sums, size_t n,
+                       float *p)
 {
     for (size_t k = 0; k < r; k++) {
-        for (size_t i = 0; i < n_rows; i++) {
-            vf sum = sums[sum_at(i, k)];
+        vf sum = sums[sum_at(0, k)];
 
-            if (rest.begin < rest.end) {
-                float lanes[LANES];
+        if (rest.n > 0) {
+            float lanes[LANES];
 
-                vf_store(lanes, sum);
-                for (size_t j = rest.begin; j < rest.end; j++) {
-                    lanes[j - rest.begin] += x[i * rest.m + j] * rest.q[k * rest.m + j];
-                }
-                sum = vf_load(lanes);
+            vf_store(lanes, sum);
+            for (size_t j = 0; j < rest.n; j++) {
+                lanes[j] += x[j] * rest.q[k * rest.pitch + j];
             }
-            to.p[k * to.n + i] = vf_sum(sum);
+            sum = vf_load(lanes);
+        }
+        p[k * n] = vf_sum(sum);
+    }
+}
+
+/* The sums of a block of rows. */
+struct block_sums {
+    vf of_pair[BLOCK / PAIR][2 * MAX_COLUMNS];
+};
+
+INLINE void clear_sums(size_t n_rows, size_t r, struct block_sums *sums)
+{
+    for (size_t i = 0; i < n_rows; i += PAIR) {
+        for (size_t k = 0; k < (r + 1) / 2 * 4; k++) {
+            sums->of_pair[i / PAIR][k] = vf_set1(0.0f);
         }
     }
 }
 
-/* r columns of P, at most MAX_COLUMNS, for n_rows rows of length elements. */
-INLINE void multiply_rows(size_t n_rows, size_t r, struct strip at, const float *x,
-                          struct target to)
-{
-    vf sums[2 * MAX_COLUMNS];
-    struct strip here = at;
+/* Some rows, from row i on, of `length` elements each. */
+struct block {
+    size_t i;
+    size_t n_rows;
+    size_t length;
+};
 
-    clear_sums(r, sums);
-    for (; here.begin < whole(at.end); here.begin = here.end) {
-        here.end = smaller(here.begin + STRIP, whole(at.end));
-        dot_columns(n_rows, 0, r, here, x, sums);
+/* The rows from row i on, at most n_rows. A row that is cut short comes by itself. */
+INLINE struct block block_at(const struct tally__low_rank *s, size_t i, size_t n_rows)
+{
+    size_t n_whole = s->size / s->m;
+
+    return i < n_whole ? (struct block){i, smaller(n_rows, n_whole - i), s->m}
+                       : (struct block){i, 1, s->size - i * s->m};
+}
+
+/* What a pass computes P from: x, and for correct, where x is C, what corrects it. */
+struct pass {
+    const struct tally__low_rank *s;
+    const float *x;
+    const float *q;
+    float *p;
+    const float *grad;
+    float *c;
+    struct tally__factors old;
+};
+
+INLINE void finish_block(size_t r, const struct pass *w, struct block b,
+                         const struct block_sums *sums)
+{
+    size_t m = w->s->m;
+    size_t done = whole(b.length);
+    struct strip rest = {.q = w->q + done, .pitch = m, .n = b.length - done};
+
+    for (size_t row = 0; row < b.n_rows; row++) {
+        const vf *sum = sums->of_pair[row / PAIR] + sum_at(row % PAIR, 0);
+
+        finish_row(r, rest, w->x + (b.i + row) * m + done, sum, w->s->n, w->p + b.i + row);
     }
-    here.end = at.end;
-    finish_rows(n_rows, r, here, x, sums, to);
+}
+
+/* r columns of P, at most MAX_COLUMNS, for the rows of a block. */
+INLINE void multiply_block(size_t r, const struct pass *w, struct block b)
+{
+    size_t m = w->s->m;
+    struct block_sums sums;
+    float room[PACKED];
+    size_t step;
+
+    clear_sums(b.n_rows, r, &sums);
+    for (size_t j = 0; j < whole(b.length); j += step) {
+        step = smaller(strip_length(r), whole(b.length) - j);
+
+        struct strip at = strip_of(r, m, step, w->q + j, room);
+
+        for (size_t row = 0; row < b.n_rows; row += PAIR) {
+            WITH_ROWS(dot_columns, b.n_rows - row, 0, r, at, w->x + (b.i + row) * m + j,
+                      sums.of_pair[row / PAIR]);
+        }
+    }
+    finish_block(r, w, b, &sums);
+}
+
+INLINE void multiply(size_t r, const struct pass *w)
+{
+    struct block b;
+
+    for (size_t i = 0; i * w->s->m < w->s->size; i += b.n_rows) {
+        b = block_at(w->s, i, block_rows(r));
+        multiply_block(r, w, b);
+    }
 }
 
 /* Rows of P that meet no element of the matrix. */
@@ -202,75 +301,68 @@ static void clear_rows(const struct tally__low_rank *s, float *p)
     }
 }
 
-INLINE void multiply(size_t r, const struct tally__low_rank *s, const float *x, const float *q,
-                     float *p)
-{
-    size_t n_whole = s->size / s->m;
-    struct strip at = {.q = q, .m = s->m, .end = s->m};
-    size_t i = 0;
-
-    for (; i + PAIR <= n_whole; i += PAIR) {
-        multiply_rows(PAIR, r, at, x + i * s->m, (struct target){p + i, s->n});
-    }
-    for (; i * s->m < s->size; i++) {
-        at.end = smaller(s->m, s->size - i * s->m);
-        multiply_rows(1, r, at, x + i * s->m, (struct target){p + i, s->n});
-    }
-}
-
 static void low_rank_multiply(const struct tally__low_rank *s, const float *x, const float *q,
                               float *p)
 {
     for (size_t k = 0; k < s->r; k += MAX_COLUMNS) {
         size_t r = smaller(s->r - k, MAX_COLUMNS);
+        struct pass w = {.s = s, .x = x, .q = q + k * s->m, .p = p + k * s->n};
 
-        WITH_RANK(multiply, r, s, x, q + k * s->m, p + k * s->n);
+        WITH_RANK(multiply, r, &w);
     }
     clear_rows(s, p);
 }
 
-/* The part of P that belongs to n_rows rows from row i on: a copy that nothing else points to, if
- * there is room, so that the compiler may keep it in registers. */
-INLINE struct product product_of(size_t n_rows, size_t r, const struct tally__low_rank *s,
-                                 struct tally__factors f, size_t i, float *room)
+/* The part of P that belongs to a block: a copy that nothing else points to, if there is room, so
+ * that the compiler may keep some of it in registers. */
+INLINE struct p_rows p_rows_of(size_t r, const struct tally__low_rank *s, struct block b,
+                               const float *p, float *room)
 {
     if (r > MAX_COLUMNS) {
-        return (struct product){f.p + i, s->n, f.q, s->m};
+        return (struct p_rows){p + b.i, s->n};
     }
     for (size_t k = 0; k < r; k++) {
-        for (size_t row = 0; row < n_rows; row++) {
-            room[k * PAIR + row] = f.p[k * s->n + i + row];
+        for (size_t row = 0; row < b.n_rows; row++) {
+            room[k * BLOCK + row] = p[k * s->n + b.i + row];
         }
     }
-    return (struct product){room, PAIR, f.q, s->m};
+    return (struct p_rows){room, BLOCK};
 }
 
-/* A vector of P Q^T, from column j on, in each of n_rows rows. */
-INLINE void product_at(size_t n_rows, size_t r, const struct product *f, size_t j, vf *y)
+/* A vector of P Q^T in each of n_rows rows, from element j of the strip on. */
+INLINE void product_at(size_t n_rows, size_t r, struct p_rows p, struct strip at, size_t j, vf *y)
 {
-    vf q = vf_load(f->q + j);
+    vf q = load_once(at.q + j);
 
     for (size_t i = 0; i < n_rows; i++) {
-        y[i] = vf_mul(vf_set1(f->p[i]), q);
+        y[i] = vf_mul(vf_set1(p.p[i]), q);
     }
     for (size_t k = 1; k < r; k++) {
-        q = vf_load(f->q + k * f->m + j);
+        q = load_once(at.q + k * at.pitch + j);
         for (size_t i = 0; i < n_rows; i++) {
-            y[i] = vf_add(y[i], vf_mul(vf_set1(f->p[k * f->n + i]), q));
+            y[i] = vf_add(y[i], vf_mul(vf_set1(p.p[k * p.pitch + i]), q));
         }
     }
 }
 
-/* One element of it. */
-INLINE float product_element(size_t r, const struct product *f, size_t i, size_t j)
+/* One element of it, in the first of the rows. */
+INLINE float product_element(size_t r, struct p_rows p, const float *q, size_t m)
 {
-    float y = f->p[i] * f->q[j];
+    float y = p.p[0] * q[0];
 
     for (size_t k = 1; k < r; k++) {
-        y += f->p[k * f->n + i] * f->q[k * f->m + j];
+        y += p.p[k * p.pitch] * q[k * m];
     }
     return y;
 }
+
+/* Rows of the gradient and of C, with P' and a strip of Q' that make up what was sent of them. */
+struct corrected {
+    const float *grad;
+    float *c;
+    struct p_rows p;
+    struct strip old;
+};
 
 /* Corrects a strip of n_rows rows, and adds its products with n_columns, 0 to 2, columns of Q. */
 INLINE void correct_strip(size_t n_rows, size_t n_columns, size_t r, struct strip at,
@@ -278,21 +370,25 @@ INLINE void correct_strip(size_t n_rows, size_t n_columns, size_t r, struct stri
 {
     vf sum[4] = {sums[0], sums[1], sums[2], sums[3]};
 
-    for (size_t j = at.begin; j < at.end; j += LANES) {
+    for (size_t j = 0; j < at.n; j += LANES) {
         vf row[PAIR];
 
-        product_at(n_rows, r, &e->old, j, row);
+        product_at(n_rows, r, e->p, e->old, j, row);
         for (size_t i = 0; i < n_rows; i++) {
             const float *grad = e->grad + i * at.m + j;
-            float *c = e->c + i * at.m + j;
+            const float *c = e->c + i * at.m + j;
 
-            fetch_ahead(grad);
-            fetch_ahead(c);
+            fetch_ahead(grad, at.ahead);
+            fetch_ahead(c, at.ahead);
             row[i] = vf_add(vf_load(grad), vf_sub(vf_load(c), row[i]));
-            vf_store(c, row[i]);
+        }
+        /* After all loads: where rows are a multiple of 4096 bytes apart, a load would wait for the
+         * store before it. */
+        for (size_t i = 0; i < n_rows; i++) {
+            vf_store(e->c + i * at.m + j, row[i]);
         }
         for (size_t k = 0; k < n_columns; k++) {
-            add_products(n_rows, k, row, vf_load(at.q + k * at.m + j), sum);
+            add_products(n_rows, k, row, load_once(at.q + k * at.pitch + j), sum);
         }
     }
     for (size_t i = 0; i < 4; i++) {
@@ -300,143 +396,85 @@ INLINE void correct_strip(size_t n_rows, size_t n_columns, size_t r, struct stri
     }
 }
 
-INLINE void correct_rest(size_t n_rows, size_t r, struct strip rest, const struct corrected *e)
+/* The first two columns of P are computed while a strip is corrected, the others after that. Where
+ * there are too many, none is. */
+INLINE void correct_columns(size_t n_rows, size_t r, struct strip at, const struct corrected *e,
+                            vf *sums)
 {
-    for (size_t i = 0; i < n_rows; i++) {
-        for (size_t j = rest.begin; j < rest.end; j++) {
-            size_t at = i * rest.m + j;
+    if (r == 1) {
+        correct_strip(n_rows, 1, r, at, e, sums);
+    } else if (r <= MAX_COLUMNS) {
+        correct_strip(n_rows, 2, r, at, e, sums);
+        dot_columns(n_rows, 2, r, at, e->c, sums);
+    } else {
+        correct_strip(n_rows, 0, r, at, e, sums);
+    }
+}
 
-            e->c[at] = e->grad[at] + (e->c[at] - product_element(r, &e->old, i, j));
+/* The elements of a block's rows that do not fill a vector. */
+INLINE void correct_rest(size_t r, const struct pass *w, struct block b, struct p_rows p)
+{
+    size_t m = w->s->m;
+
+    for (size_t row = 0; row < b.n_rows; row++) {
+        struct p_rows here = {p.p + row, p.pitch};
+
+        for (size_t j = whole(b.length); j < b.length; j++) {
+            size_t at = (b.i + row) * m + j;
+
+            w->c[at] = w->grad[at] + (w->c[at] - product_element(r, here, w->old.q + j, m));
         }
     }
 }
 
-/* n_rows rows of at.end elements and the r columns of P. The first two columns are computed while a
- * row is corrected, the others strip by strip. */
-INLINE void correct_rows(size_t n_rows, size_t r, struct strip at, const struct corrected *e,
-                         struct target to)
+INLINE void correct_block(size_t r, const struct pass *w, struct block b)
 {
-    vf sums[2 * MAX_COLUMNS];
-    struct strip here = at;
-    size_t n_here = r <= MAX_COLUMNS ? smaller(r, 2) : 0;
+    size_t m = w->s->m;
+    struct block_sums sums;
+    float room[PACKED];
+    float old_room[PACKED];
+    float p_room[BLOCK * MAX_COLUMNS];
+    struct p_rows p = p_rows_of(r, w->s, b, w->old.p, p_room);
+    size_t step;
 
-    clear_sums(smaller(r, MAX_COLUMNS), sums);
-    for (; here.begin < whole(at.end); here.begin = here.end) {
-        here.end = smaller(here.begin + STRIP, whole(at.end));
-        if (n_here == 1) {
-            correct_strip(n_rows, 1, r, here, e, sums);
-        } else if (n_here == 2) {
-            correct_strip(n_rows, 2, r, here, e, sums);
-            dot_columns(n_rows, 2, r, here, e->c, sums);
-        } else {
-            correct_strip(n_rows, 0, r, here, e, sums);
+    clear_sums(b.n_rows, smaller(r, MAX_COLUMNS), &sums);
+    for (size_t j = 0; j < whole(b.length); j += step) {
+        step = smaller(strip_length(r), whole(b.length) - j);
+
+        struct strip at = strip_of(r, m, step, w->q + j, room);
+        struct strip old = strip_of(r, m, step, w->old.q + j, old_room);
+
+        for (size_t row = 0; row < b.n_rows; row += PAIR) {
+            size_t first = (b.i + row) * m + j;
+            struct corrected e = {w->grad + first, w->c + first, {p.p + row, p.pitch}, old};
+
+            WITH_ROWS(correct_columns, b.n_rows - row, r, at, &e, sums.of_pair[row / PAIR]);
         }
     }
-    here.end = at.end;
-    correct_rest(n_rows, r, here, e);
-    if (n_here > 0) {
-        finish_rows(n_rows, r, here, e->c, sums, to);
+    correct_rest(r, w, b, p);
+    if (r <= MAX_COLUMNS) {
+        finish_block(r, w, b, &sums);
     }
 }
 
-INLINE void correct(size_t r, const struct tally__low_rank *s, struct corrected e,
-                    struct tally__factors old, const float *q, float *p)
+INLINE void correct(size_t r, const struct pass *w)
 {
-    size_t n_whole = s->size / s->m;
-    size_t n_rows;
+    struct block b;
 
-    for (size_t i = 0; i * s->m < s->size; i += n_rows) {
-        struct strip at = {.q = q, .m = s->m, .end = smaller(s->m, s->size - i * s->m)};
-        float room[PAIR * MAX_COLUMNS];
-
-        if (i + PAIR <= n_whole) {
-            n_rows = PAIR;
-            e.old = product_of(PAIR, r, s, old, i, room);
-            correct_rows(PAIR, r, at, &e, (struct target){p + i, s->n});
-        } else {
-            n_rows = 1;
-            e.old = product_of(1, r, s, old, i, room);
-            correct_rows(1, r, at, &e, (struct target){p + i, s->n});
-        }
-        e.grad += n_rows * s->m;
-        e.c += n_rows * s->m;
+    for (size_t i = 0; i * w->s->m < w->s->size; i += b.n_rows) {
+        b = block_at(w->s, i, block_rows(r));
+        correct_block(r, w, b);
     }
 }
 
 static void low_rank_correct(const struct tally__low_rank *s, const float *grad,
                              struct tally__factors old, const float *q, float *c, float *p)
 {
-    struct corrected e = {.grad = grad, .c = c};
+    struct pass w = {.s = s, .x = c, .q = q, .p = p, .grad = grad, .c = c, .old = old};
 
-    WITH_RANK(correct, s->r, s, e, old, q, p);
+    WITH_RANK(correct, s->r, &w);
     if (s->r > MAX_COLUMNS) {
         low_rank_multiply(s, c, q, p);
     }
     clear_rows(s, p);
-}
-
-/* Adds n_rows rows of x, weighted by their elements of P, to r columns of Q. Element k of row i of
- * P is weight[k * FOUR + i]. */
-INLINE void add_rows(size_t n_rows, size_t r, struct strip at, const float *x, const float *weight,
-                     float *q)
-{
-    for (size_t j = 0; j < whole(at.end); j += LANES) {
-        vf row[FOUR];
-
-        for (size_t i = 0; i < n_rows; i++) {
-            fetch_ahead(x + i * at.m + j);
-            row[i] = vf_load(x + i * at.m + j);
-        }
-        for (size_t k = 0; k < r; k++) {
-            vf sum = vf_mul(row[0], vf_set1(weight[k * FOUR]));
-
-            for (size_t i = 1; i < n_rows; i++) {
-                sum = vf_add(sum, vf_mul(row[i], vf_set1(weight[k * FOUR + i])));
-            }
-            vf_store(q + k * at.m + j, vf_add(vf_load(q + k * at.m + j), sum));
-        }
-    }
-    for (size_t j = whole(at.end); j < at.end; j++) {
-        for (size_t k = 0; k < r; k++) {
-            float sum = x[j] * weight[k * FOUR];
-
-            for (size_t i = 1; i < n_rows; i++) {
-                sum += x[i * at.m + j] * weight[k * FOUR + i];
-            }
-            q[k * at.m + j] += sum;
-        }
-    }
-}
-
-INLINE void multiply_transposed(size_t r, const struct tally__low_rank *s, const float *x,
-                                const float *p, float *q)
-{
-    size_t n_whole = s->size / s->m;
-    size_t n_rows;
-
-    for (size_t i = 0; i * s->m < s->size; i += n_rows) {
-        struct strip at = {.m = s->m, .end = smaller(s->m, s->size - i * s->m)};
-        float weight[FOUR * MAX_COLUMNS];
-
-        n_rows = i < n_whole ? smaller(FOUR, n_whole - i) : 1;
-        for (size_t k = 0; k < r; k++) {
-            memcpy(weight + k * FOUR, p + k * s->n + i, n_rows * sizeof *p);
-        }
-        if (n_rows == FOUR) {
-            add_rows(FOUR, r, at, x + i * s->m, weight, q);
-        } else {
-            add_rows(n_rows, r, at, x + i * s->m, weight, q);
-        }
-    }
-}
-
-static void low_rank_multiply_transposed(const struct tally__low_rank *s, const float *x,
-                                         const float *p, float *q)
-{
-    memset(q, 0, s->r * s->m * sizeof *q);
-    for (size_t k = 0; k < s->r; k += MAX_COLUMNS) {
-        size_t r = smaller(s->r - k, MAX_COLUMNS);
-
-        WITH_RANK(multiply_transposed, r, s, x, p + k * s->n, q + k * s->m);
-    }
 }
