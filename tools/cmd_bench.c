@@ -6,6 +6,7 @@
 #include "bench/kernel_bench.h"
 #include "tools/bench_collective.h"
 #include "tools/bench_hooks.h"
+#include "tools/bench_lowrank.h"
 #include "tools/bench_step.h"
 #include "tools/command.h"
 #include "tools/json.h"
@@ -76,6 +77,7 @@ int cmd_bench(int argc, char **argv)
 {
     static const struct command benches[] = {
         {"num", "the arithmetic kernels against memcpy", bench_num},
+        {"lowrank", "low-rank products against plain passes and a BLAS", bench_lowrank},
         {"collective", "collectives between processes against copies and MPI", bench_collective},
         {"step", "training steps, with and without overlap", bench_step},
         {"hooks", "what hooks cost and what they do to the mean", bench_hooks},
