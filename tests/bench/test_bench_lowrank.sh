@@ -51,7 +51,7 @@ rejects() {
 measures 4 --rows 64,30 --columns 40,513 --ranks 1,5
 grep -q '"rows": 30, "columns": 513, "rank": 5, "matrices": 16' "$work/out" ||
     complain "the last shape is missing: $(cat "$work/out")"
-measures 1 --rows 1 --columns 1 --ranks 40
+measures 1 --rows 1 --columns 5Ki --ranks 40
 "$tally" bench lowrank --mb 1 --samples 1 --rows 64 --columns 64 --ranks 2 >"$work/out"
 grep -qE '^ +64 x 64 +2( +[0-9.]+!?){8}' "$work/out" || complain "no such row: $(cat "$work/out")"
 
