@@ -74,8 +74,14 @@ static size_t affine_direct(const struct tally__codec *codec, const struct tally
     for (size_t k = 0; codec->maps && k < direct->n_in; k++) {
         maps[k] = ((const struct tally__affine *)direct->told[k])[run->segment];
     }
-    return tally__mean_f32_by_affine(run->n, direct->n_in, (const float *const *)direct->in,
-                                     codec->maps ? maps : NULL, codec->block, (float)codec->divisor,
+
+    struct tally__affine_mean mean = {
+        .maps = codec->maps ? maps : NULL,
+        .block = codec->block,
+        .divisor = (float)codec->divisor,
+    };
+
+    return tally__mean_f32_by_affine(run->n, direct->n_in, (const float *const *)direct->in, &mean,
                                      direct->n_out, (float *const *)direct->out);
 }
 

@@ -79,9 +79,9 @@
        float divisor, float *y),                                                                   \
       (n, n_in, q, affine, divisor, y))                                                            \
     X(mean_f32_by_affine, size_t,                                                                  \
-      (size_t n, size_t n_in, const float *const *in, const struct tally__affine *maps,            \
-       size_t block, float divisor, size_t n_out, float *const *out),                              \
-      (n, n_in, in, maps, block, divisor, n_out, out))                                             \
+      (size_t n, size_t n_in, const float *const *in, const struct tally__affine_mean *mean,       \
+       size_t n_out, float *const *out),                                                           \
+      (n, n_in, in, mean, n_out, out))                                                             \
     X(scaled_encode_blocks, void,                                                                  \
       (size_t n, const float *x, size_t block, float *scale, uint8_t *q), (n, x, block, scale, q)) \
     X(scaled_decode_blocks, void,                                                                  \

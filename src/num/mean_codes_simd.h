@@ -123,9 +123,7 @@ struct mean_inputs {
     size_t n;
     size_t n_in;
     const float *const *in;
-    const struct tally__affine *maps;
-    size_t block;
-    float divisor;
+    const struct tally__affine_mean *mean;
     size_t unsound; /* the first input with a scale that is not finite; n_in: none yet */
 };
 
@@ -143,22 +141,23 @@ struct addends {
 static void take_addends(struct mean_inputs *inputs, size_t start, size_t first,
                          struct addends *addends)
 {
+    const struct tally__affine *maps = inputs->mean->maps;
     struct extent extents[TOGETHER];
 
-    addends->n = smaller(inputs->block, inputs->n - start);
+    addends->n = smaller(inputs->mean->block, inputs->n - start);
     addends->n_in = smaller(TOGETHER, inputs->n_in - first);
     addends->within = true;
     for (size_t k = 0; k < addends->n_in; k++) {
         addends->in[k] = inputs->in[first + k] + start;
-        if (!inputs->maps) {
+        if (!maps) {
             extents[k] = extent_of_block(addends->n, addends->in[k]);
         }
     }
     for (size_t k = 0; k < addends->n_in; k++) {
         struct fitting_map by;
 
-        if (inputs->maps) {
-            by = (struct fitting_map){raised_map_of(inputs->maps[first + k]), false};
+        if (maps) {
+            by = (struct fitting_map){raised_map_of(maps[first + k]), false};
         } else {
             by = map_of_extent(addends->n, &extents[k]);
         }
@@ -308,8 +307,9 @@ static void put_mean(size_t n, const float *mean, struct fitting_map by, size_t 
 static void sum_block(struct mean_inputs *inputs, size_t start, struct addends *addends,
                       struct block_sums *sums)
 {
-    bool exact = has_exact_reciprocal_f32(inputs->divisor);
-    struct vf_divisor divisor = {vf_set1(exact ? 1.0f / inputs->divisor : inputs->divisor), exact};
+    float by = inputs->mean->divisor;
+    bool exact = has_exact_reciprocal_f32(by);
+    struct vf_divisor divisor = {vf_set1(exact ? 1.0f / by : by), exact};
 
     for (size_t first = 0; first < inputs->n_in; first += TOGETHER) {
         struct pass pass = {
@@ -330,18 +330,18 @@ static void sum_block(struct mean_inputs *inputs, size_t start, struct addends *
  * waits for the long chains of dependent instructions from extents to maps.
  */
 static size_t mean_f32_by_affine(size_t n, size_t n_in, const float *const *in,
-                                 const struct tally__affine *maps, size_t block, float divisor,
-                                 size_t n_out, float *const *out)
+                                 const struct tally__affine_mean *mean, size_t n_out,
+                                 float *const *out)
 {
-    struct mean_inputs inputs = {n, n_in, in, maps, block, divisor, n_in};
+    struct mean_inputs inputs = {n, n_in, in, mean, n_in};
     struct block_sums sums;
     struct addends addends;
 
     if (n > 0) {
         take_addends(&inputs, 0, 0, &addends);
     }
-    for (size_t start = 0; start < n; start += block) {
-        size_t n_here = smaller(block, n - start);
+    for (size_t start = 0; start < n; start += mean->block) {
+        size_t n_here = smaller(mean->block, n - start);
         struct fitting_map by;
 
         sum_block(&inputs, start, &addends, &sums);

@@ -40,11 +40,9 @@
  *
  * mean_f32_by_affine is what ranks that share memory do in place of sending codes: the bits of
  * affine_encode_fast_blocks on each of n_in >= 1 inputs, affine_sum, affine_encode_fast_blocks on
- * the mean, and affine_decode_blocks to each of n_out >= 1 outputs, with blocks of at most
- * TALLY__MEAN_BLOCK_MOST. Where maps is not NULL, all blocks of input k have the map maps[k]
- * (affine_encode_fast); the mean always has a map per block. Returns n_in when the scales of all
- * inputs are finite, else the number of the first input, in the order of the blocks, with one that
- * is not.
+ * the mean, and affine_decode_blocks to each of n_out >= 1 outputs. Returns n_in when the scales of
+ * all inputs are finite, else the number of the first input, in the order of the blocks, with one
+ * that is not.
  *
  * minmax_f32: smallest and largest value, +0 rather than -0; n = 0 gives 0 and 0; a NaN anywhere
  * makes both NaN. copy: n bytes, x and y apart, by ordinary loads and stores (the C library's
@@ -75,6 +73,14 @@
 struct tally__affine {
     float scale;
     float zero;
+};
+
+/* What mean_f32_by_affine is to compute. */
+struct tally__affine_mean {
+    const struct tally__affine
+        *maps;    /* of all blocks of each input; NULL: each block has its own */
+    size_t block; /* elements, at most TALLY__MEAN_BLOCK_MOST */
+    float divisor;
 };
 
 /*

@@ -126,32 +126,32 @@ static float by_affine(float x, struct tally__affine affine)
 }
 
 static size_t mean_f32_by_affine(size_t n, size_t n_in, const float *const *in,
-                                 const struct tally__affine *maps, size_t block, float divisor,
-                                 size_t n_out, float *const *out)
+                                 const struct tally__affine_mean *mean, size_t n_out,
+                                 float *const *out)
 {
     size_t unsound = n_in;
-    float mean[TALLY__MEAN_BLOCK_MOST];
+    float value[TALLY__MEAN_BLOCK_MOST];
 
-    for (size_t start = 0; start < n; start += block) {
-        size_t n_here = smaller(block, n - start);
+    for (size_t start = 0; start < n; start += mean->block) {
+        size_t n_here = smaller(mean->block, n - start);
 
         for (size_t k = 0; k < n_in; k++) {
             const float *x = in[k] + start;
-            struct tally__affine affine = maps ? maps[k] : affine_of_block(n_here, x);
+            struct tally__affine affine = mean->maps ? mean->maps[k] : affine_of_block(n_here, x);
 
             unsound = unsound == n_in && !isfinite(affine.scale) ? k : unsound;
             for (size_t i = 0; i < n_here; i++) {
-                mean[i] = k == 0 ? by_affine(x[i], affine) : mean[i] + by_affine(x[i], affine);
+                value[i] = k == 0 ? by_affine(x[i], affine) : value[i] + by_affine(x[i], affine);
             }
         }
         for (size_t i = 0; i < n_here; i++) {
-            mean[i] = mean[i] / divisor;
+            value[i] = value[i] / mean->divisor;
         }
 
-        struct tally__affine affine = affine_of_block(n_here, mean);
+        struct tally__affine affine = affine_of_block(n_here, value);
 
         for (size_t i = 0; i < n_out * n_here; i++) {
-            out[i / n_here][start + i % n_here] = by_affine(mean[i % n_here], affine);
+            out[i / n_here][start + i % n_here] = by_affine(value[i % n_here], affine);
         }
     }
     return unsound;

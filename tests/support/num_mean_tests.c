@@ -141,6 +141,8 @@ static void check_mean_f32_by_affine(const struct num_case *c)
     }
 
     const struct plan plan = plan_of(c, in);
+    const struct tally__affine_mean mean = {plan.has_maps ? plan.maps : NULL, plan.block,
+                                            plan.divisor};
     size_t unsound = chain(c, &plan, in, want);
 
     for (size_t set = 0; set < 2; set++) {
@@ -155,9 +157,7 @@ static void check_mean_f32_by_affine(const struct num_case *c)
             to[k] = plan.in_place ? (float *)(uintptr_t)from[plan.n_in - 1 - k]
                                   : num_output(c, c->n * 4, 4);
         }
-        got =
-            levels[set]->mean_f32_by_affine(c->n, plan.n_in, from, plan.has_maps ? plan.maps : NULL,
-                                            plan.block, plan.divisor, plan.n_out, to);
+        got = levels[set]->mean_f32_by_affine(c->n, plan.n_in, from, &mean, plan.n_out, to);
         num_assert(c, got == unsound, got, "not the first input without a finite scale");
         for (size_t k = 0; k < plan.n_out; k++) {
             num_assert_f32(c, to[k], want, c->n);

@@ -103,6 +103,7 @@ static void compute_rest(const struct operands *o, struct results *r)
     const struct tally__affine map = {0x1.234p-140f, 77.0f};
     const struct tally__affine fine = {0x1.234p-20f, 77.0f};
     const struct tally__affine maps[N_BLOCKS] = {map, map, fine};
+    const struct tally__affine_mean mean = {NULL, BLOCK, 3.0f};
     const float scales[N_BLOCKS] = {0x1.5p-140f, 0x1.7p-30f, 1.1f};
 
     tally__minmax_f32(N, o->x, &r->lo, &r->hi);
@@ -110,8 +111,8 @@ static void compute_rest(const struct operands *o, struct results *r)
     tally__affine_encode_fast(N, o->x, fine, r->affine_fast_q);
     tally__affine_encode_fast_blocks(N, o->x, BLOCK, r->affine_fast, r->affine_fast_block_q);
     tally__affine_sum(N, 2, (const uint8_t *[]){o->q, o->q}, maps, 3.0f, r->affine_mean);
-    r->first_unsound = tally__mean_f32_by_affine(N, 2, (const float *[]){o->x, o->y}, NULL, BLOCK,
-                                                 3.0f, 1, (float *[]){r->mean_by_affine});
+    r->first_unsound = tally__mean_f32_by_affine(N, 2, (const float *[]){o->x, o->y}, &mean, 1,
+                                                 (float *[]){r->mean_by_affine});
     tally__scaled_sum(N, 2, (const uint8_t *[]){o->q, o->q}, scales, 3.0f, r->scaled_mean);
     tally__affine_decode(N, o->q, map, r->affine_y);
     tally__affine_decode_add(N, o->q, map, r->affine_sum);
