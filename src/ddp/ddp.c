@@ -243,7 +243,7 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
         rc = creation.ddp ? start(own, &creation)
                           : tally__submit_and_wait(&own->lanes[0], create_job, &creation);
     }
-    if (rc != TALLY_OK) {
+    if (rc != TALLY_OK || !ddp) {
         (void)snprintf(creation.text, sizeof creation.text, "%s", tally_last_error());
         if (!creation.ddp) {
             (void)tally_group_close(own);

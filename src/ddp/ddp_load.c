@@ -47,7 +47,9 @@ static struct shown show(const char *name, size_t n)
     struct shown shown = {0};
 
     for (size_t i = 0; i < n && i < sizeof shown.text - 1; i++) {
-        shown.text[i] = (unsigned char)name[i] < ' ' || name[i] == '\x7f' ? '?' : name[i];
+        bool is_control = (unsigned char)name[i] < ' ' || name[i] == '\x7f';
+
+        memcpy(&shown.text[i], is_control ? "?" : &name[i], 1);
     }
     return shown;
 }
@@ -380,7 +382,7 @@ int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes
     if (rc == TALLY_OK) {
         rc = load_hook(&loading);
     }
-    if (rc == TALLY_OK) {
+    if (rc == TALLY_OK && loading.keeper) {
         take_effect(&loading);
     }
     clean_up(&loading);

@@ -257,6 +257,8 @@ int tally_ddp_mean_scalar(tally_ddp *ddp, double *value)
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_mean_scalar"));
     TRY(tally__stats_note(ddp, tally__ddp_run(ddp, mean_job, &scalar)));
-    *value = scalar.value;
+    if (value) {
+        *value = scalar.value;
+    }
     return TALLY_OK;
 }

@@ -21,15 +21,14 @@ static struct tally__affine find_map(const struct tally__segments *segments,
 }
 
 static void affine_encode(const struct tally__codec *codec, const struct tally__run *run,
-                          const float *x, float *feedback, void *maps, uint8_t *q)
+                          const float *x, const struct tally__coded *to)
 {
-    struct tally__affine *map = maps;
+    struct tally__affine *map = to->maps;
 
-    (void)feedback;
     /* Only where the result is to be PyTorch's does an element pay for a division. */
     if (!codec->maps) {
         (codec->gathers ? tally__affine_encode_blocks
-                        : tally__affine_encode_fast_blocks)(run->n, x, codec->block, map, q);
+                        : tally__affine_encode_fast_blocks)(run->n, x, codec->block, map, to->q);
         return;
     }
     if (codec->maps[run->segment].scale == 0) {
@@ -38,7 +37,7 @@ static void affine_encode(const struct tally__codec *codec, const struct tally__
     for (size_t b = 0; b < tally__blocks_in(run->n, codec->block); b++) {
         map[b] = codec->maps[run->segment];
     }
-    (codec->gathers ? tally__affine_encode : tally__affine_encode_fast)(run->n, x, *map, q);
+    (codec->gathers ? tally__affine_encode : tally__affine_encode_fast)(run->n, x, *map, to->q);
 }
 
 static void affine_decode(size_t n, const uint8_t *q, size_t block, const void *maps, float *y)

@@ -7,12 +7,13 @@
 #include "num/num.h"
 
 static void scaled_encode(const struct tally__codec *codec, const struct tally__run *run,
-                          const float *x, float *feedback, void *maps, uint8_t *q)
+                          const float *x, const struct tally__coded *to)
 {
-    if (feedback) {
-        tally__scaled_encode_feedback_blocks(run->n, x, feedback, codec->block, maps, q);
+    if (to->feedback) {
+        tally__scaled_encode_feedback_blocks(run->n, x, to->feedback, codec->block, to->maps,
+                                             to->q);
     } else {
-        tally__scaled_encode_blocks(run->n, x, codec->block, maps, q);
+        tally__scaled_encode_blocks(run->n, x, codec->block, to->maps, to->q);
     }
 }
 

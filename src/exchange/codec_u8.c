@@ -173,17 +173,18 @@ static int encode_range(const struct task *task, const void *data, void *wire)
     struct tally__run run;
 
     while (next_run(codec, task->range, &seen, &run)) {
-        unsigned char *maps = (unsigned char *)wire + map_at(task, &run);
         float *sent = codec->feedback ? codec->feedback[run.segment].sent : NULL;
+        const struct tally__coded to = {.maps = (unsigned char *)wire + map_at(task, &run),
+                                        .q = (uint8_t *)wire + bytes_at(task, &run),
+                                        .feedback = sent ? sent + run.offset : NULL};
 
         if (run.raw) {
-            raw_encode(codec, run.n, x + run.start, maps);
+            raw_encode(codec, run.n, x + run.start, to.maps);
             continue;
         }
-        task->kind->encode(codec, &run, x + run.start, sent ? sent + run.offset : NULL, maps,
-                           (uint8_t *)wire + bytes_at(task, &run));
+        task->kind->encode(codec, &run, x + run.start, &to);
         if (codec->names) {
-            TRY(check_scales(task, &run, maps));
+            TRY(check_scales(task, &run, to.maps));
         }
     }
     return TALLY_OK;
@@ -235,10 +236,12 @@ static void reduce_run(const struct task *task, const struct tally__run *run,
     for (size_t done = 0; done < run->n; done += task->codec->block) {
         struct tally__block_place at = block_of(task, run, done);
         const struct tally__run block = {.n = at.n};
+        const struct tally__coded to = {.maps = (unsigned char *)result + at.map_at,
+                                        .q = (uint8_t *)result + at.q_at,
+                                        .feedback = owned ? owned + done : NULL};
 
         task->kind->mean(&at, inputs, task->codec->divisor, sum);
-        task->kind->encode(&of_means, &block, sum, owned ? owned + done : NULL,
-                           (unsigned char *)result + at.map_at, (uint8_t *)result + at.q_at);
+        task->kind->encode(&of_means, &block, sum, &to);
     }
 }
 

@@ -32,12 +32,19 @@ struct tally__block_place {
     size_t n;
 };
 
+/* Where a run's codes go, and what they leave out. */
+struct tally__coded {
+    void *maps;
+    uint8_t *q;
+    float *feedback; /* NULL: nowhere */
+};
+
 /* What the two kinds of map do differently. */
 struct tally__map_kind {
     size_t bytes;
-    /* Encodes a run of blocks; feedback may be NULL. */
+    /* Encodes a run of blocks that starts at x. */
     void (*encode)(const struct tally__codec *codec, const struct tally__run *run, const float *x,
-                   float *feedback, void *maps, uint8_t *q);
+                   const struct tally__coded *to);
     void (*decode)(size_t n, const uint8_t *q, size_t block, const void *maps, float *y);
     /* The mean of one block: n_in contributions, each from its byte map_at and q_at on. */
     void (*mean)(const struct tally__block_place *at, const struct tally__inputs *inputs,

@@ -129,14 +129,10 @@ INLINE void stream_out(size_t n, const float *x, float *y)
  * recent store past the caches but for a multiple of 4096 waits for it: so strips are not stored
  * like that while Q is being read, and each is put where it has the last bits of the address it
  * will go to. */
-struct staging {
-    float room[PAIR][1024 + 512];
-};
+#define STAGING (1024 + 512)
 
-INLINE float *staged(struct staging *staging, size_t row, const float *y)
+INLINE float *staged(float *room, const float *y)
 {
-    float *room = staging->room[row];
-
     return room + ((uintptr_t)y - (uintptr_t)room) % 4096 / sizeof *y;
 }
 
@@ -144,11 +140,11 @@ INLINE float *staged(struct staging *staging, size_t row, const float *y)
 INLINE void stream_strip(size_t n_rows, size_t r, struct strip at, struct p_rows p, size_t apart,
                          float *y)
 {
-    struct staging staging;
-    float *from[PAIR];
+    float room[PAIR * STAGING];
+    float *from[PAIR] = {NULL};
 
     for (size_t i = 0; i < n_rows; i++) {
-        from[i] = staged(&staging, i, y + i * apart);
+        from[i] = staged(&room[i * STAGING], y + i * apart);
     }
     expand_strip(n_rows, r, at, p, (size_t)(from[n_rows - 1] - from[0]), from[0]);
     for (size_t i = 0; i < n_rows; i++) {

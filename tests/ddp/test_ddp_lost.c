@@ -24,8 +24,8 @@ static const struct ddp_spec specs[N] = {
 
 struct worker {
     tally_ddp *ddp;
-    int number;
     atomic_bool *lost; /* wait has returned */
+    int number;
     int n_wrong;
     pthread_t thread;
 };

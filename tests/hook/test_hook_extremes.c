@@ -163,9 +163,9 @@ static const float no_numbers[] = {NAN, INFINITY, -INFINITY};
 /* A step in which some ranks have something in a parameter. */
 struct spoilt {
     unsigned ranks;
+    float value;
     size_t param;
     size_t element;
-    float value;
 };
 
 static int spoilt_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model,
@@ -246,11 +246,11 @@ static int refuse_body(tally_group *group, void *user)
         for (size_t k = 0; k < hook_n_rules; k++) {
             const struct hook_rule *rule = &hook_rules[k];
             const struct spoilt spoilt[] = {
-                {1, BIG, PLACE, no_numbers[k % 3]},
-                {last, BIG, 0, no_numbers[(k + 1) % 3]},
-                {last | 1, BIG, PLACE, no_numbers[(k + 2) % 3]},
-                {last, HOOK_N_PARAMS - 1, 4095, no_numbers[k % 3]},
-                {1, 8, 0, NAN},
+                {1, no_numbers[k % 3], BIG, PLACE},
+                {last, no_numbers[(k + 1) % 3], BIG, 0},
+                {last | 1, no_numbers[(k + 2) % 3], BIG, PLACE},
+                {last, no_numbers[k % 3], HOOK_N_PARAMS - 1, 4095},
+                {1, NAN, 8, 0},
             };
 
             if (rule->form < HOOK_TENSOR || rule->form == HOOK_NOTHING ||
@@ -321,7 +321,7 @@ static int pass_body(tally_group *group, void *user)
     (void)user;
     CHECK_OK(group, make(group, &model, false, &ddp));
     for (size_t k = 0; k < COUNT(passing); k++) {
-        const struct spoilt spoilt = {k % 2 ? 1 : last, BIG, PLACE, no_numbers[k % 3]};
+        const struct spoilt spoilt = {k % 2 ? 1 : last, no_numbers[k % 3], BIG, PLACE};
 
         CHECK_OK(group, tally_ddp_set_hook(ddp, passing[k].text));
         CHECK_OK(group, spoilt_step(group, ddp, &model, &spoilt));

@@ -130,31 +130,29 @@ static const struct change changes[] = {
 static int change_hooks(tally_group *group, const struct change *change, bool copies)
 {
     const struct state_setup setup = {"allreduce", copies, 0};
-    struct state_totals *totals = calloc(1, sizeof *totals);
+    struct state_totals totals = {0};
     struct state_run run;
     double owed;
 
-    CHECK(group, totals);
     CHECK_OK(group, state_run_start(group, &setup, &run));
     CHECK_OK(group, set_hook(group, run.ddp, change->from));
-    CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, totals));
-    owed = state_owed(totals);
+    CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, &totals));
+    owed = state_owed(&totals);
     CHECK(group, owed > 100 * ROUNDING);
     CHECK_OK(group, set_hook(group, run.ddp, change->to));
-    CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, 1, totals));
-    CHECK(group, (state_owed(totals) < ROUNDING) == change->pays);
+    CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, 1, &totals));
+    CHECK(group, (state_owed(&totals) < ROUNDING) == change->pays);
     /* Of what a hook without feedback leaves out, nothing comes back: only the feedback of the
      * hooks before is to be seen then. */
     if (strstr(change->to, "feedback=0") || strstr(change->to, "quantize")) {
-        CHECK(group, state_owed(totals) < 0.1);
+        CHECK(group, state_owed(&totals) < 0.1);
     } else {
-        CHECK_OK(group, state_count_steps(group, &run, N_BEFORE + 1, N_AFTER, totals));
+        CHECK_OK(group, state_count_steps(group, &run, N_BEFORE + 1, N_AFTER, &totals));
         CHECK_OK(group, tally_ddp_set_hook(run.ddp, "allreduce"));
-        CHECK_OK(group, state_count_steps(group, &run, 50, 1, totals));
-        CHECK(group, state_owed(totals) < ROUNDING);
+        CHECK_OK(group, state_count_steps(group, &run, 50, 1, &totals));
+        CHECK(group, state_owed(&totals) < ROUNDING);
     }
     CHECK_OK(group, state_run_end(group, &run));
-    free(totals);
     return 0;
 }
 
@@ -181,23 +179,21 @@ static int exempt_body(tally_group *group, void *user)
 
     (void)user;
     for (size_t k = 0; k < sizeof next / sizeof next[0]; k++) {
-        struct state_totals *totals = calloc(1, sizeof *totals);
+        struct state_totals totals = {0};
         struct state_run run;
 
-        CHECK(group, totals);
         CHECK_OK(group, state_run_start(group, &setup, &run));
-        CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, totals));
+        CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, &totals));
         CHECK_OK(group, tally_ddp_set_hook(run.ddp, next[k]));
-        CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, 1, totals));
+        CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, 1, &totals));
         /* All but the vector, which comes second. */
-        memset(totals->delivered, 0, run.model.count[0] * sizeof totals->delivered[0]);
-        memset(totals->expected, 0, run.model.count[0] * sizeof totals->expected[0]);
+        memset(totals.delivered, 0, run.model.count[0] * sizeof totals.delivered[0]);
+        memset(totals.expected, 0, run.model.count[0] * sizeof totals.expected[0]);
         for (size_t e = run.model.count[0] + run.model.count[1]; e < STATE_N_ELEMENTS; e++) {
-            totals->delivered[e] = totals->expected[e];
+            totals.delivered[e] = totals.expected[e];
         }
-        CHECK(group, state_owed(totals) < ROUNDING);
+        CHECK(group, state_owed(&totals) < ROUNDING);
         CHECK_OK(group, state_run_end(group, &run));
-        free(totals);
     }
     return 0;
 }
@@ -206,14 +202,13 @@ static int exempt_body(tally_group *group, void *user)
 static int noop_body(tally_group *group, void *user)
 {
     const struct state_setup setup = {"int8", false, 0};
-    struct state_totals *totals = calloc(1, sizeof *totals);
+    struct state_totals totals = {0};
     struct state_run run;
     size_t at = 0;
 
     (void)user;
-    CHECK(group, totals);
     CHECK_OK(group, state_run_start(group, &setup, &run));
-    CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, totals));
+    CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, &totals));
     CHECK_OK(group, tally_ddp_set_hook(run.ddp, "noop"));
     CHECK_OK(group, state_step(group, &run, N_BEFORE));
     for (size_t i = 0; i < run.model.n; i++) {
@@ -227,16 +222,15 @@ static int noop_body(tally_group *group, void *user)
                  tally_all_reduce(group, grad, run.model.count[i], TALLY_F32, TALLY_MEAN, &future));
         CHECK_OK(group, ranks_finish(future));
         for (size_t e = 0; e < run.model.count[i]; e++, at++) {
-            totals->delivered[at] += (double)grad[e];
+            totals.delivered[at] += (double)grad[e];
             for (int r = 0; r < tally_group_size(group); r++) {
-                totals->expected[at] +=
+                totals.expected[at] +=
                     ddp_value(TALLY_F32, N_BEFORE, r, i, e) / tally_group_size(group);
             }
         }
     }
-    CHECK(group, state_owed(totals) < ROUNDING);
+    CHECK(group, state_owed(&totals) < ROUNDING);
     CHECK_OK(group, state_run_end(group, &run));
-    free(totals);
     return 0;
 }
 

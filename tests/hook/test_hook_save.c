@@ -93,6 +93,31 @@ static int same_world_body(tally_group *group, void *user)
     return 0;
 }
 
+/* Loads from copies that start so many bytes behind an aligned place. */
+static int load_shifted(tally_ddp *ddp, const struct hook_states *states, size_t shift)
+{
+    const void *blobs[STATE_MAX_WORLD];
+    unsigned char *room[STATE_MAX_WORLD] = {0};
+    int rc = TALLY_NOMEM;
+    size_t n = 0;
+
+    for (; n < states->n; n++) {
+        room[n] = malloc(states->bytes[n] + shift);
+        if (!room[n]) {
+            break;
+        }
+        memcpy(room[n] + shift, states->blob[n], states->bytes[n]);
+        blobs[n] = room[n] + shift;
+    }
+    if (n == states->n) {
+        rc = tally_ddp_load(ddp, blobs, states->bytes, n);
+    }
+    for (size_t r = 0; r < n; r++) {
+        free(room[r]);
+    }
+    return rc;
+}
+
 /* A state may be taken up in the middle of a run, any number of times, from unaligned memory. */
 static int back_body(tally_group *group, void *user)
 {
@@ -108,19 +133,7 @@ static int back_body(tally_group *group, void *user)
     CHECK_OK(group, hook_states_take(group, run.ddp, &states));
     CHECK_OK(group, state_steps(group, &run, N_BEFORE, N_AFTER, &first));
     for (size_t shift = 0; shift < 5; shift++) {
-        const void *blobs[STATE_MAX_WORLD];
-        void *room[STATE_MAX_WORLD];
-
-        for (size_t r = 0; r < states.n; r++) {
-            room[r] = malloc(states.bytes[r] + shift);
-            CHECK(group, room[r]);
-            blobs[r] = (unsigned char *)room[r] + shift;
-            memcpy((unsigned char *)room[r] + shift, states.blob[r], states.bytes[r]);
-        }
-        CHECK_OK(group, tally_ddp_load(run.ddp, blobs, states.bytes, states.n));
-        for (size_t r = 0; r < states.n; r++) {
-            free(room[r]);
-        }
+        CHECK_OK(group, load_shifted(run.ddp, &states, shift));
         CHECK(group, hook_states_unchanged(group, run.ddp, &states));
         CHECK_OK(group, state_steps(group, &run, N_BEFORE, N_AFTER, &again));
         CHECK(group, again == first);
@@ -136,26 +149,24 @@ static int back_body(tally_group *group, void *user)
  * left. */
 static int pass_on(tally_group *group, const struct state_setup *old, const struct state_setup *new)
 {
-    struct state_totals *totals = calloc(1, sizeof *totals);
+    struct state_totals totals = {0};
     struct hook_states states;
     struct state_run run;
 
-    CHECK(group, totals);
     CHECK_OK(group, state_run_start(group, old, &run));
-    CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, totals));
+    CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, &totals));
     CHECK_OK(group, hook_states_take(group, run.ddp, &states));
     CHECK_OK(group, state_run_end(group, &run));
-    CHECK(group, state_owed(totals) > 100 * ROUNDING);
+    CHECK(group, state_owed(&totals) > 100 * ROUNDING);
 
     CHECK_OK(group, state_run_start(group, new, &run));
     CHECK_OK(group, hook_states_load(run.ddp, &states));
-    CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, N_AFTER, totals));
+    CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, N_AFTER, &totals));
     CHECK_OK(group, tally_ddp_set_hook(run.ddp, "allreduce"));
-    CHECK_OK(group, state_count_steps(group, &run, 50, 1, totals));
-    CHECK(group, state_owed(totals) < ROUNDING);
+    CHECK_OK(group, state_count_steps(group, &run, 50, 1, &totals));
+    CHECK(group, state_owed(&totals) < ROUNDING);
     CHECK_OK(group, state_run_end(group, &run));
     hook_states_free(&states);
-    free(totals);
     return 0;
 }
 
@@ -187,18 +198,17 @@ static int leave_body(tally_group *group, void *user)
 {
     const struct legacy *legacy = user;
     const struct state_setup setup = {legacy->hook, false, 0};
-    struct state_totals *totals = calloc(1, sizeof *totals);
+    struct state_totals totals = {0};
     struct hook_states states;
     struct state_run run;
 
-    CHECK(group, totals);
     CHECK_OK(group, state_run_start(group, &setup, &run));
-    CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, totals));
+    CHECK_OK(group, state_count_steps(group, &run, 0, N_BEFORE, &totals));
     CHECK_OK(group, hook_states_take(group, run.ddp, &states));
     CHECK_OK(group, state_run_end(group, &run));
     if (tally_group_rank(group) == 0) {
         rewind(legacy->file);
-        CHECK(group, fwrite(totals, sizeof *totals, 1, legacy->file) == 1);
+        CHECK(group, fwrite(&totals, sizeof totals, 1, legacy->file) == 1);
         CHECK(group, fwrite(&states, sizeof states, 1, legacy->file) == 1);
         for (size_t r = 0; r < states.n; r++) {
             CHECK(group, fwrite(states.blob[r], states.bytes[r], 1, legacy->file) == 1);
@@ -206,7 +216,6 @@ static int leave_body(tally_group *group, void *user)
         CHECK(group, fflush(legacy->file) == 0);
     }
     hook_states_free(&states);
-    free(totals);
     return 0;
 }
 
@@ -222,30 +231,28 @@ static int inherit_body(tally_group *group, void *user)
 {
     const struct legacy *legacy = user;
     const struct state_setup setup = {legacy->hook, false, 0};
-    struct state_totals *totals = calloc(1, sizeof *totals);
+    struct state_totals totals = {0};
     struct hook_states states;
     struct state_run run;
     size_t at = 0;
 
-    CHECK(group, totals);
-    CHECK_OK(group, read_at(group, legacy->file, &at, totals, sizeof *totals));
+    CHECK_OK(group, read_at(group, legacy->file, &at, &totals, sizeof totals));
     CHECK_OK(group, read_at(group, legacy->file, &at, &states, sizeof states));
     for (size_t r = 0; r < states.n; r++) {
         states.blob[r] = malloc(states.bytes[r]);
         CHECK(group, states.blob[r]);
         CHECK_OK(group, read_at(group, legacy->file, &at, states.blob[r], states.bytes[r]));
     }
-    CHECK(group, state_owed(totals) > 100 * ROUNDING);
+    CHECK(group, state_owed(&totals) > 100 * ROUNDING);
     CHECK_OK(group, state_run_start(group, &setup, &run));
     CHECK_OK(group, hook_states_load(run.ddp, &states));
-    CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, N_AFTER, totals));
-    CHECK(group, state_owed(totals) > 100 * ROUNDING);
+    CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, N_AFTER, &totals));
+    CHECK(group, state_owed(&totals) > 100 * ROUNDING);
     CHECK_OK(group, tally_ddp_set_hook(run.ddp, "allreduce"));
-    CHECK_OK(group, state_count_steps(group, &run, 50, 1, totals));
-    CHECK(group, state_owed(totals) < ROUNDING);
+    CHECK_OK(group, state_count_steps(group, &run, 50, 1, &totals));
+    CHECK(group, state_owed(&totals) < ROUNDING);
     CHECK_OK(group, state_run_end(group, &run));
     hook_states_free(&states);
-    free(totals);
     return 0;
 }
 

@@ -100,13 +100,13 @@ static void code_block(const struct way *way, size_t n, float *x)
     static uint8_t q[MOST];
 
     if (way->affine) {
-        struct tally__affine map;
+        struct tally__affine map = {0};
 
         (way->gathers ? tally__affine_encode_blocks : tally__affine_encode_fast_blocks)(n, x, n,
                                                                                         &map, q);
         tally__affine_decode_blocks(n, q, n, &map, x);
     } else {
-        float scale;
+        float scale = 0;
 
         tally__scaled_encode_blocks(n, x, n, &scale, q);
         tally__scaled_decode_blocks(n, q, n, &scale, x);

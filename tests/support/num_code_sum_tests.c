@@ -87,7 +87,7 @@ static void check_scaled_sum(const struct num_case *c)
 {
     const struct operands o = make(c);
     const struct tally__kernels *const levels[2] = {c->level->kernels, &tally__kernels_ref};
-    struct tally__affine affine[MAX_IN];
+    struct tally__affine affine[MAX_IN] = {0};
     float chain[MAX_N] = {0};
     const float *in = chain;
     float *out = chain;

@@ -146,7 +146,7 @@ static void check_mean_f32_by_affine(const struct num_case *c)
     size_t unsound = chain(c, &plan, in, want);
 
     for (size_t set = 0; set < 2; set++) {
-        const float *from[MAX_IN];
+        const float *from[MAX_IN] = {0};
         float *to[MAX_OUT];
         size_t got;
 

@@ -180,26 +180,33 @@ void test_scaled_decode_add_blocks(const struct tally__level *level)
 
 /* One block: the codes of x + before; what they do not say is left over, or nothing where they say
  * no number. */
-static void check_feedback(const struct num_case *c, size_t n, const float *x, const float *before,
-                           float scale, const uint8_t *q, const float *after)
+struct fed_back {
+    const float *x;
+    const float *before;
+    float scale;
+    const uint8_t *q;
+    const float *after;
+};
+
+static void check_feedback(const struct num_case *c, size_t n, const struct fed_back *f)
 {
     float v[5000] = {0};
     uint8_t want[5000];
     float want_scale = 0.0f;
 
     for (size_t i = 0; i < n; i++) {
-        v[i] = (float)((double)x[i] + (double)before[i]);
+        v[i] = (float)((double)f->x[i] + (double)f->before[i]);
     }
     tally__kernels_ref.scaled_encode_blocks(n, v, n, &want_scale, want);
-    num_assert(c, num_same_f32(scale, want_scale), 0, "scale");
-    num_assert_bytes(c, q, want, n);
+    num_assert(c, num_same_f32(f->scale, want_scale), 0, "scale");
+    num_assert_bytes(c, f->q, want, n);
 
-    bool sound = isfinite(oracle_value(255, scale));
+    bool sound = isfinite(oracle_value(255, f->scale));
 
     for (size_t i = 0; i < n; i++) {
-        float left = (float)((double)v[i] - (double)oracle_value(q[i], scale));
+        float left = (float)((double)v[i] - (double)oracle_value(f->q[i], f->scale));
 
-        num_assert(c, num_same_f32(after[i], sound ? left : 0.0f), i, "residual");
+        num_assert(c, num_same_f32(f->after[i], sound ? left : 0.0f), i, "residual");
     }
 }
 
@@ -220,7 +227,8 @@ static void check_scaled_encode_feedback_blocks(const struct num_case *c)
             size_t at = b * block;
             size_t n_here = c->n - at < block ? c->n - at : block;
 
-            check_feedback(c, n_here, x + at, before + at, scale[b], q + at, after + at);
+            check_feedback(c, n_here,
+                           &(struct fed_back){x + at, before + at, scale[b], q + at, after + at});
         }
     }
 }
@@ -241,7 +249,7 @@ static void check_feedback_of(const struct tally__level *level, float x, float b
         after[i] = residual[i];
     }
     level->kernels->scaled_encode_feedback_blocks(c.n, values, after, c.n, &scale, q);
-    check_feedback(&c, c.n, values, residual, scale, q, after);
+    check_feedback(&c, c.n, &(struct fed_back){values, residual, scale, q, after});
     for (size_t i = 0; i < c.n; i++) {
         num_assert(&c, isfinite(after[i]), i, "a residual that is no number is kept");
     }

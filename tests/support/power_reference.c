@@ -128,7 +128,7 @@ static void start_from(struct power_reference *reference, const struct matrix *m
     const char *name = matrix->parts[0].name;
     uint64_t seed = setting->seed + (setting->warm_start ? 0 : (uint64_t)step << 32);
     size_t count = matrix->m * matrix->r;
-    float *filled = calloc(count, sizeof *filled);
+    float *filled = calloc(count + 1, sizeof *filled);
 
     if (!filled) {
         exit(1);
@@ -230,7 +230,7 @@ static void step_matrix(struct power_reference *reference, const struct matrix *
                         const struct power_step *step)
 {
     size_t size = matrix->n * matrix->m;
-    double *c[MOST_RANKS];
+    double *c = numbers((size_t)reference->world * size); /* one rank's after the other */
     double *p = numbers(matrix->n * matrix->r);
     double *start = numbers(matrix->m * matrix->r);
     double *mean = numbers(size);
@@ -240,26 +240,25 @@ static void step_matrix(struct power_reference *reference, const struct matrix *
     q = reference->q[matrix->parts[0].index];
     memset(q, 0, matrix->m * matrix->r * sizeof *q);
     for (int r = 0; r < reference->world; r++) {
-        c[r] = numbers(size);
         if (step->active >> r & 1) {
-            correct(reference, matrix, step, r, c[r]);
-            add_product(matrix, c[r], false, start, p);
+            correct(reference, matrix, step, r, c + (size_t)r * size);
+            add_product(matrix, c + (size_t)r * size, false, start, p);
         }
     }
     divide(matrix->n * matrix->r, step->divisor, p);
     orthogonalise(matrix->n, matrix->r, reference->setting.epsilon / step->divisor, p);
     for (int r = 0; r < reference->world; r++) {
-        add_product(matrix, c[r], true, p, q);
+        add_product(matrix, c + (size_t)r * size, true, p, q);
     }
     divide(matrix->m * matrix->r, step->divisor, q);
     add_expanded(matrix, p, q, 1, mean);
     spread(matrix, mean, reference->mean);
     for (int r = 0; r < reference->world; r++) {
         if (reference->setting.feedback && step->active >> r & 1) {
-            keep_residual(reference, matrix, p, c[r], r);
+            keep_residual(reference, matrix, p, c + (size_t)r * size, r);
         }
-        free(c[r]);
     }
+    free(c);
     free(p);
     free(start);
     free(mean);

@@ -92,29 +92,32 @@ int ranks_fail_status(const tally_group *group, const char *file, int line, cons
 int ranks_fail_text(const tally_group *group, const char *file, int line, const char *text,
                     const char *part);
 
-#define CHECK(group, condition)                                           \
-    do {                                                                  \
-        if (!(condition)) {                                               \
-            return ranks_fail((group), __FILE__, __LINE__, (#condition)); \
-        }                                                                 \
+#define CHECK(group, condition)                                          \
+    do {                                                                 \
+        if (!(condition)) {                                              \
+            (void)ranks_fail((group), __FILE__, __LINE__, (#condition)); \
+            return RANKS_FAILED;                                         \
+        }                                                                \
     } while (0)
 
-#define CHECK_STATUS(group, call, expected)                                                   \
-    do {                                                                                      \
-        int got_ = (call);                                                                    \
-        if (got_ != (expected)) {                                                             \
-            return ranks_fail_status((group), __FILE__, __LINE__, (#call), got_, (expected)); \
-        }                                                                                     \
+#define CHECK_STATUS(group, call, expected)                                                  \
+    do {                                                                                     \
+        int got_ = (call);                                                                   \
+        if (got_ != (expected)) {                                                            \
+            (void)ranks_fail_status((group), __FILE__, __LINE__, (#call), got_, (expected)); \
+            return RANKS_FAILED;                                                             \
+        }                                                                                    \
     } while (0)
 
 #define CHECK_OK(group, call) CHECK_STATUS(group, call, TALLY_OK)
 
 /* The text has this part in it. */
-#define CHECK_TEXT(group, text, part)                                            \
-    do {                                                                         \
-        if (!strstr((text), (part))) {                                           \
-            return ranks_fail_text((group), __FILE__, __LINE__, (text), (part)); \
-        }                                                                        \
+#define CHECK_TEXT(group, text, part)                                           \
+    do {                                                                        \
+        if (!strstr((text), (part))) {                                          \
+            (void)ranks_fail_text((group), __FILE__, __LINE__, (text), (part)); \
+            return RANKS_FAILED;                                                \
+        }                                                                       \
     } while (0)
 
 #endif
