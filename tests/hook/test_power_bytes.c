@@ -89,6 +89,27 @@ static unsigned long long step_bytes(const struct form *form, const tally_ddp *d
     return sum;
 }
 
+/* What the statistics say: elements of fp32, and as how many they travel. */
+static bool counts_are_right(const struct form *form, const tally_ddp *ddp,
+                             const tally_ddp_stats *stats)
+{
+    unsigned long long from = 0;
+    unsigned long long to = 0;
+
+    for (size_t b = 0; b < ddp->buckets.n; b++) {
+        const tally_bucket *bucket = &ddp->buckets.bucket[b].seen;
+        size_t first;
+        size_t second;
+
+        if (bucket->dtype == TALLY_F32) {
+            messages(form, bucket, &first, &second);
+            from += bucket->n;
+            to += first + second;
+        }
+    }
+    return stats->compressed_from == from && stats->compressed_to == to;
+}
+
 /* ---- many models ---- */
 
 static const struct form forms[] = {
@@ -124,6 +145,8 @@ static int check_form(tally_group *group, const struct form *form, bool copies, 
             return ranks_fail(group, __FILE__, __LINE__, "bytes on the wire");
         }
     }
+    CHECK(group, counts_are_right(form, ddp, &stats));
+    CHECK(group, stats.total_compressed_from == 3 * stats.compressed_from);
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
     return 0;
