@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HOOKS_NAME_BYTES 32
+#define HOOKS_NAME_BYTES 40
 
 /* One gradient. */
 struct hooks_param {
