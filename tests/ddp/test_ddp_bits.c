@@ -161,7 +161,7 @@ static int pieces_body(tally_group *group, void *user)
 {
     static const char *const hooks[] = {"allreduce", "fp16(allreduce)", "int8:feedback=0"};
     struct ddp_spec small[N_SMALL];
-    char names[N_SMALL][8];
+    char names[N_SMALL][16];
 
     (void)user;
     for (int i = 0; i < N_SMALL; i++) {
