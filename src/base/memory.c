@@ -20,10 +20,8 @@ void *tally__alloc(size_t bytes, const char *what)
     size_t rounded = (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
     void *block = NULL;
 
-    if (rounded >= bytes) {
-        block = aligned_alloc(align, rounded ? rounded : TALLY__CACHE_LINE);
-    }
-    if (!block) {
+    if (rounded < bytes ||
+        posix_memalign(&block, align, rounded ? rounded : TALLY__CACHE_LINE) != 0) {
         (void)tally__fail(TALLY_NOMEM, "cannot allocate %zu bytes for %s", bytes, what);
         return NULL;
     }
