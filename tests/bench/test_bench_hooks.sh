@@ -2,16 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # `tally bench hooks`: every line has its fields, in numbers; bytes and errors are those of the hook;
 # a mistake gets one clear line.
-set -u
-tally=$1
-failures=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-complain() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+# shellcheck source=tests/bench/bench_support.sh
+. "$(dirname "$0")/bench_support.sh" "$1" hooks --mb 1 --steps 1
 
 number='[0-9.]+(e[-+][0-9]+)?'
 line='^\{"hook": "[^"]+", "ranks": [0-9]+, "mb": [0-9]+, "steps": [1-9][0-9]*'
@@ -21,24 +13,6 @@ done
 line+=", \"goal\": (null|$number), \"wire_bytes\": [0-9]+"
 line+=", \"rel_error\": $number, \"worst_error\": $number\}\$"
 
-# measures N OPTION...: exits 0 in silence with N good JSON lines, kept in $work/out.
-measures() {
-    local n=$1 rc
-    shift
-    "$tally" bench hooks --json --mb 1 --steps 1 "$@" >"$work/out" 2>"$work/err"
-    rc=$?
-    [ $rc -eq 0 ] || complain "'$*' exited with $rc: $(cat "$work/err")"
-    [ ! -s "$work/err" ] || complain "'$*' wrote to stderr: $(cat "$work/err")"
-    [ "$(grep -cE -- "$line" "$work/out")" -eq "$n" ] ||
-        complain "'$*' did not print $n good lines: $(cat "$work/out")"
-    [ "$(wc -l <"$work/out")" -eq "$n" ] || complain "'$*' printed more than $n lines"
-}
-
-# prints PATTERN: the last measurement has such a line.
-prints() {
-    grep -qE -- "$1" "$work/out" || complain "no line has /$1/: $(cat "$work/out")"
-}
-
 # within HOOK FIELD LOW HIGH: what the last measurement says of the hook.
 within() {
     local value
@@ -46,17 +20,6 @@ within() {
     awk -v value="$value" -v low="$3" -v high="$4" \
         'BEGIN { exit !(value != "" && value + 0 >= low + 0 && value + 0 <= high + 0) }' ||
         complain "$2 of $1 is '$value', not in $3..$4"
-}
-
-# rejects PATTERN OPTION...: exits 2 with exactly one line on stderr that matches PATTERN.
-rejects() {
-    local pattern=$1 err rc
-    shift
-    err=$("$tally" bench hooks "$@" 2>&1 >/dev/null)
-    rc=$?
-    [ $rc -eq 2 ] || complain "'$*' exited with $rc instead of 2"
-    [ "$(wc -l <<<"$err")" -eq 1 ] || complain "'$*' wrote more than one line: $err"
-    grep -qE -- "$pattern" <<<"$err" || complain "'$*' did not say /$pattern/: $err"
 }
 
 # Of two ranks each sends what the other sums, and what it summed: all elements, once.
@@ -93,19 +56,18 @@ prints '^2 ranks, 1 MB of gradients as views; medians of 1 steps$'
 prints '^hook +ms +plain ms +plain x +goal +wire bytes +rel error +worst param$'
 prints '^fp16 +[0-9.]+ +[0-9.]+ +[0-9.]+ +- +500000 +[0-9.]+e-04 '
 
-rejects "no hook 'nosuch'; there are allreduce, fp16, bf16" --hook allreduce --hook nosuch
-rejects "column 5: noop has no options" --hook noop:x=1
-rejects '--hook needs a value: TEXT' --hook
-rejects '--ranks x is no list of numbers' --ranks x
-rejects '65 ranks are not in 1..64' --ranks 65
-rejects '--mb 0 is not accepted; use a whole number from 1' --mb 0
-rejects '--steps 1001 is not accepted' --steps 1001
-rejects "unknown option '--fast'; accepted: .*--hook" --fast
+refuses "no hook 'nosuch'; there are allreduce, fp16, bf16" --hook allreduce --hook nosuch
+refuses "column 5: noop has no options" --hook noop:x=1
+refuses '--hook needs a value: TEXT' --hook
+refuses '--ranks x is no list of numbers' --ranks x
+refuses '65 ranks are not in 1..64' --ranks 65
+refuses '--mb 0 is not accepted; use a whole number from 1' --mb 0
+refuses '--steps 1001 is not accepted' --steps 1001
+refuses "unknown option '--fast'; accepted: .*--hook" --fast
 many=()
 for _ in $(seq 65); do
     many+=(--hook noop)
 done
-rejects '--hook noop is one too many; at most 64 are accepted' "${many[@]}"
+refuses '--hook noop is one too many; at most 64 are accepted' "${many[@]}"
 
-[ $failures -eq 0 ] || exit 1
-echo "bench_hooks: all good"
+finish
