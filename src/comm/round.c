@@ -195,6 +195,21 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
     return TALLY_OK;
 }
 
+/* Whether a rank has gone on to the next round: then this one was good, whatever came later. */
+static bool is_passed(const tally_lane *lane)
+{
+    uint32_t next = (uint32_t)lane->round + 1;
+
+    for (int r = 0; r < lane->group->size; r++) {
+        /* Partner: the store in arrive(). */
+        if (atomic_load_explicit(&line_of(lane, r, lane->round + 1)->round, memory_order_acquire) ==
+            next) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int complete(tally_lane *lane, const struct tally__call *call, const char *text)
 {
     tally_group *group = lane->group;
@@ -209,7 +224,7 @@ static int complete(tally_lane *lane, const struct tally__call *call, const char
         }
     }
     /* Who has given up may have arrived here long ago, in a job that failed. */
-    if (tally__is_given_up(lane, &late)) {
+    if (tally__is_given_up(lane, &late) && !is_passed(lane)) {
         return tally__give_up_late(lane, group->rank, &late, "");
     }
     return inspect(lane);
