@@ -16,6 +16,10 @@ struct tally_hook {
     /* Each element's mean depends on that element alone, and reduce looks at nothing but data, n,
      * dtype and divisor: so it may be given a bucket in parts, wherever they lie. */
     bool elementwise;
+    /* As reduce, to the same bits, but the mean is left in this rank's shard of data alone, where
+     * shards are cut in blocks of unit elements; the rest is undefined. NULL where a hook cannot do
+     * that for less than the whole costs. */
+    int (*scatter)(void *state, tally_lane *lane, const tally_bucket *bucket, size_t unit);
 };
 
 /* What allreduce does: the mean of the bucket, travelling as the lane says. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hook that sends gradients as they are: one exchange per bucket. No state; on lanes. */
+/* The hook that sends gradients as they are: one exchange per bucket, or its first phase alone. No
+ * state; on lanes. */
 #include "base/status.h"
 #include "exchange/two_phase.h"
 #include "hook/hook.h"
@@ -21,6 +22,19 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return tally__hook_send_plain(lane, bucket);
 }
 
+static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, size_t unit)
+{
+    const struct tally__call call = {
+        .kind = TALLY__KIND_REDUCE_SCATTER, .dtype = (uint8_t)bucket->dtype, .op = TALLY_MEAN};
+    struct tally__codec codec =
+        tally__codec_of_lane(lane, bucket->dtype, TALLY_MEAN, bucket->divisor);
+
+    (void)state;
+    /* Neither elements as they are nor halves know blocks: theirs only say where shards begin. */
+    codec.block = unit;
+    return tally__exchange_scatter(lane, &codec, call, bucket->data, bucket->n);
+}
+
 static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
 {
     const tally_hook_table table = {
@@ -30,6 +44,7 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     (void)inner;
     TRY(tally_hook_create(&table, NULL, hook));
     (*hook)->elementwise = true;
+    (*hook)->scatter = scatter;
     return TALLY_OK;
 }
 

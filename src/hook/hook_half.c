@@ -34,6 +34,18 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return rc;
 }
 
+static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, size_t unit)
+{
+    const struct half *half = state;
+    struct tally__wire outer = lane->wire;
+    int rc;
+
+    lane->wire = half->wire;
+    rc = half->inner->scatter(half->inner->state, lane, bucket, unit);
+    lane->wire = outer;
+    return rc;
+}
+
 static void detach(void *state, tally_ddp *ddp)
 {
     const tally_hook *inner = ((struct half *)state)->inner;
@@ -92,6 +104,7 @@ static int wrap(const char *name, struct tally__wire wire, tally_hook *inner, ta
     }
     (*hook)->inner = inner;
     (*hook)->elementwise = inner->elementwise;
+    (*hook)->scatter = inner->scatter ? scatter : NULL;
     tally__hook_hold(inner);
     return TALLY_OK;
 }
