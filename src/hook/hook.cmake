@@ -10,11 +10,9 @@ target_sources(tally_objects PRIVATE
   hook/hook_noop.c
   hook/hook_power.c
   hook/hook_quantize.c
+  hook/hook_text.c
   hook/kinds.c
   hook/power_plan.c
   hook/power_state.c
   hook/power_step.c
-  hook/text.c
-  hook/text_scan.c
-  hook/text_value.c
 )

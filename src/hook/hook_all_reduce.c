@@ -49,7 +49,7 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
 }
 
 const struct tally__hook_kind tally__hook_kind_all_reduce = {
-    .name = "allreduce",
-    .help = "gradients as they are: exact, and the fastest on one machine",
+    .row.name = "allreduce",
+    .row.help = "gradients as they are: exact, and the fastest on one machine",
     .make = make,
 };

@@ -113,7 +113,7 @@ enum { ACCUMULATE_F32, ACCUMULATE_WIRE };
 
 #define ACCUMULATE                                                                              \
     {                                                                                           \
-        .name = "accumulate", .type = TALLY__HOOK_OPTION_CHOICE, .accepts = "fp32|wire",        \
+        .name = "accumulate", .type = TALLY__OPTION_CHOICE, .accepts = "fp32|wire",             \
         .fallback = "fp32",                                                                     \
         .help = "add in fp32, or as PyTorch does: divide first, and round after each addition", \
     }
@@ -136,11 +136,11 @@ static int make_bf16(const char *name, const double *values, tally_hook *inner, 
     return wrap(name, wire, inner, hook);
 }
 
-static const struct tally__hook_option f16_options[] = {
+static const struct tally__option f16_options[] = {
     ACCUMULATE,
     {
         .name = "saturate",
-        .type = TALLY__HOOK_OPTION_CHOICE,
+        .type = TALLY__OPTION_CHOICE,
         .accepts = "0|1",
         .fallback = "0",
         .help = "1: what is beyond fp16 becomes +-65504 and is counted, instead of infinity",
@@ -148,21 +148,22 @@ static const struct tally__hook_option f16_options[] = {
 };
 
 const struct tally__hook_kind tally__hook_kind_fp16 = {
-    .name = "fp16",
-    .help = "half the bytes, 11 bits of precision: for gradients between 6e-8 and 65504",
+    .row.name = "fp16",
+    .row.help = "half the bytes, 11 bits of precision: for gradients between 6e-8 and 65504",
     .wraps = true,
-    .n_options = 2,
-    .options = f16_options,
+    .row.n_options = 2,
+    .row.options = f16_options,
     .make = make_f16,
 };
 
-static const struct tally__hook_option bf16_options[] = {ACCUMULATE};
+static const struct tally__option bf16_options[] = {ACCUMULATE};
 
 const struct tally__hook_kind tally__hook_kind_bf16 = {
-    .name = "bf16",
-    .help = "half the bytes, 8 bits of precision, the range of fp32: the safe way to halve traffic",
+    .row.name = "bf16",
+    .row.help =
+        "half the bytes, 8 bits of precision, the range of fp32: the safe way to halve traffic",
     .wraps = true,
-    .n_options = 1,
-    .options = bf16_options,
+    .row.n_options = 1,
+    .row.options = bf16_options,
     .make = make_bf16,
 };

@@ -135,10 +135,10 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     return rc;
 }
 
-static const struct tally__hook_option options[] = {
+static const struct tally__option options[] = {
     {
         .name = "block",
-        .type = TALLY__HOOK_OPTION_COUNT,
+        .type = TALLY__OPTION_COUNT,
         .min = 64,
         .max = TALLY__BLOCK_MAX,
         .unit = 64,
@@ -148,21 +148,21 @@ static const struct tally__hook_option options[] = {
     },
     {
         .name = "exempt",
-        .type = TALLY__HOOK_OPTION_CHOICE,
+        .type = TALLY__OPTION_CHOICE,
         .accepts = "vectors|none",
         .fallback = "vectors",
         .help = "what travels as numbers: parameters with fewer than two dimensions, or nothing",
     },
     {
         .name = "feedback",
-        .type = TALLY__HOOK_OPTION_CHOICE,
+        .type = TALLY__OPTION_CHOICE,
         .accepts = "0|1",
         .fallback = "1",
         .help = "add what one step leaves out to the next one",
     },
     {
         .name = "nonfinite",
-        .type = TALLY__HOOK_OPTION_CHOICE,
+        .type = TALLY__OPTION_CHOICE,
         .accepts = "error|pass",
         .fallback = "error",
         .help = "an infinity or a NaN fails the step, or makes its block NaN on all ranks",
@@ -170,9 +170,10 @@ static const struct tally__hook_option options[] = {
 };
 
 const struct tally__hook_kind tally__hook_kind_int8 = {
-    .name = "int8",
-    .help = "a quarter of the bytes, with error feedback: where the link is slower than 10 Gbit/s",
-    .n_options = sizeof options / sizeof options[0],
-    .options = options,
+    .row.name = "int8",
+    .row.help =
+        "a quarter of the bytes, with error feedback: where the link is slower than 10 Gbit/s",
+    .row.n_options = sizeof options / sizeof options[0],
+    .row.options = options,
     .make = make,
 };

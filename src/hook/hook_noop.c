@@ -22,8 +22,8 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
 }
 
 const struct tally__hook_kind tally__hook_kind_noop = {
-    .name = "noop",
-    .help = "sends nothing, every rank keeps its own gradients: to measure a step without "
-            "communication",
+    .row.name = "noop",
+    .row.help = "sends nothing, every rank keeps its own gradients: to measure a step without "
+                "communication",
     .make = make,
 };

@@ -136,10 +136,10 @@ static int make_batched(const char *name, const double *values, tally_hook *inne
     return make_power(name, options, hook);
 }
 
-#define ROW(option, kind, least, most, range, value, text)                            \
-    {                                                                                 \
-        .name = option, .type = TALLY__HOOK_OPTION_##kind, .min = least, .max = most, \
-        .accepts = range, .fallback = value, .help = text                             \
+#define ROW(option, kind, least, most, range, value, text)                                         \
+    {                                                                                              \
+        .name = option, .type = TALLY__OPTION_##kind, .min = least, .max = most, .accepts = range, \
+        .fallback = value, .help = text                                                            \
     }
 
 #define SHARED_OPTIONS                                                                         \
@@ -152,7 +152,7 @@ static int make_batched(const char *name, const double *values, tally_hook *inne
         ROW("report_every", COUNT, 1, 1e15, "1 or more", "10000",                              \
             "steps between two lines in the log on what compression saves")
 
-static const struct tally__hook_option options_list[] = {
+static const struct tally__option options_list[] = {
     SHARED_OPTIONS,
     ROW("min_rate", REAL, 0, 1e6, "0..1e6", "2",
         "compress a matrix only if it becomes more than so many times smaller"),
@@ -162,19 +162,19 @@ static const struct tally__hook_option options_list[] = {
 };
 
 const struct tally__hook_kind tally__hook_kind_power = {
-    .name = "powersgd",
-    .help = "a hundredth of the bytes and less, lossy: for slow links and large matrices",
-    .n_options = sizeof options_list / sizeof options_list[0],
-    .options = options_list,
+    .row.name = "powersgd",
+    .row.help = "a hundredth of the bytes and less, lossy: for slow links and large matrices",
+    .row.n_options = sizeof options_list / sizeof options_list[0],
+    .row.options = options_list,
     .make = make,
 };
 
-static const struct tally__hook_option batched_options[] = {SHARED_OPTIONS};
+static const struct tally__option batched_options[] = {SHARED_OPTIONS};
 
 const struct tally__hook_kind tally__hook_kind_batched_power = {
-    .name = "batched_powersgd",
-    .help = "a bucket as one square matrix: fewer bytes than powersgd, and less exact",
-    .n_options = sizeof batched_options / sizeof batched_options[0],
-    .options = batched_options,
+    .row.name = "batched_powersgd",
+    .row.help = "a bucket as one square matrix: fewer bytes than powersgd, and less exact",
+    .row.n_options = sizeof batched_options / sizeof batched_options[0],
+    .row.options = batched_options,
     .make = make_batched,
 };

@@ -165,7 +165,7 @@ static int make_per_channel(const char *name, const double *values, tally_hook *
 #define SHARED_OPTIONS                                                                          \
     {                                                                                           \
         .name = "exchange",                                                                     \
-        .type = TALLY__HOOK_OPTION_CHOICE,                                                      \
+        .type = TALLY__OPTION_CHOICE,                                                           \
         .accepts = "two_phase|gather",                                                          \
         .fallback = "two_phase",                                                                \
         .help = "gather: PyTorch's arithmetic, with traffic that grows with the number of "     \
@@ -173,33 +173,34 @@ static int make_per_channel(const char *name, const double *values, tally_hook *
     },                                                                                          \
         {                                                                                       \
             .name = "nonfinite",                                                                \
-            .type = TALLY__HOOK_OPTION_CHOICE,                                                  \
+            .type = TALLY__OPTION_CHOICE,                                                       \
             .accepts = "error|pass",                                                            \
             .fallback = "error",                                                                \
             .help = "an infinity or a NaN fails the step, or makes its block NaN on all ranks", \
         },                                                                                      \
     {                                                                                           \
-        .name = "scope", .type = TALLY__HOOK_OPTION_CHOICE, .accepts = "parameter|bucket",      \
+        .name = "scope", .type = TALLY__OPTION_CHOICE, .accepts = "parameter|bucket",           \
         .fallback = "parameter",                                                                \
         .help = "bucket: as PyTorch, which takes a bucket for one tensor",                      \
     }
 
-static const struct tally__hook_option tensor_options[] = {SHARED_OPTIONS};
+static const struct tally__option tensor_options[] = {SHARED_OPTIONS};
 
 const struct tally__hook_kind tally__hook_kind_per_tensor = {
-    .name = "quantize_per_tensor",
-    .help = "a quarter of the bytes, one scale per parameter: for comparison with PyTorch; int8 is "
-            "better",
-    .n_options = 3,
-    .options = tensor_options,
+    .row.name = "quantize_per_tensor",
+    .row.help =
+        "a quarter of the bytes, one scale per parameter: for comparison with PyTorch; int8 is "
+        "better",
+    .row.n_options = 3,
+    .row.options = tensor_options,
     .make = make_per_tensor,
 };
 
-static const struct tally__hook_option channel_options[] = {
+static const struct tally__option channel_options[] = {
     SHARED_OPTIONS,
     {
         .name = "block",
-        .type = TALLY__HOOK_OPTION_COUNT,
+        .type = TALLY__OPTION_COUNT,
         .min = 16,
         .max = TALLY__BLOCK_MAX,
         .accepts = "16..4096",
@@ -209,10 +210,10 @@ static const struct tally__hook_option channel_options[] = {
 };
 
 const struct tally__hook_kind tally__hook_kind_per_channel = {
-    .name = "quantize_per_channel",
-    .help =
+    .row.name = "quantize_per_channel",
+    .row.help =
         "a quarter of the bytes, one scale per block: stateless; int8 is better over many steps",
-    .n_options = 4,
-    .options = channel_options,
+    .row.n_options = 4,
+    .row.options = channel_options,
     .make = make_per_channel,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What there is to parse: every hook of tally's own is one row, a const table with its name, its
- * options and how to make it. The rows are listed in hook/kinds.c; text.h reads the text form.
+ * options and how to make it. The rows are listed in hook/kinds.c; hook_text.c reads their text.
  */
 #ifndef TALLY_HOOK_KIND_H
 #define TALLY_HOOK_KIND_H
@@ -9,38 +9,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/text.h"
 #include "tally.h"
 
-/*
- * An option. Its value is a double: the number itself, or the place of the word in accepts.
- * COUNT takes whole numbers, REAL any, both within min..max; unit, if not 0, is what a COUNT must
- * be a multiple of. CHOICE takes one word of accepts, "two_phase|gather".
- */
-enum tally__hook_option_type {
-    TALLY__HOOK_OPTION_COUNT,
-    TALLY__HOOK_OPTION_REAL,
-    TALLY__HOOK_OPTION_CHOICE
-};
-
-struct tally__hook_option {
-    const char *name;
-    enum tally__hook_option_type type;
-    double min;
-    double max;
-    double unit;
-    const char *accepts;  /* what tally_hook_option says: the words, or range and unit in words */
-    const char *fallback; /* one of the values accepted */
-    const char *help;
-};
-
-#define TALLY__MAX_HOOK_OPTIONS 12
-
 struct tally__hook_kind {
-    const char *name;
-    const char *help;
-    bool wraps;
-    size_t n_options;
-    const struct tally__hook_option *options;
+    struct tally__row row; /* first */
+    bool wraps;            /* takes a hook in brackets */
     /*
      * Makes the hook; name is its canonical text, values are in the order of options, inner is NULL
      * unless it wraps. Takes a hold of inner on success, none on failure. Errors: ARG where values
@@ -59,8 +33,10 @@ extern const struct tally__hook_kind tally__hook_kind_power;
 extern const struct tally__hook_kind tally__hook_kind_batched_power;
 extern const struct tally__hook_kind tally__hook_kind_noop;
 
-/* All of them. */
-extern const struct tally__hook_kind *const tally__hook_kinds[];
-extern const size_t tally__n_hook_kinds;
+/* All of them; every list of hooks has the rows of such kinds. */
+extern const struct tally__rows tally__hook_kinds;
+
+/* The kind that a row is the first member of. */
+const struct tally__hook_kind *tally__hook_kind_of(const struct tally__row *row);
 
 #endif

@@ -2,10 +2,17 @@
 /* The list of tally's own hooks, in the order `tally hooks` shows them. */
 #include "hook/kind.h"
 
-const struct tally__hook_kind *const tally__hook_kinds[] = {
-    &tally__hook_kind_all_reduce, &tally__hook_kind_fp16,          &tally__hook_kind_bf16,
-    &tally__hook_kind_int8,       &tally__hook_kind_per_tensor,    &tally__hook_kind_per_channel,
-    &tally__hook_kind_power,      &tally__hook_kind_batched_power, &tally__hook_kind_noop,
+static const struct tally__row *const rows[] = {
+    &tally__hook_kind_all_reduce.row, &tally__hook_kind_fp16.row,
+    &tally__hook_kind_bf16.row,       &tally__hook_kind_int8.row,
+    &tally__hook_kind_per_tensor.row, &tally__hook_kind_per_channel.row,
+    &tally__hook_kind_power.row,      &tally__hook_kind_batched_power.row,
+    &tally__hook_kind_noop.row,
 };
 
-const size_t tally__n_hook_kinds = sizeof tally__hook_kinds / sizeof tally__hook_kinds[0];
+const struct tally__rows tally__hook_kinds = {"hook", "a hook", rows, sizeof rows / sizeof rows[0]};
+
+const struct tally__hook_kind *tally__hook_kind_of(const struct tally__row *row)
+{
+    return (const struct tally__hook_kind *)row;
+}

@@ -8,18 +8,13 @@
 #include "base/status.h"
 #include "fuzz/fuzz.h"
 #include "hook/hook.h"
-#include "hook/text.h"
+#include "hook/hook_text.h"
 #include "support/counting_memory.h"
 #include "support/hook_kinds.h"
 
-struct list {
-    const struct tally__hook_kind *const *kinds;
-    size_t n;
-};
-
-static int parse(const struct list *list, const char *text, tally_hook **hook)
+static int parse(const struct tally__rows *list, const char *text, tally_hook **hook)
 {
-    return tally__hook_parse_in(list->kinds, list->n, text, hook);
+    return tally__hook_parse_in(list, text, hook);
 }
 
 static void check_refusal(int rc)
@@ -35,24 +30,24 @@ static void check_refusal(int rc)
 
 /* The name of the hook made last gives the same name and, as far as they are known, the same
  * settings. */
-static void check_name(const struct list *list, const tally_hook *hook)
+static void check_name(const struct tally__rows *list, const tally_hook *hook)
 {
     const struct hook_record before = hook_record;
-    char name[TALLY__MAX_HOOK_TEXT + 1];
+    char name[TALLY__MAX_TEXT + 1];
     tally_hook *again = NULL;
 
-    FUZZ_CHECK(strlen(hook->table.name) <= TALLY__MAX_HOOK_TEXT);
+    FUZZ_CHECK(strlen(hook->table.name) <= TALLY__MAX_TEXT);
     memcpy(name, hook->table.name, strlen(hook->table.name) + 1);
     FUZZ_CHECK(parse(list, name, &again) == TALLY_OK);
     FUZZ_CHECK(strcmp(again->table.name, name) == 0);
-    for (size_t i = 0; i < TALLY__MAX_HOOK_OPTIONS; i++) {
+    for (size_t i = 0; i < TALLY__MAX_OPTIONS; i++) {
         FUZZ_CHECK(hook_record.values[i] == before.values[i]);
     }
     tally_hook_free(again);
 }
 
 /* Parses a text that is known to be good, with each allocation failing in turn. */
-static void check_memory(const struct list *list, const char *text, size_t n_allocations)
+static void check_memory(const struct tally__rows *list, const char *text, size_t n_allocations)
 {
     for (size_t k = 1; k <= n_allocations; k++) {
         size_t live = counting_memory_live();
@@ -65,7 +60,7 @@ static void check_memory(const struct list *list, const char *text, size_t n_all
     }
 }
 
-static void check_parse(const struct list *list, const char *text)
+static void check_parse(const struct tally__rows *list, const char *text)
 {
     size_t n_before = counting_memory_calls();
     tally_hook *hook = NULL;
@@ -83,7 +78,7 @@ static void check_parse(const struct list *list, const char *text)
 }
 
 /* The text around a hook of its own: good only if it is a wrapper, and parses by itself. */
-static void check_wrap(const struct list *list, const char *text)
+static void check_wrap(const struct tally__rows *list, const char *text)
 {
     tally_hook *inner = NULL;
     tally_hook *hook = NULL;
@@ -91,7 +86,7 @@ static void check_wrap(const struct list *list, const char *text)
     int rc;
 
     FUZZ_CHECK(parse(list, "noop", &inner) == TALLY_OK);
-    rc = tally__hook_wrap_in(list->kinds, list->n, text, inner, &hook);
+    rc = tally__hook_wrap_in(list, text, inner, &hook);
     tally_hook_free(inner);
     if (rc != TALLY_OK) {
         FUZZ_CHECK(!hook);
@@ -107,16 +102,15 @@ static void check_wrap(const struct list *list, const char *text)
 
 int fuzz_one(const uint8_t *data, size_t n)
 {
-    const struct list lists[] = {{hook_kinds, n_hook_kinds},
-                                 {tally__hook_kinds, tally__n_hook_kinds}};
+    const struct tally__rows *const lists[] = {&hook_kinds, &tally__hook_kinds};
     char text[FUZZ_MAX_INPUT + 1];
     size_t live = counting_memory_live();
 
     memcpy(text, data, n);
     text[n] = '\0';
     for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++) {
-        check_parse(&lists[k], text);
-        check_wrap(&lists[k], text);
+        check_parse(lists[k], text);
+        check_wrap(lists[k], text);
         FUZZ_CHECK(counting_memory_live() == live);
     }
     return 0;

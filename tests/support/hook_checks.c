@@ -15,7 +15,7 @@
 
 int hook_parse(const char *text, tally_hook **hook)
 {
-    return tally__hook_parse_in(hook_kinds, n_hook_kinds, text, hook);
+    return tally__hook_parse_in(&hook_kinds, text, hook);
 }
 
 void check_hook_name(const char *text, const char *name)

@@ -50,46 +50,47 @@ static int make_picky(const char *name, const double *values, tally_hook *inner,
 #define N_OF(array) (sizeof(array) / sizeof(array)[0])
 
 static const struct tally__hook_kind all_reduce = {
-    .name = "allreduce", .help = "plain", .make = make};
-static const struct tally__hook_kind noop = {.name = "noop", .help = "nothing", .make = make};
+    .row.name = "allreduce", .row.help = "plain", .make = make};
+static const struct tally__hook_kind noop = {
+    .row.name = "noop", .row.help = "nothing", .make = make};
 
-static const struct tally__hook_option leaf_options[] = {
-    {"count", TALLY__HOOK_OPTION_COUNT, 1, 9007199254740992.0, 0, "1..9007199254740992", "4",
+static const struct tally__option leaf_options[] = {
+    {"count", TALLY__OPTION_COUNT, 1, 9007199254740992.0, 0, "1..9007199254740992", "4",
      "how many"},
-    {"real", TALLY__HOOK_OPTION_REAL, -1e300, 1e300, 0, "-1e300..1e300", "0.5", "how much"},
-    {"half", TALLY__HOOK_OPTION_REAL, 0, 1, 0, "0..1", "0", "a part"},
-    {"step", TALLY__HOOK_OPTION_COUNT, 64, 4096, 64, "64..4096, a multiple of 64", "512", "width"},
-    {"mode", TALLY__HOOK_OPTION_CHOICE, 0, 0, 0, "slow|fast|slower", "slow", "which way"},
+    {"real", TALLY__OPTION_REAL, -1e300, 1e300, 0, "-1e300..1e300", "0.5", "how much"},
+    {"half", TALLY__OPTION_REAL, 0, 1, 0, "0..1", "0", "a part"},
+    {"step", TALLY__OPTION_COUNT, 64, 4096, 64, "64..4096, a multiple of 64", "512", "width"},
+    {"mode", TALLY__OPTION_CHOICE, 0, 0, 0, "slow|fast|slower", "slow", "which way"},
 };
-static const struct tally__hook_kind leaf = {.name = "leaf",
-                                             .help = "all types",
-                                             .n_options = N_OF(leaf_options),
-                                             .options = leaf_options,
+static const struct tally__hook_kind leaf = {.row.name = "leaf",
+                                             .row.help = "all types",
+                                             .row.n_options = N_OF(leaf_options),
+                                             .row.options = leaf_options,
                                              .make = make};
 
-static const struct tally__hook_option wrap_options[] = {
-    {"flag", TALLY__HOOK_OPTION_CHOICE, 0, 0, 0, "0|1", "0", "on or off"},
-    {"scale", TALLY__HOOK_OPTION_REAL, 0, 10, 0, "0..10", "1", "factor"},
+static const struct tally__option wrap_options[] = {
+    {"flag", TALLY__OPTION_CHOICE, 0, 0, 0, "0|1", "0", "on or off"},
+    {"scale", TALLY__OPTION_REAL, 0, 10, 0, "0..10", "1", "factor"},
 };
-static const struct tally__hook_kind wrap = {.name = "wrap",
-                                             .help = "around",
+static const struct tally__hook_kind wrap = {.row.name = "wrap",
+                                             .row.help = "around",
                                              .wraps = true,
-                                             .n_options = N_OF(wrap_options),
-                                             .options = wrap_options,
+                                             .row.n_options = N_OF(wrap_options),
+                                             .row.options = wrap_options,
                                              .make = make};
 static const struct tally__hook_kind cover = {
-    .name = "cover", .help = "around", .wraps = true, .make = make};
+    .row.name = "cover", .row.help = "around", .wraps = true, .make = make};
 
-static const struct tally__hook_option picky_options[] = {
-    {"a", TALLY__HOOK_OPTION_CHOICE, 0, 0, 0, "0|1", "0", "not with b"},
-    {"b", TALLY__HOOK_OPTION_CHOICE, 0, 0, 0, "0|1", "0", "not with a"},
+static const struct tally__option picky_options[] = {
+    {"a", TALLY__OPTION_CHOICE, 0, 0, 0, "0|1", "0", "not with b"},
+    {"b", TALLY__OPTION_CHOICE, 0, 0, 0, "0|1", "0", "not with a"},
 };
-static const struct tally__hook_kind picky = {.name = "picky",
-                                              .help = "refuses",
-                                              .n_options = N_OF(picky_options),
-                                              .options = picky_options,
+static const struct tally__hook_kind picky = {.row.name = "picky",
+                                              .row.help = "refuses",
+                                              .row.n_options = N_OF(picky_options),
+                                              .row.options = picky_options,
                                               .make = make_picky};
 
-const struct tally__hook_kind *const hook_kinds[] = {&all_reduce, &noop,  &leaf,
-                                                     &wrap,       &cover, &picky};
-const size_t n_hook_kinds = N_OF(hook_kinds);
+static const struct tally__row *const rows[] = {&all_reduce.row, &noop.row,  &leaf.row,
+                                                &wrap.row,       &cover.row, &picky.row};
+const struct tally__rows hook_kinds = {"hook", "a hook", rows, N_OF(rows)};

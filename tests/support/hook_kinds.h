@@ -15,14 +15,13 @@
  * wrap, cover       wrappers; wrap has flag=0|1 (0) and scale=0..10 (1)
  * picky             a=0|1 (0), b=0|1 (0): both at once cannot be made
  */
-extern const struct tally__hook_kind *const hook_kinds[];
-extern const size_t n_hook_kinds;
+extern const struct tally__rows hook_kinds;
 
 /* What the last make got; no inner: "". */
 struct hook_record {
     int n_makes; /* since the start */
     char name[256];
-    double values[TALLY__MAX_HOOK_OPTIONS];
+    double values[TALLY__MAX_OPTIONS];
     char inner[256];
 };
 extern struct hook_record hook_record;

@@ -11,7 +11,7 @@
 #include <tally.h>
 
 #include "hook/hook.h"
-#include "hook/text.h"
+#include "hook/hook_text.h"
 
 static bool is_one_line(const char *text)
 {
@@ -20,7 +20,7 @@ static bool is_one_line(const char *text)
 
 static void check_option(const char *hook_name, size_t index, size_t i)
 {
-    const struct tally__hook_option *row = &tally__hook_kinds[index]->options[i];
+    const struct tally__option *row = &tally__hook_kinds.row[index]->options[i];
     tally_hook_option option = {.size = sizeof option};
     char unit[32];
     double value;
@@ -31,7 +31,7 @@ static void check_option(const char *hook_name, size_t index, size_t i)
         !tally__option_read(row, option.fallback, &value)) {
         fail_msg("%s:%s is badly described", hook_name, option.name);
     }
-    if (row->type != TALLY__HOOK_OPTION_CHOICE) {
+    if (row->type != TALLY__OPTION_CHOICE) {
         char text[TALLY__MAX_OPTION_VALUE];
 
         assert_true(row->min < row->max);
@@ -52,7 +52,7 @@ static void test_real_list(void **state)
 
         assert_int_equal(tally_hook_describe(k, &info), TALLY_OK);
         assert_true(is_one_line(info.name) && is_one_line(info.help));
-        assert_true(info.n_options <= TALLY__MAX_HOOK_OPTIONS);
+        assert_true(info.n_options <= TALLY__MAX_OPTIONS);
         for (size_t i = 0; i < info.n_options; i++) {
             check_option(info.name, k, i);
         }

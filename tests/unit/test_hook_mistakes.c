@@ -123,7 +123,7 @@ static void test_wrong_ends(void **state)
 
 static void test_limits(void **state)
 {
-    char text[TALLY__MAX_HOOK_TEXT + 2];
+    char text[TALLY__MAX_TEXT + 2];
 
     (void)state;
     check_hook_error(
@@ -132,14 +132,14 @@ static void test_limits(void **state)
         "8 hooks inside one another");
     memset(text, ' ', sizeof text);
     memcpy(text, "noop", 4);
-    text[TALLY__MAX_HOOK_TEXT] = '\0';
+    text[TALLY__MAX_TEXT] = '\0';
     check_hook_name(text, "noop");
-    text[TALLY__MAX_HOOK_TEXT] = ' ';
-    text[TALLY__MAX_HOOK_TEXT + 1] = '\0';
+    text[TALLY__MAX_TEXT] = ' ';
+    text[TALLY__MAX_TEXT + 1] = '\0';
     check_hook_error(text, "hook 'noop                                    ...': has more than 200 "
                            "characters");
-    memset(text, 'x', TALLY__MAX_HOOK_TEXT);
-    text[TALLY__MAX_HOOK_TEXT] = '\0';
+    memset(text, 'x', TALLY__MAX_TEXT);
+    text[TALLY__MAX_TEXT] = '\0';
     assert_int_equal(hook_parse(text, &(tally_hook *){NULL}), TALLY_ARG);
     assert_non_null(strstr(tally_last_error(), "there are " NAMES));
 }
@@ -149,7 +149,7 @@ static void test_name_outgrows_text(void **state)
 {
     const char *part = "wrap:scale=1e-5(";
     const char *leaf = "leaf:count=9007199254740991,half=1e-10,real=1e9,step=1024,mode=slower";
-    char text[TALLY__MAX_HOOK_TEXT + 1];
+    char text[TALLY__MAX_TEXT + 1];
     size_t live = counting_memory_live();
     tally_hook *hook = NULL;
 
@@ -183,14 +183,15 @@ static void test_kind_refuses(void **state)
 
 static void test_bad_fallback(void **state)
 {
-    const struct tally__hook_option option = {
-        "x", TALLY__HOOK_OPTION_COUNT, 1, 2, 0, "1..2", "3", "wrong"};
-    const struct tally__hook_kind kind = {.name = "bad", .n_options = 1, .options = &option};
-    const struct tally__hook_kind *const list[] = {&kind};
+    const struct tally__option option = {"x", TALLY__OPTION_COUNT, 1, 2, 0, "1..2", "3", "wrong"};
+    const struct tally__hook_kind row = {
+        .row.name = "bad", .row.n_options = 1, .row.options = &option};
+    const struct tally__row *const rows[] = {&row.row};
+    const struct tally__rows list = {"hook", "a hook", rows, 1};
     tally_hook *hook;
 
     (void)state;
-    assert_int_equal(tally__hook_parse_in(list, 1, "bad", &hook), TALLY_INTERNAL);
+    assert_int_equal(tally__hook_parse_in(&list, "bad", &hook), TALLY_INTERNAL);
     assert_string_equal(tally_last_error(), "hook bad: the fallback x=3 is not accepted");
 }
 

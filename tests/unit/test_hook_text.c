@@ -141,7 +141,7 @@ static tally_hook *own_hook(const char *name)
 
 static int wrap(const char *text, tally_hook *inner, tally_hook **hook)
 {
-    return tally__hook_wrap_in(hook_kinds, n_hook_kinds, text, inner, hook);
+    return tally__hook_wrap_in(&hook_kinds, text, inner, hook);
 }
 
 static void test_wrap(void **state)
@@ -203,7 +203,7 @@ static void test_wrap_errors(void **state)
     long_name[193] = '\0';
     inner = own_hook(long_name);
     assert_int_equal(wrap("cover", inner, &hook), TALLY_OK);
-    assert_int_equal(strlen(hook->table.name), TALLY__MAX_HOOK_TEXT);
+    assert_int_equal(strlen(hook->table.name), TALLY__MAX_TEXT);
     tally_hook_free(hook);
     tally_hook_free(inner);
     long_name[193] = 'n';
@@ -248,7 +248,7 @@ static void test_settings_survive(void **state)
 
     (void)state;
     for (int k = 0; k < 2000; k++) {
-        char text[TALLY__MAX_HOOK_TEXT + 1];
+        char text[TALLY__MAX_TEXT + 1];
         char name[sizeof hook_record.name];
         double values[5];
         tally_hook *hook = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The values of a hook's options: from text to double and back. "0.5" is a half whatever locale the
+ * The values of options: from text to double and back. "0.5" is a half whatever locale the
  * program has chosen. Any thread enters.
  */
 #include <locale.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hook/text.h"
+#include "base/text.h"
 
 /* Above 2^53 not every whole number is a double. */
 #define MAX_COUNT (1ull << 53)
@@ -120,17 +120,17 @@ static bool read_choice(const char *list, const char *text, double *value)
     }
 }
 
-bool tally__option_read(const struct tally__hook_option *option, const char *text, double *value)
+bool tally__option_read(const struct tally__option *option, const char *text, double *value)
 {
     bool read = false;
 
     switch (option->type) {
-    case TALLY__HOOK_OPTION_CHOICE:
+    case TALLY__OPTION_CHOICE:
         return read_choice(option->accepts, text, value);
-    case TALLY__HOOK_OPTION_COUNT:
+    case TALLY__OPTION_COUNT:
         read = read_count(text, value);
         break;
-    case TALLY__HOOK_OPTION_REAL:
+    case TALLY__OPTION_REAL:
         read = read_real(text, value);
         break;
     }
@@ -152,21 +152,21 @@ static void write_real(double value, char text[TALLY__MAX_OPTION_VALUE])
     leave_c_locale(before);
 }
 
-void tally__option_write(const struct tally__hook_option *option, double value,
+void tally__option_write(const struct tally__option *option, double value,
                          char text[TALLY__MAX_OPTION_VALUE])
 {
     const char *word;
     size_t length;
 
     switch (option->type) {
-    case TALLY__HOOK_OPTION_CHOICE:
+    case TALLY__OPTION_CHOICE:
         word = word_at(option->accepts, (size_t)value, &length);
         (void)snprintf(text, TALLY__MAX_OPTION_VALUE, "%.*s", (int)length, word);
         return;
-    case TALLY__HOOK_OPTION_COUNT:
+    case TALLY__OPTION_COUNT:
         (void)snprintf(text, TALLY__MAX_OPTION_VALUE, "%.0f", value);
         return;
-    case TALLY__HOOK_OPTION_REAL:
+    case TALLY__OPTION_REAL:
         write_real(value, text);
         return;
     }

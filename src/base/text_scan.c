@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the text of a hook from left to right. Knows nothing of hooks. Letters and digits are
- * ASCII's, whatever the locale. Any thread enters.
+ * Reads a text from left to right: words, marks, blanks. Knows nothing of what they mean. Letters
+ * and digits are ASCII's, whatever the locale. Also lists for messages. Any thread enters.
  */
+#include <stdio.h>
 #include <string.h>
 
-#include "hook/text.h"
+#include "base/text.h"
 
 static bool is_of_word(char c)
 {
@@ -42,7 +43,7 @@ bool tally__scan_mark(struct tally__scan *scan, char mark)
     return true;
 }
 
-bool tally__scan_at_end(struct tally__scan *scan)
+bool tally__scan_is_over(struct tally__scan *scan)
 {
     skip_blanks(scan);
     return scan->text[scan->at] == '\0';
@@ -59,4 +60,12 @@ void tally__quote(char *quoted, size_t bytes, const char *text)
         }
     }
     quoted[i] = '\0';
+}
+
+void tally__list_add(struct tally__list *list, const char *name)
+{
+    size_t length = strlen(list->text);
+
+    (void)snprintf(list->text + length, sizeof list->text - length, "%s%s", length ? ", " : "",
+                   name);
 }

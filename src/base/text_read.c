@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads a name with its options, says what is wrong with a text and where, and writes canonical
+ * names. Knows the rows it is given, not what they stand for. Any thread enters.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+static struct tally__list names_of(const struct tally__rows *rows)
+{
+    struct tally__list list = {""};
+
+    for (size_t k = 0; k < rows->n; k++) {
+        tally__list_add(&list, rows->row[k]->name);
+    }
+    return list;
+}
+
+static struct tally__list options_of(const struct tally__row *row)
+{
+    struct tally__list list = {""};
+
+    for (size_t i = 0; i < row->n_options; i++) {
+        tally__list_add(&list, row->options[i].name);
+    }
+    return list;
+}
+
+/* ---- what is wrong ---- */
+
+void tally__say_at(const struct tally__scan *scan, size_t at, const char *format, ...)
+{
+    char quoted[TALLY__MAX_TEXT + 1];
+    char what[TALLY__ERROR_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    tally__quote(quoted, sizeof quoted, scan->text);
+    (void)tally__fail(TALLY_ARG, "%s '%s': column %zu: %s", scan->rows->word, quoted, at + 1, what);
+}
+
+static int fail_too_long(const struct tally__rows *rows, const char *text)
+{
+    char quoted[41];
+
+    tally__quote(quoted, sizeof quoted, text);
+    return tally__fail(TALLY_ARG, "%s '%s...': has more than %d characters", rows->word, quoted,
+                       TALLY__MAX_TEXT);
+}
+
+int tally__text_check(const char *function, const struct tally__rows *rows, const char *text)
+{
+    if (!text) {
+        return tally__fail(TALLY_ARG, "%s: text is NULL", function);
+    }
+    return strlen(text) > TALLY__MAX_TEXT ? fail_too_long(rows, text) : TALLY_OK;
+}
+
+/* ---- reading ---- */
+
+static const struct tally__row *find_row(const struct tally__rows *rows, const char *name)
+{
+    for (size_t k = 0; k < rows->n; k++) {
+        if (strcmp(rows->row[k]->name, name) == 0) {
+            return rows->row[k];
+        }
+    }
+    return NULL;
+}
+
+/* The fallbacks of all options. */
+static int start_setting(const struct tally__rows *rows, const struct tally__row *row,
+                         struct tally__setting *setting)
+{
+    *setting = (struct tally__setting){.row = row};
+    for (size_t i = 0; i < row->n_options; i++) {
+        const struct tally__option *option = &row->options[i];
+
+        if (!tally__option_read(option, option->fallback, &setting->values[i])) {
+            return tally__fail(TALLY_INTERNAL, "%s %s: the fallback %s=%s is not accepted",
+                               rows->word, row->name, option->name, option->fallback);
+        }
+    }
+    return TALLY_OK;
+}
+
+static int read_name(struct tally__scan *scan, struct tally__setting *setting)
+{
+    struct tally__word name;
+    const struct tally__row *row;
+
+    tally__scan_word(scan, &name);
+    if (name.text[0] == '\0') {
+        return TALLY__FAIL_AT(scan, name.at, "here goes the name of %s; there are %s",
+                              scan->rows->a_word, names_of(scan->rows).text);
+    }
+    row = find_row(scan->rows, name.text);
+    if (!row) {
+        return TALLY__FAIL_AT(scan, name.at, "no %s '%s'; there are %s", scan->rows->word,
+                              name.text, names_of(scan->rows).text);
+    }
+    TRY(start_setting(scan->rows, row, setting));
+    setting->at = name.at;
+    return TALLY_OK;
+}
+
+/* The name of an option, not given before, and "=": which of the row's options it is. */
+static int read_key(struct tally__scan *scan, const struct tally__row *row, const bool *given,
+                    size_t *index)
+{
+    struct tally__word key;
+    size_t i = 0;
+
+    tally__scan_word(scan, &key);
+    while (i < row->n_options && strcmp(row->options[i].name, key.text) != 0) {
+        i++;
+    }
+    if (key.text[0] == '\0') {
+        return TALLY__FAIL_AT(scan, key.at, "here goes an option of %s; there are %s", row->name,
+                              options_of(row).text);
+    }
+    if (i == row->n_options) {
+        return TALLY__FAIL_AT(scan, key.at, "no option '%s' of %s; there are %s", key.text,
+                              row->name, options_of(row).text);
+    }
+    if (given[i]) {
+        return TALLY__FAIL_AT(scan, key.at, "%s is given twice", key.text);
+    }
+    if (!tally__scan_mark(scan, '=')) {
+        return TALLY__FAIL_AT(scan, scan->at, "here goes '=' and the value of %s: %s", key.text,
+                              row->options[i].accepts);
+    }
+    *index = i;
+    return TALLY_OK;
+}
+
+static int read_value(struct tally__scan *scan, const struct tally__option *option, double *value)
+{
+    struct tally__word word;
+
+    tally__scan_word(scan, &word);
+    if (word.text[0] == '\0') {
+        return TALLY__FAIL_AT(scan, word.at, "here goes the value of %s: %s", option->name,
+                              option->accepts);
+    }
+    if (!tally__option_read(option, word.text, value)) {
+        return TALLY__FAIL_AT(scan, word.at, "%s takes %s, not '%s'", option->name, option->accepts,
+                              word.text);
+    }
+    return TALLY_OK;
+}
+
+static int read_options(struct tally__scan *scan, struct tally__setting *setting)
+{
+    const struct tally__row *row = setting->row;
+    bool given[TALLY__MAX_OPTIONS] = {false};
+
+    if (row->n_options == 0) {
+        return TALLY__FAIL_AT(scan, scan->at - 1, "%s has no options", row->name);
+    }
+    do {
+        size_t i;
+
+        TRY(read_key(scan, row, given, &i));
+        given[i] = true;
+        TRY(read_value(scan, &row->options[i], &setting->values[i]));
+    } while (tally__scan_mark(scan, ','));
+    return TALLY_OK;
+}
+
+int tally__setting_read(struct tally__scan *scan, struct tally__setting *setting)
+{
+    TRY(read_name(scan, setting));
+    setting->has_options = tally__scan_mark(scan, ':');
+    return setting->has_options ? read_options(scan, setting) : TALLY_OK;
+}
+
+struct tally__list tally__setting_marks(const struct tally__setting *setting)
+{
+    struct tally__list list = {""};
+
+    if (setting->has_options) {
+        tally__list_add(&list, "','");
+    } else if (setting->row->n_options > 0) {
+        tally__list_add(&list, "':'");
+    }
+    return list;
+}
+
+int tally__scan_end(struct tally__scan *scan, const struct tally__list *accepted)
+{
+    struct tally__list list = *accepted;
+
+    if (tally__scan_is_over(scan)) {
+        return TALLY_OK;
+    }
+    tally__list_add(&list, "the end");
+    return TALLY__FAIL_AT(scan, scan->at, "accepted here: %s", list.text);
+}
+
+/* ---- canonical names ---- */
+
+void tally__name_add(struct tally__name *name, const char *part)
+{
+    size_t length = strlen(part);
+
+    name->too_long = name->too_long || length >= sizeof name->text - name->length;
+    if (name->too_long) {
+        return;
+    }
+    memcpy(name->text + name->length, part, length + 1);
+    name->length += length;
+}
+
+int tally__name_add_setting(struct tally__name *name, const struct tally__rows *rows,
+                            const struct tally__setting *setting)
+{
+    const struct tally__row *row = setting->row;
+    struct tally__setting plain;
+    const char *mark = ":";
+
+    TRY(start_setting(rows, row, &plain));
+    tally__name_add(name, row->name);
+    for (size_t i = 0; i < row->n_options; i++) {
+        char value[TALLY__MAX_OPTION_VALUE];
+
+        if (setting->values[i] == plain.values[i]) {
+            continue;
+        }
+        tally__option_write(&row->options[i], setting->values[i], value);
+        tally__name_add(name, mark);
+        tally__name_add(name, row->options[i].name);
+        tally__name_add(name, "=");
+        tally__name_add(name, value);
+        mark = ",";
+    }
+    return TALLY_OK;
+}
+
+int tally__name_check(const struct tally__name *name, const struct tally__rows *rows)
+{
+    return name->too_long ? fail_too_long(rows, name->text) : TALLY_OK;
+}
