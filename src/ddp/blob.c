@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/checksum.h"
+#include "base/memory.h"
+#include "base/status.h"
 
 uint64_t tally__blob_checksum(const void *blob, size_t bytes)
 {
@@ -17,6 +19,17 @@ uint64_t tally__blob_checksum(const void *blob, size_t bytes)
     sums[0] = tally__checksum(&head, sizeof head);
     sums[1] = tally__checksum((const unsigned char *)blob + sizeof head, bytes - sizeof head);
     return tally__checksum(sums, sizeof sums);
+}
+
+void tally__blob_seal(void *blob, size_t bytes)
+{
+    struct tally__blob_head head;
+
+    memcpy(&head, blob, sizeof head);
+    head.bytes = bytes;
+    memcpy(blob, &head, sizeof head);
+    head.checksum = tally__blob_checksum(blob, bytes);
+    memcpy(blob, &head, sizeof head);
 }
 
 static size_t padding_of(size_t n)
@@ -81,11 +94,79 @@ const void *tally__blob_take_array(struct tally__blob_reader *reader, size_t *n)
     return array;
 }
 
-void tally__blob_put_param(struct tally__blob_writer *writer, const struct tally__param *param,
-                           const struct tally__residual *residual)
+/* ---- whole blobs ---- */
+
+static int check_head(const struct tally__blob_kind *kind, const struct tally__blob_head *head,
+                      size_t n, size_t r, size_t bytes)
 {
-    const uint64_t numbers[] = {param->n, (uint64_t)param->dtype, param->strides,
-                                residual->owned_first};
+    if (head->magic != kind->magic) {
+        return tally__fail(TALLY_ARG, "blob %zu is not what %s wrote on a machine like this one", r,
+                           kind->writer);
+    }
+    if (head->version != kind->version) {
+        return tally__fail(TALLY_ARG, "blob %zu has version %u, this tally reads version %u", r,
+                           head->version, kind->version);
+    }
+    if (head->bytes != bytes) {
+        return tally__fail(TALLY_ARG, "blob %zu has %zu bytes, but was saved with %llu", r, bytes,
+                           (unsigned long long)head->bytes);
+    }
+    if (head->world != n || head->rank != r) {
+        return tally__fail(TALLY_ARG,
+                           "blob %zu of %zu is that of rank %u of %u: all ranks' are needed, in "
+                           "order",
+                           r, n, head->rank, head->world);
+    }
+    return TALLY_OK;
+}
+
+int tally__blob_open(const struct tally__blob_kind *kind, size_t n, size_t r, const void *bytes,
+                     size_t n_bytes, struct tally__blob *blob)
+{
+    blob->reader = (struct tally__blob_reader){.from = bytes, .left = bytes ? n_bytes : 0};
+    tally__blob_take(&blob->reader, &blob->head, sizeof blob->head);
+    if (blob->reader.bad) {
+        return tally__fail(TALLY_ARG, "blob %zu has %zu bytes: less than any that was saved", r,
+                           bytes ? n_bytes : 0);
+    }
+    TRY(check_head(kind, &blob->head, n, r, n_bytes));
+    if (tally__blob_checksum(bytes, n_bytes) != blob->head.checksum) {
+        return tally__fail(TALLY_ARG, "blob %zu is damaged: its checksum is wrong", r);
+    }
+    if ((uintptr_t)bytes % sizeof(uint64_t) != 0) {
+        blob->copy = tally__alloc(n_bytes, "a saved state");
+        if (!blob->copy) {
+            return TALLY_NOMEM;
+        }
+        memcpy(blob->copy, bytes, n_bytes);
+        blob->reader.from = (const unsigned char *)blob->copy + sizeof blob->head;
+    }
+    return TALLY_OK;
+}
+
+void tally__blob_close(struct tally__blob *blob)
+{
+    tally__free(blob->copy);
+    blob->copy = NULL;
+}
+
+struct tally__blob_text tally__blob_show(const char *text, size_t n)
+{
+    struct tally__blob_text shown = {0};
+
+    for (size_t i = 0; i < n && i < sizeof shown.text - 1; i++) {
+        bool is_control = (unsigned char)text[i] < ' ' || text[i] == '\x7f';
+
+        memcpy(&shown.text[i], is_control ? "?" : &text[i], 1);
+    }
+    return shown;
+}
+
+/* ---- parameters ---- */
+
+void tally__blob_put_identity(struct tally__blob_writer *writer, const struct tally__param *param)
+{
+    const uint64_t numbers[] = {param->n, (uint64_t)param->dtype, param->strides};
     uint64_t shape_bytes = (uint64_t)param->n_dims * sizeof(uint64_t);
 
     tally__blob_put_array(writer, param->name, strlen(param->name));
@@ -96,6 +177,66 @@ void tally__blob_put_param(struct tally__blob_writer *writer, const struct tally
         tally__blob_put(writer, &extent, sizeof extent);
     }
     tally__blob_put(writer, numbers, sizeof numbers);
+}
+
+void tally__blob_take_identity(struct tally__blob_reader *reader,
+                               struct tally__blob_identity *identity)
+{
+    uint64_t numbers[3];
+    size_t shape_bytes;
+
+    identity->name = tally__blob_take_array(reader, &identity->name_bytes);
+    identity->shape = tally__blob_take_array(reader, &shape_bytes);
+    identity->n_dims = shape_bytes / sizeof *identity->shape;
+    tally__blob_take(reader, numbers, sizeof numbers);
+    identity->n = numbers[0];
+    identity->dtype = numbers[1];
+    identity->strides = numbers[2];
+    if (shape_bytes % sizeof *identity->shape != 0) {
+        reader->bad = 1;
+    }
+}
+
+static const char *difference(const struct tally__param *param,
+                              const struct tally__blob_identity *other)
+{
+    if (other->n != param->n || other->n_dims != (size_t)param->n_dims) {
+        return "another shape";
+    }
+    for (int d = 0; d < param->n_dims; d++) {
+        if (other->shape[d] != param->shape[d]) {
+            return "another shape";
+        }
+    }
+    if (other->dtype != (uint64_t)param->dtype) {
+        return "another dtype";
+    }
+    return other->strides == param->strides ? NULL : "other strides";
+}
+
+int tally__blob_check_param(const struct tally__param *param,
+                            const struct tally__blob_identity *identity, size_t r)
+{
+    const char *what = difference(param, identity);
+
+    if (identity->name_bytes != strlen(param->name) ||
+        memcmp(identity->name, param->name, identity->name_bytes) != 0) {
+        return tally__fail(TALLY_ARG, "blob %zu has parameter '%s' where this model has '%.200s'",
+                           r, tally__blob_show(identity->name, identity->name_bytes).text,
+                           param->name);
+    }
+    return what ? tally__fail(TALLY_ARG, "blob %zu has parameter '%.200s' with %s", r, param->name,
+                              what)
+                : TALLY_OK;
+}
+
+void tally__blob_put_param(struct tally__blob_writer *writer, const struct tally__param *param,
+                           const struct tally__residual *residual)
+{
+    const uint64_t owned_first = residual->owned_first;
+
+    tally__blob_put_identity(writer, param);
+    tally__blob_put(writer, &owned_first, sizeof owned_first);
     tally__blob_put_array(writer, residual->sent,
                           residual->sent ? residual->n * sizeof *residual->sent : 0);
     tally__blob_put_array(writer, residual->owned, residual->owned_n * sizeof *residual->owned);
@@ -108,34 +249,26 @@ static bool fits(const struct tally__blob_param *param, size_t sent_bytes, size_
     if (sent_bytes == 0) {
         return owned_bytes == 0;
     }
-    return param->dtype == TALLY_F32 && sent_bytes % sizeof *param->sent == 0 &&
-           sent_bytes / sizeof *param->sent == param->n &&
-           owned_bytes % sizeof *param->owned == 0 && param->owned_n <= param->n &&
-           param->owned_first <= param->n - param->owned_n;
+    return param->is.dtype == TALLY_F32 && sent_bytes % sizeof *param->sent == 0 &&
+           sent_bytes / sizeof *param->sent == param->is.n &&
+           owned_bytes % sizeof *param->owned == 0 && param->owned_n <= param->is.n &&
+           param->owned_first <= param->is.n - param->owned_n;
 }
 
 void tally__blob_take_param(struct tally__blob_reader *reader, struct tally__blob_param *param)
 {
-    uint64_t numbers[4];
-    size_t shape_bytes;
     size_t sent_bytes;
     size_t owned_bytes;
 
-    param->name = tally__blob_take_array(reader, &param->name_bytes);
-    param->shape = tally__blob_take_array(reader, &shape_bytes);
-    param->n_dims = shape_bytes / sizeof *param->shape;
-    tally__blob_take(reader, numbers, sizeof numbers);
-    param->n = numbers[0];
-    param->dtype = numbers[1];
-    param->strides = numbers[2];
-    param->owned_first = numbers[3];
+    tally__blob_take_identity(reader, &param->is);
+    tally__blob_take(reader, &param->owned_first, sizeof param->owned_first);
     param->sent = tally__blob_take_array(reader, &sent_bytes);
     param->owned = tally__blob_take_array(reader, &owned_bytes);
     param->owned_n = owned_bytes / sizeof *param->owned;
     if (sent_bytes == 0) {
         param->sent = NULL;
     }
-    if (shape_bytes % sizeof *param->shape != 0 || !fits(param, sent_bytes, owned_bytes)) {
+    if (!fits(param, sent_bytes, owned_bytes)) {
         reader->bad = 1;
     }
 }

@@ -37,6 +37,9 @@ struct tally__blob_head {
 /* Of a whole blob, its head counted as if its checksum were 0. bytes is at least that of a head. */
 uint64_t tally__blob_checksum(const void *blob, size_t bytes);
 
+/* Writes size and checksum into the head of a blob that is otherwise complete. */
+void tally__blob_seal(void *blob, size_t bytes);
+
 /* Puts things one after the other; without room only counts. */
 struct tally__blob_writer {
     unsigned char *to; /* NULL: only counts */
@@ -57,15 +60,58 @@ void tally__blob_take(struct tally__blob_reader *reader, void *bytes, size_t n);
 /* An array with its length in bytes: where it lies in the blob. */
 const void *tally__blob_take_array(struct tally__blob_reader *reader, size_t *n);
 
-/* One parameter and what it owes, as a blob says it; the arrays lie in the blob. */
-struct tally__blob_param {
+/* ---- whole blobs ---- */
+
+/* Who writes them, and which version of them this tally reads. */
+struct tally__blob_kind {
+    uint64_t magic;
+    uint32_t version;
+    const char *writer;
+};
+
+/* One rank's blob, opened. */
+struct tally__blob {
+    struct tally__blob_head head;
+    struct tally__blob_reader reader; /* of what follows the head */
+    void *copy;                       /* of a blob that is not aligned; else NULL */
+};
+
+/* Reads the head of blob r of n and checks the blob as a whole. Errors: ARG naming the blob; NOMEM.
+ */
+int tally__blob_open(const struct tally__blob_kind *kind, size_t n, size_t r, const void *bytes,
+                     size_t n_bytes, struct tally__blob *blob);
+void tally__blob_close(struct tally__blob *blob);
+
+/* A text from a blob, for an error's text, which is one line. */
+struct tally__blob_text {
+    char text[64];
+};
+struct tally__blob_text tally__blob_show(const char *text, size_t n);
+
+/* ---- parameters ---- */
+
+/* Which parameter it is, as a blob says it; the arrays lie in the blob. */
+struct tally__blob_identity {
     const char *name;
     size_t name_bytes;
     const uint64_t *shape;
     size_t n_dims;
-    uint64_t n;        /* elements */
-    uint64_t dtype;    /* of tally_dtype */
-    uint64_t strides;  /* as in struct tally__param */
+    uint64_t n;       /* elements */
+    uint64_t dtype;   /* of tally_dtype */
+    uint64_t strides; /* as in struct tally__param */
+};
+
+void tally__blob_put_identity(struct tally__blob_writer *writer, const struct tally__param *param);
+void tally__blob_take_identity(struct tally__blob_reader *reader,
+                               struct tally__blob_identity *identity);
+
+/* Whether it is this parameter. Errors: ARG naming blob r, the parameter, and what differs. */
+int tally__blob_check_param(const struct tally__param *param,
+                            const struct tally__blob_identity *identity, size_t r);
+
+/* One parameter and what it owes. */
+struct tally__blob_param {
+    struct tally__blob_identity is;
     const float *sent; /* NULL: none */
     uint64_t owned_first;
     const float *owned;

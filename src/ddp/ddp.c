@@ -209,6 +209,11 @@ static int start(tally_group *group, struct creation *creation)
     TRY(tally__ddp_run(ddp, create_job, creation));
     TRY(tally__buckets_make(ddp, ddp->order, &buckets));
     tally__buckets_adopt(ddp, &buckets);
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        struct tally__param *param = &ddp->params[ddp->order[k]];
+
+        param->mean = param->flags & TALLY_PARAM_DELAYED ? NULL : param->grad;
+    }
     ddp->recording = ddp->config.static_graph != 0;
     ddp->presence.was_last = true;
     /* Views never move; where any step may lack gradients, an order says nothing about the next. */

@@ -3,6 +3,7 @@
 target_sources(tally_objects PRIVATE
   ddp/blob.c
   ddp/buckets.c
+  ddp/compare.c
   ddp/ddp.c
   ddp/ddp_hook.c
   ddp/ddp_load.c
@@ -10,6 +11,7 @@ target_sources(tally_objects PRIVATE
   ddp/grads.c
   ddp/join.c
   ddp/launch.c
+  ddp/norm.c
   ddp/params.c
   ddp/plan.c
   ddp/reducer.c

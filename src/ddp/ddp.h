@@ -34,11 +34,12 @@ struct tally__param {
     void *grad;     /* what the application sees: its own array, ours, or a place in a bucket; NULL
                      for one without */
     void *own_grad; /* the array we made for it when it keeps copies and gave none */
+    void *mean;     /* where the last step left the mean, the same on all ranks; NULL: it left none.
+                       Before the first step, the gradient of one that is not delayed */
     int bucket;     /* -1: has no gradient */
     size_t offset;  /* in its bucket, in bytes */
     enum tally__grad_state state;
     bool accumulated; /* announced under no_sync since the last step */
-    bool reduced;     /* the last step left a mean in it */
     int n_announced;  /* in this step */
     int n_expected;   /* per step, under static_graph */
     bool unused;      /* no rank had a gradient in the last step */
@@ -157,8 +158,8 @@ struct tally_ddp {
 /* params.c */
 int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n);
 void tally__params_free(tally_ddp *ddp);
-/* A job: all ranks compare what they were given. user is the ddp. */
-int tally__params_compare(tally_lane *lane, void *user);
+/* In a job: all ranks compare what they were given. */
+int tally__params_compare(tally_lane *lane, const tally_ddp *ddp);
 /* In a job: all parameters but the ignored ones become root's; all buffers do. */
 int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);

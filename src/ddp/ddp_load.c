@@ -17,10 +17,8 @@
 
 /* One blob, looked through; everything points into it. */
 struct saved {
-    struct tally__blob_head head;
-    struct tally__blob_reader reader; /* of what follows the head */
-    void *copy;                       /* of a blob that is not aligned; else NULL */
-    const int *order;                 /* n_order of them; NULL: none */
+    struct tally__blob blob;
+    const int *order; /* n_order of them; NULL: none */
     struct tally__blob_param *params;
 };
 
@@ -37,114 +35,17 @@ struct loading {
 
 /* ---- looking at blobs ---- */
 
-/* A name from a blob, for an error's text, which is one line. */
-struct shown {
-    char text[64];
-};
-
-static struct shown show(const char *name, size_t n)
-{
-    struct shown shown = {0};
-
-    for (size_t i = 0; i < n && i < sizeof shown.text - 1; i++) {
-        bool is_control = (unsigned char)name[i] < ' ' || name[i] == '\x7f';
-
-        memcpy(&shown.text[i], is_control ? "?" : &name[i], 1);
-    }
-    return shown;
-}
-
-static int check_head(const struct loading *loading, size_t r, size_t bytes)
-{
-    const struct tally__blob_head *head = &loading->saved[r].head;
-
-    if (head->magic != TALLY__BLOB_MAGIC) {
-        return tally__fail(TALLY_ARG,
-                           "blob %zu is not what tally_ddp_save wrote on a machine like "
-                           "this one",
-                           r);
-    }
-    if (head->version != TALLY__BLOB_VERSION) {
-        return tally__fail(TALLY_ARG, "blob %zu has version %u, this tally reads version %d", r,
-                           head->version, TALLY__BLOB_VERSION);
-    }
-    if (head->bytes != bytes) {
-        return tally__fail(TALLY_ARG, "blob %zu has %zu bytes, but was saved with %llu", r, bytes,
-                           (unsigned long long)head->bytes);
-    }
-    if (head->world != loading->n || head->rank != r) {
-        return tally__fail(TALLY_ARG,
-                           "blob %zu of %zu is that of rank %u of %u: all ranks' are needed, in "
-                           "order",
-                           r, loading->n, head->rank, head->world);
-    }
-    return TALLY_OK;
-}
-
-/* Reads the head and checks the blob as a whole. */
 static int open_blob(struct loading *loading, size_t r, const void *blob, size_t bytes)
 {
-    struct saved *saved = &loading->saved[r];
+    static const struct tally__blob_kind kind = {TALLY__BLOB_MAGIC, TALLY__BLOB_VERSION,
+                                                 "tally_ddp_save"};
+    struct tally__blob *saved = &loading->saved[r].blob;
 
-    saved->reader = (struct tally__blob_reader){.from = blob, .left = blob ? bytes : 0};
-    tally__blob_take(&saved->reader, &saved->head, sizeof saved->head);
-    if (saved->reader.bad) {
-        return tally__fail(TALLY_ARG, "blob %zu has %zu bytes: less than any that was saved", r,
-                           blob ? bytes : 0);
-    }
-    TRY(check_head(loading, r, bytes));
-    if (tally__blob_checksum(blob, bytes) != saved->head.checksum) {
-        return tally__fail(TALLY_ARG, "blob %zu is damaged: its checksum is wrong", r);
-    }
-    if (saved->head.n_steps != loading->saved[0].head.n_steps) {
+    TRY(tally__blob_open(&kind, loading->n, r, blob, bytes, saved));
+    if (saved->head.n_steps != loading->saved[0].blob.head.n_steps) {
         return tally__fail(TALLY_ARG, "blob %zu was saved after %llu steps, blob 0 after %llu", r,
                            (unsigned long long)saved->head.n_steps,
-                           (unsigned long long)loading->saved[0].head.n_steps);
-    }
-    if ((uintptr_t)blob % sizeof(uint64_t) != 0) {
-        saved->copy = tally__alloc(bytes, "a saved state");
-        if (!saved->copy) {
-            return TALLY_NOMEM;
-        }
-        memcpy(saved->copy, blob, bytes);
-        saved->reader.from = (const unsigned char *)saved->copy + sizeof saved->head;
-    }
-    return TALLY_OK;
-}
-
-static const char *difference(const struct tally__param *param,
-                              const struct tally__blob_param *other)
-{
-    if (other->n != param->n || other->n_dims != (size_t)param->n_dims) {
-        return "another shape";
-    }
-    for (int d = 0; d < param->n_dims; d++) {
-        if (other->shape[d] != param->shape[d]) {
-            return "another shape";
-        }
-    }
-    if (other->dtype != (uint64_t)param->dtype) {
-        return "another dtype";
-    }
-    return other->strides == param->strides ? NULL : "other strides";
-}
-
-static int check_params(const tally_ddp *ddp, const struct saved *saved, size_t r)
-{
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        const struct tally__blob_param *param = &saved->params[i];
-        const char *name = ddp->params[i].name;
-        const char *what = difference(&ddp->params[i], param);
-
-        if (param->name_bytes != strlen(name) ||
-            memcmp(param->name, name, param->name_bytes) != 0) {
-            return tally__fail(TALLY_ARG,
-                               "blob %zu has parameter '%s' where this model has '%.200s'", r,
-                               show(param->name, param->name_bytes).text, name);
-        }
-        if (what) {
-            return tally__fail(TALLY_ARG, "blob %zu has parameter '%.200s' with %s", r, name, what);
-        }
+                           (unsigned long long)loading->saved[0].blob.head.n_steps);
     }
     return TALLY_OK;
 }
@@ -170,27 +71,29 @@ static int look_at(const tally_ddp *ddp, struct saved *saved, size_t r, tally_ho
 {
     const char *ours = ddp->hook->table.name;
     size_t name_bytes;
-    const char *name = tally__blob_take_array(&saved->reader, &name_bytes);
+    const char *name = tally__blob_take_array(&saved->blob.reader, &name_bytes);
     size_t order_bytes;
 
-    saved->order = tally__blob_take_array(&saved->reader, &order_bytes);
-    if (saved->head.n_params != ddp->n_params) {
+    saved->order = tally__blob_take_array(&saved->blob.reader, &order_bytes);
+    if (saved->blob.head.n_params != ddp->n_params) {
         return tally__fail(TALLY_ARG, "blob %zu has %u parameters, this model has %zu", r,
-                           saved->head.n_params, ddp->n_params);
+                           saved->blob.head.n_params, ddp->n_params);
     }
-    for (size_t i = 0; i < ddp->n_params && !saved->reader.bad; i++) {
-        tally__blob_take_param(&saved->reader, &saved->params[i]);
+    for (size_t i = 0; i < ddp->n_params && !saved->blob.reader.bad; i++) {
+        tally__blob_take_param(&saved->blob.reader, &saved->params[i]);
     }
     *state = (tally_hook_blob){.size = sizeof *state};
-    state->data = tally__blob_take_array(&saved->reader, &state->bytes);
-    if (saved->reader.bad || saved->reader.left > 0) {
+    state->data = tally__blob_take_array(&saved->blob.reader, &state->bytes);
+    if (saved->blob.reader.bad || saved->blob.reader.left > 0) {
         return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
     }
     if (name_bytes != strlen(ours) || memcmp(name, ours, name_bytes) != 0) {
         return tally__fail(TALLY_ARG, "blob %zu is of hook '%s', but the hook is '%.200s'", r,
-                           show(name, name_bytes).text, ours);
+                           tally__blob_show(name, name_bytes).text, ours);
     }
-    TRY(check_params(ddp, saved, r));
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        TRY(tally__blob_check_param(&ddp->params[i], &saved->params[i].is, r));
+    }
     if (order_bytes == 0) {
         saved->order = NULL;
     } else if (order_bytes % sizeof *saved->order != 0 ||
@@ -208,8 +111,9 @@ static int look_at_all(struct loading *loading, const void *const *blobs, const 
         saved->params = loading->params + r * loading->ddp->n_params;
         TRY(open_blob(loading, r, blobs[r], bytes[r]));
         TRY(look_at(loading->ddp, saved, r, &loading->states[r]));
-        loading->digest = tally__checksum(&saved->head.checksum, sizeof saved->head.checksum) ^
-                          loading->digest * 31;
+        loading->digest =
+            tally__checksum(&saved->blob.head.checksum, sizeof saved->blob.head.checksum) ^
+            loading->digest * 31;
     }
     return TALLY_OK;
 }
@@ -222,7 +126,7 @@ static int take_own(const struct tally__blob_param *own, struct tally__residual 
     if (!own->sent) {
         return TALLY_OK;
     }
-    TRY(tally__residual_send(residual, (size_t)own->n));
+    TRY(tally__residual_send(residual, (size_t)own->is.n));
     TRY(tally__residual_own(residual, (size_t)own->owned_first, own->owned_n, 1));
     memcpy(residual->sent, own->sent, residual->n * sizeof *own->sent);
     if (own->owned_n > 0) {
@@ -350,7 +254,7 @@ static void take_effect(struct loading *loading)
 
     ddp->keeper->params = loading->keeper->params;
     loading->keeper->params = old;
-    ddp->steps_before = first->head.n_steps - ddp->step;
+    ddp->steps_before = first->blob.head.n_steps - ddp->step;
     /* What an owner keeps is at its best in the layout in which it was left. */
     if (first->order && ddp->rebuild_due) {
         memcpy(ddp->agreed_order, first->order, ddp->n_order * sizeof *first->order);
@@ -361,7 +265,7 @@ static void take_effect(struct loading *loading)
 static void clean_up(struct loading *loading)
 {
     for (size_t r = 0; loading->saved && r < loading->n; r++) {
-        tally__free(loading->saved[r].copy);
+        tally__blob_close(&loading->saved[r].blob);
     }
     tally__keeper_free(loading->keeper);
     tally__free(loading->saved);

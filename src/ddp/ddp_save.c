@@ -29,18 +29,6 @@ static void put_all(const tally_ddp *ddp, const tally_hook_blob *state,
     tally__blob_put_array(writer, state->data, state->bytes);
 }
 
-/* Writes size and checksum into the head. */
-static void seal(unsigned char *blob, size_t bytes)
-{
-    struct tally__blob_head head;
-
-    memcpy(&head, blob, sizeof head);
-    head.bytes = bytes;
-    memcpy(blob, &head, sizeof head);
-    head.checksum = tally__blob_checksum(blob, bytes);
-    memcpy(blob, &head, sizeof head);
-}
-
 static int save(const tally_ddp *ddp, const tally_hook_blob *state, void *blob, size_t *bytes)
 {
     struct tally__blob_writer counter = {0};
@@ -53,7 +41,7 @@ static int save(const tally_ddp *ddp, const tally_hook_blob *state, void *blob, 
     }
     if (blob) {
         put_all(ddp, state, &writer);
-        seal(blob, writer.used);
+        tally__blob_seal(blob, writer.used);
     }
     *bytes = counter.used;
     return TALLY_OK;

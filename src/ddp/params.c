@@ -9,10 +9,8 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "ddp/compare.h"
 #include "ddp/ddp.h"
-
-/* Two of them fit in the text of a job that failed. */
-#define WORDS_BYTES 208
 
 static bool has_gradient(unsigned flags)
 {
@@ -100,16 +98,6 @@ static int check_param(const tally_param *param, size_t i)
     return TALLY_OK;
 }
 
-static uint64_t hash(uint64_t before, const void *bytes, size_t n)
-{
-    uint64_t h = before ^ UINT64_C(0xcbf29ce484222325);
-
-    for (size_t i = 0; i < n; i++) {
-        h = (h ^ ((const unsigned char *)bytes)[i]) * UINT64_C(0x100000001b3);
-    }
-    return h;
-}
-
 /* Strides say nothing where a dimension has one element, or the parameter none. */
 static void note_strides(const tally_param *from, struct tally__param *to)
 {
@@ -119,7 +107,7 @@ static void note_strides(const tally_param *from, struct tally__param *to)
         size_t stride = from->strides ? from->strides[d] : row_major;
 
         if (from->shape[d] > 1) {
-            to->strides = hash(to->strides, &stride, sizeof stride);
+            to->strides = tally__hash(to->strides, &stride, sizeof stride);
             to->permuted = to->permuted || stride != row_major;
         }
         row_major *= from->shape[d];
@@ -267,126 +255,62 @@ int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
 
 /* ---- comparing ---- */
 
-/* What ranks compare: words for people, and a hash for what does not fit in them. */
-struct description {
-    uint64_t hash;
-    char words[WORDS_BYTES];
-};
-
-static void describe_list(char *words, size_t used, size_t n, const size_t *list)
-{
-    for (size_t i = 0; i < n && used < WORDS_BYTES; i++) {
-        used += (size_t)snprintf(words + used, WORDS_BYTES - used, "%s%zu", i ? "," : "", list[i]);
-    }
-    if (used < WORDS_BYTES) {
-        (void)snprintf(words + used, WORDS_BYTES - used, "]");
-    }
-}
-
-static void describe_param(const struct tally__param *param, size_t i, struct description *about)
+static void describe_param(const struct tally__param *param, size_t i,
+                           struct tally__description *about)
 {
     static const char *const dtypes[] = {"f32", "f64", "f16", "bf16"};
     size_t n_dims = (size_t)param->n_dims;
-    int used = snprintf(about->words, WORDS_BYTES, "parameter %zu '%.100s' %s flags=%u %s[", i,
-                        param->name, dtypes[param->dtype], param->flags,
+    int used = snprintf(about->words, sizeof about->words, "parameter %zu '%.100s' %s flags=%u %s",
+                        i, param->name, dtypes[param->dtype], param->flags,
                         param->permuted ? "permuted " : "");
 
-    describe_list(about->words, (size_t)used, n_dims, param->shape);
-    about->hash = hash(param->strides, param->name, strlen(param->name));
-    about->hash = hash(about->hash, param->shape, n_dims * sizeof *param->shape);
+    tally__describe_list(about, (size_t)used, n_dims, param->shape);
+    about->hash = tally__hash(param->strides, param->name, strlen(param->name));
+    about->hash = tally__hash(about->hash, param->shape, n_dims * sizeof *param->shape);
 }
 
-static void describe_buffer(const tally_buffer *buffer, size_t i, struct description *about)
+static void describe_buffer(const tally_buffer *buffer, size_t i, struct tally__description *about)
 {
     const char *name = buffer->name ? buffer->name : "";
 
-    (void)snprintf(about->words, WORDS_BYTES, "buffer %zu '%.100s' of %zu bytes", i, name,
+    (void)snprintf(about->words, sizeof about->words, "buffer %zu '%.100s' of %zu bytes", i, name,
                    buffer->bytes);
-    about->hash = hash(0, name, strlen(name));
+    about->hash = tally__hash(0, name, strlen(name));
 }
 
-static void describe_config(const tally_ddp *ddp, struct description *about)
+static void describe_config(const tally_ddp *ddp, struct tally__description *about)
 {
     const tally_ddp_config *config = &ddp->config;
-    int used = snprintf(about->words, WORDS_BYTES,
+    int used = snprintf(about->words, sizeof about->words,
                         "config find_unused=%d static_graph=%d skip_unused=%d join=%d%d%d "
-                        "keep_parameters=%d keep_buffers=%d buffer_hook=%d views=%d caps=[",
+                        "keep_parameters=%d keep_buffers=%d buffer_hook=%d views=%d caps=",
                         config->find_unused != 0, config->static_graph != 0,
                         config->skip_unused != 0, config->join != 0, config->join_stops != 0,
                         config->join_divides_by_active != 0, config->keep_parameters != 0,
                         config->keep_buffers != 0, config->buffer_hook != NULL, ddp->views);
 
-    describe_list(about->words, (size_t)used, ddp->n_caps, ddp->caps);
-    about->hash = hash(0, ddp->caps, ddp->n_caps * sizeof *ddp->caps);
+    tally__describe_list(about, (size_t)used, ddp->n_caps, ddp->caps);
+    about->hash = tally__hash(0, ddp->caps, ddp->n_caps * sizeof *ddp->caps);
 }
 
-/* Entries: the parameters, the buffers, the config. Ranks whose descriptions differ, differ. */
-static size_t n_entries(const tally_ddp *ddp)
+/* Entries: the parameters, the buffers, the config. */
+static void describe(const void *of, size_t i, struct tally__description *about)
 {
-    return ddp->n_params + ddp->n_buffers + 1;
-}
+    const tally_ddp *ddp = of;
 
-static void describe(const tally_ddp *ddp, size_t i, struct description *about)
-{
-    memset(about, 0, sizeof *about);
     if (i < ddp->n_params) {
         describe_param(&ddp->params[i], i, about);
-    } else if (i + 1 < n_entries(ddp)) {
+    } else if (i < ddp->n_params + ddp->n_buffers) {
         describe_buffer(&ddp->buffers[i - ddp->n_params], i - ddp->n_params, about);
-    } else if (i < n_entries(ddp)) {
-        describe_config(ddp, about);
     } else {
-        (void)snprintf(about->words, WORDS_BYTES, "nothing");
+        describe_config(ddp, about);
     }
 }
 
-/* Rank 0's description of each entry travels to all; every rank says the first entry at which it
- * differs. */
-static int find_difference(tally_lane *lane, const tally_ddp *ddp, int64_t *first)
+int tally__params_compare(tally_lane *lane, const tally_ddp *ddp)
 {
-    uint64_t count = n_entries(ddp);
-    int64_t own = INT64_MAX;
+    const struct tally__compared compared = {
+        .n = ddp->n_params + ddp->n_buffers + 1, .of = ddp, .describe = describe};
 
-    TRY(tally_lane_broadcast(lane, &count, sizeof count, 0));
-    for (size_t i = 0; i < count || i < n_entries(ddp); i++) {
-        struct description theirs;
-        struct description ours;
-
-        describe(ddp, i, &ours);
-        theirs = ours;
-        if (i < count) {
-            TRY(tally_lane_broadcast(lane, &theirs, sizeof theirs, 0));
-        }
-        if ((i >= count || memcmp(&theirs, &ours, sizeof ours) != 0) && own == INT64_MAX) {
-            own = (int64_t)i;
-        }
-    }
-    *first = own;
-    return tally_lane_all_reduce(lane, first, 1, TALLY_I64, TALLY_MIN);
-}
-
-int tally__params_compare(tally_lane *lane, void *user)
-{
-    tally_ddp *ddp = user;
-    tally_group *group = tally_lane_group(lane);
-    int64_t first;
-    int64_t who;
-    struct description zero;
-    struct description other;
-    struct description ours;
-
-    TRY(find_difference(lane, ddp, &first));
-    if (first == INT64_MAX) {
-        return TALLY_OK;
-    }
-    describe(ddp, (size_t)first, &ours);
-    zero = ours;
-    TRY(tally_lane_broadcast(lane, &zero, sizeof zero, 0));
-    who = memcmp(&zero, &ours, sizeof ours) != 0 ? tally_group_rank(group) : INT64_MAX;
-    TRY(tally_lane_all_reduce(lane, &who, 1, TALLY_I64, TALLY_MIN));
-    other = ours;
-    TRY(tally_lane_broadcast(lane, &other, sizeof other, (int)who));
-    return tally__fail(TALLY_MISMATCH, "rank 0 has %s, rank %lld has %s%s", zero.words,
-                       (long long)who, other.words,
-                       strcmp(zero.words, other.words) == 0 ? ": strides, or an end, differ" : "");
+    return tally__compare(lane, &compared);
 }

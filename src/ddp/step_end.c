@@ -59,10 +59,10 @@ static void take_down(tally_ddp *ddp)
     for (size_t k = 0; k < ddp->n_order && !is_shadow(ddp); k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
-        param->reduced = was_reduced(ddp, param);
-        if (param->reduced) {
+        if (was_reduced(ddp, param)) {
             param->unused = ddp->used[ddp->order[k]] == 0;
         }
+        param->mean = was_reduced(ddp, param) && !param->unused ? param->grad : NULL;
     }
     /* A rank without input in the first step of a static graph has counted nothing yet. */
     for (size_t i = 0; i < ddp->n_params && ddp->recording && !is_shadow(ddp); i++) {

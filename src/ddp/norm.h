@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The joint norm of the means of a step. */
+#ifndef TALLY_DDP_NORM_H
+#define TALLY_DDP_NORM_H
+
+#include "ddp/ddp.h"
+
+/* Errors: NUMERIC naming the first parameter with an infinity or a NaN, or saying that the norm is
+ * beyond fp64. */
+int tally__joint_norm(const tally_ddp *ddp, double *norm);
+
+/* Multiplies a parameter's mean; one without is left alone. */
+void tally__scale_mean(const struct tally__param *param, double factor);
+
+#endif
