@@ -44,7 +44,9 @@ static enum option_result read_request(int argc, char **argv, struct request *re
         "starts a program as N ranks on this machine\n\n"
         "usage: tally run -n N [OPTION...] [--] PROGRAM [ARGUMENT...]\n\n"
         "Exits with the status of the first rank that fails (128 + signal if one killed it), and\n"
-        "ends the others. Rank 0 reads standard input; the others find it empty.",
+        "ends the others. Rank 0 reads standard input; the others find it empty. OMP_NUM_THREADS "
+        "and\n"
+        "OPENBLAS_NUM_THREADS are set to each rank's share of the CPUs, unless they are set.",
         "tally run -n 4 --prefix ./train --epochs 3", options, sizeof options / sizeof options[0]};
     enum option_result result = options_read_before(&set, argc, argv, &request->command);
 

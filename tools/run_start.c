@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -33,6 +34,23 @@ static bool invent_name(char *name, size_t bytes)
     return true;
 }
 
+/* A BLAS would otherwise start a thread per CPU in every rank. What the user says stands. */
+static bool share_cpus(int n_ranks)
+{
+    static const char *const names[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"};
+    cpu_set_t set;
+    int n_cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    char n_threads[16];
+
+    (void)snprintf(n_threads, sizeof n_threads, "%d", n_cpus > n_ranks ? n_cpus / n_ranks : 1);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (setenv(names[i], n_threads, 0) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool run_environment_set(int n_ranks, int attempt)
 {
     char name[80];
@@ -42,7 +60,8 @@ bool run_environment_set(int n_ranks, int attempt)
     (void)snprintf(world, sizeof world, "%d", n_ranks);
     (void)snprintf(attempts, sizeof attempts, "%d", attempt);
     return invent_name(name, sizeof name) && setenv("TALLY_RENDEZVOUS", name, 1) == 0 &&
-           setenv("TALLY_WORLD", world, 1) == 0 && setenv("TALLY_ATTEMPT", attempts, 1) == 0;
+           setenv("TALLY_WORLD", world, 1) == 0 && setenv("TALLY_ATTEMPT", attempts, 1) == 0 &&
+           share_cpus(n_ranks);
 }
 
 static _Noreturn void give_up(int report, enum run_step step, int error)

@@ -102,6 +102,14 @@ run -n 2 --max-restarts 1 bash -c 'exit $((TALLY_ATTEMPT + 20))'
 expect_rc 21
 expect err 'restarting' 1
 
+# Threads of a BLAS: the CPUs are shared out, unless the user has said something.
+run -n 64 bash -c 'echo "$OMP_NUM_THREADS and $OPENBLAS_NUM_THREADS"'
+expect_rc 0
+threads=$(($(nproc) / 64))
+expect out "^$((threads > 0 ? threads : 1)) and $((threads > 0 ? threads : 1))$" 64
+OMP_NUM_THREADS=5 run -n 2 bash -c 'echo "$OMP_NUM_THREADS"'
+expect out '^5$' 2
+
 # Real groups.
 run -n 1 "$reduce"
 expect_rc 0
