@@ -6,6 +6,7 @@ target_sources(tally_objects PRIVATE
   comm/group.c
   comm/group_memory.c
   comm/open.c
+  comm/parcel.c
   comm/pieces.c
   comm/place.c
   comm/round.c

@@ -3,7 +3,9 @@
  * A domain is the memory under a group: every rank has memory of its own that the other ranks can
  * reach. An address in it is said to others as an offset from the owner's base. In the thread
  * domain all bases are 0 and an offset is a plain pointer; in the shm domain every rank has a file
- * without a name, and every rank maps all of them. One protocol works on both.
+ * without a name, and every rank maps all of them. Where ranks cannot reach each other's memory,
+ * each keeps mirrors of the others' at the bases, and a carrier brings the bytes. One protocol
+ * works on all.
  */
 #ifndef TALLY_COMM_DOMAIN_H
 #define TALLY_COMM_DOMAIN_H
@@ -28,6 +30,29 @@ struct tally__domain_ops {
     void (*destroy)(struct tally__domain *domain);
 };
 
+/* Bytes of this rank's memory that another rank's mirror of it shall have, and then a word. */
+struct tally__put {
+    uint64_t offset;
+    size_t bytes;
+    uint64_t flag_offset; /* of a 32-bit word that is stored last, or TALLY__NO_FLAG */
+    uint32_t flag;
+};
+
+#define TALLY__NO_FLAG UINT64_MAX
+
+/*
+ * Brings bytes to the mirrors. What one rank puts to another arrives in the order in which it was
+ * put. Any thread; never blocks.
+ */
+struct tally__carrier_ops {
+    /* Carries as much of put as there is room for and counts it off from put: done when put->bytes
+     * is 0. Words (a flag, or few bytes) always find room. Errors: NOMEM, SYSTEM. */
+    int (*put)(struct tally__domain *domain, int rank, struct tally__put *put);
+    /* Takes what has come, and goes on with what was put; *moved says whether there was anything.
+     * Errors: SYSTEM. */
+    int (*progress)(struct tally__domain *domain, bool *moved);
+};
+
 /* The part all domains have in common; each kind appends its own. */
 struct tally__domain {
     const struct tally__domain_ops *ops;
@@ -36,6 +61,8 @@ struct tally__domain {
     uintptr_t *base;      /* per rank: where its memory starts for us */
     uint64_t *first_slot; /* per rank: offset of the slots of the group that spans all */
     int n_cpus;           /* CPUs that all ranks together may run on */
+    size_t stage_bytes;
+    const struct tally__carrier_ops *carrier; /* NULL: ranks reach each other's memory */
 };
 
 static inline uint64_t tally__offset_of(const struct tally__domain *domain, const void *memory)

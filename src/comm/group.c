@@ -16,11 +16,14 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/parcel.h"
 #include "comm/round.h"
 #include "comm/threads.h"
 
 static void fill_lanes(tally_group *group, const struct tally__group_parts *parts)
 {
+    size_t slot_bytes = tally__slot_bytes(parts->domain->stage_bytes);
+
     for (int i = 0; i < parts->n_lanes; i++) {
         tally_lane *lane = &group->lanes[i];
 
@@ -28,11 +31,10 @@ static void fill_lanes(tally_group *group, const struct tally__group_parts *part
         lane->index = i;
         lane->slots = &group->slot_table[(size_t)i * (size_t)parts->size];
         lane->starts = &group->starts_table[(size_t)i * (size_t)parts->size];
+        lane->stage_bytes = parts->domain->stage_bytes;
         for (int r = 0; r < parts->size; r++) {
-            struct tally__slot *first =
-                tally__at(parts->domain, parts->domain_rank[r], parts->first_slot[r]);
-
-            lane->slots[r] = first + i;
+            lane->slots[r] = tally__at(parts->domain, parts->domain_rank[r],
+                                       parts->first_slot[r] + (uint64_t)i * slot_bytes);
         }
     }
 }
@@ -136,6 +138,7 @@ static void publish_leaving(tally_group *group, int status, const char *text)
         tally__futex_wake(&group->lanes[i].slots[group->rank]->line[0].round);
         tally__futex_wake(&group->lanes[i].slots[group->rank]->line[1].round);
     }
+    tally__carry_leaving(group);
 }
 
 int tally__give_up(tally_group *group, int status, const char *format, ...)
@@ -278,11 +281,25 @@ static bool is_closed_by_all(const tally_group *group)
     return true;
 }
 
+/* Mirrors of the others' slots are made as new by us; what lies in their stages does not matter.
+ * All have sent their last to them, and send nothing more before the slots are used again. */
+static void clear_mirrors(tally_group *group)
+{
+    for (int i = 0; group->domain->carrier && i < group->n_lanes * group->size; i++) {
+        if (i % group->size != group->rank) {
+            memset(group->slot_table[i], 0, sizeof(struct tally__slot));
+        }
+    }
+}
+
 void tally__mark_reusable(tally_group *parent)
 {
     (void)pthread_mutex_lock(&parent->closed_mutex);
     for (tally_group *child = parent->closed; child; child = child->next_closed) {
-        child->reusable = child->reusable || is_closed_by_all(child);
+        if (!child->reusable && is_closed_by_all(child)) {
+            child->reusable = true;
+            clear_mirrors(child);
+        }
     }
     (void)pthread_mutex_unlock(&parent->closed_mutex);
 }

@@ -35,6 +35,7 @@ struct tally_lane {
     tally_group *group;
     int index;
     struct tally__slot **slots; /* per rank of the group; slots[group->rank] is ours */
+    size_t stage_bytes;         /* the domain's */
     uint64_t *starts;           /* per rank: scratch of all-to-all */
     uint64_t round;             /* rounds we have arrived at; a line has its lower half */
     uint64_t job;               /* jobs begun on this lane */
@@ -47,6 +48,9 @@ struct tally_lane {
     uint64_t serial;             /* of the job, among all that its thread has run */
     tally_lane *host;            /* the lane whose job borrowed this one, and that job's serial */
     uint64_t host_serial;
+    tally_lane *borrowed; /* the lanes that the current job has borrowed */
+    tally_lane *next_borrowed;
+    uint64_t settled; /* the last round that we have settled */
 };
 
 struct tally_group {

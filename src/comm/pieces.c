@@ -5,6 +5,7 @@
  * two rounds. Otherwise it passes through the stages, one stageful per round. Only jobs enter.
  */
 #include "base/status.h"
+#include "comm/parcel.h"
 #include "comm/round.h"
 #include "comm/threads.h"
 #include "num/num.h"
@@ -28,11 +29,12 @@ static int broadcast_staged(tally_lane *lane, struct tally__call *call, unsigned
     tally_group *group = lane->group;
     size_t bytes = call->count;
 
-    for (size_t start = 0; start < bytes; start += TALLY__STAGE_BYTES) {
-        size_t part = smaller(bytes - start, TALLY__STAGE_BYTES);
+    for (size_t start = 0; start < bytes; start += lane->stage_bytes) {
+        size_t part = smaller(bytes - start, lane->stage_bytes);
 
         if (group->rank == call->root) {
             tally__copy(part, data + start, tally__next_stage(lane));
+            TRY(tally__parcel_to_all(lane, lane->round + 1, 0, part));
         }
         TRY(tally__round(lane, call));
         if (group->rank != call->root) {
@@ -103,7 +105,7 @@ static void gather_part(tally_lane *lane, const size_t *bytes, size_t start,
 {
     for (int r = 0; r < lane->group->size; r++) {
         if (start < bytes[r]) {
-            tally__copy(smaller(bytes[r] - start, TALLY__STAGE_BYTES),
+            tally__copy(smaller(bytes[r] - start, lane->stage_bytes),
                         tally__stage_of(lane, r, lane->round), received + start);
         }
         received += bytes[r];
@@ -119,10 +121,12 @@ static int gather_staged(tally_lane *lane, struct tally__call *call, const unsig
     for (int r = 0; r < lane->group->size; r++) {
         most = bytes[r] > most ? bytes[r] : most;
     }
-    for (size_t start = 0; start < most; start += TALLY__STAGE_BYTES) {
+    for (size_t start = 0; start < most; start += lane->stage_bytes) {
         if (start < own) {
-            tally__copy(smaller(own - start, TALLY__STAGE_BYTES), send + start,
-                        tally__next_stage(lane));
+            size_t part = smaller(own - start, lane->stage_bytes);
+
+            tally__copy(part, send + start, tally__next_stage(lane));
+            TRY(tally__parcel_to_all(lane, lane->round + 1, 0, part));
         }
         TRY(tally__round(lane, call));
         gather_part(lane, bytes, start, received);
@@ -179,6 +183,7 @@ int tally_lane_all_gather(tally_lane *lane, const void *send, const size_t *byte
 
 struct to_all {
     const unsigned char *send;
+    const size_t *send_bytes;
     size_t send_total;
     unsigned char *received;
     const size_t *received_bytes;
@@ -214,19 +219,52 @@ static int read_tables(tally_lane *lane, struct to_all *all)
     return TALLY_OK;
 }
 
+/* What one stageful of a stream, from its byte from on, has of the part [start, start + bytes). */
+static struct in_stage {
+    uint64_t first;
+    size_t bytes;
+} part_in_stage(const tally_lane *lane, uint64_t from, uint64_t start, uint64_t bytes)
+{
+    uint64_t first = start > from ? start : from;
+    uint64_t end = start + bytes;
+
+    end = end < from + lane->stage_bytes ? end : from + lane->stage_bytes;
+    return (struct in_stage){first, first < end ? end - first : 0};
+}
+
+/* Puts the next stageful of our stream in our stage, and says what each rank will read of it. */
+static int give_theirs(tally_lane *lane, const struct to_all *all, uint64_t from)
+{
+    int next = lane->group->rank + 1;
+    uint64_t start = add_up(all->send_bytes, next);
+
+    if (from < all->send_total) {
+        tally__copy(smaller(all->send_total - from, lane->stage_bytes), all->send + from,
+                    tally__next_stage(lane));
+    }
+    for (int i = 0; tally__carries(lane) && i < lane->group->size; i++) {
+        int r = (next + i) % lane->group->size;
+        struct in_stage part;
+
+        start = r == 0 ? 0 : start;
+        part = part_in_stage(lane, from, start, all->send_bytes[r]);
+        TRY(tally__parcel(lane, r, lane->round + 1, part.first - from, part.bytes));
+        start += all->send_bytes[r];
+    }
+    return TALLY_OK;
+}
+
 /* Copies what is ours in one stageful of everybody's stream. */
 static void take_ours(tally_lane *lane, const struct to_all *all, uint64_t from)
 {
     unsigned char *received = all->received;
 
     for (int r = 0; r < lane->group->size; r++) {
-        uint64_t first = all->start[r] > from ? all->start[r] : from;
-        uint64_t end = all->start[r] + all->received_bytes[r];
+        struct in_stage part = part_in_stage(lane, from, all->start[r], all->received_bytes[r]);
 
-        end = end < from + TALLY__STAGE_BYTES ? end : from + TALLY__STAGE_BYTES;
-        if (first < end) {
-            tally__copy(end - first, tally__stage_of(lane, r, lane->round) + (first - from),
-                        received + (first - all->start[r]));
+        if (part.bytes > 0) {
+            tally__copy(part.bytes, tally__stage_of(lane, r, lane->round) + (part.first - from),
+                        received + (part.first - all->start[r]));
         }
         received += all->received_bytes[r];
     }
@@ -235,11 +273,8 @@ static void take_ours(tally_lane *lane, const struct to_all *all, uint64_t from)
 static int to_all_staged(tally_lane *lane, struct tally__call *call, const struct to_all *all)
 {
     /* One round at least: a rank that expects what nobody sends must be heard. */
-    for (uint64_t from = 0; from == 0 || from < all->most; from += TALLY__STAGE_BYTES) {
-        if (from < all->send_total) {
-            tally__copy(smaller(all->send_total - from, TALLY__STAGE_BYTES), all->send + from,
-                        tally__next_stage(lane));
-        }
+    for (uint64_t from = 0; from == 0 || from < all->most; from += lane->stage_bytes) {
+        TRY(give_theirs(lane, all, from));
         TRY(tally__round(lane, call));
         take_ours(lane, all, from);
     }
@@ -261,7 +296,10 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
                           void *received, const size_t *received_bytes)
 {
     struct tally__call call = {.kind = TALLY__KIND_ALL_TO_ALL};
-    struct to_all all = {.send = send, .received = received, .received_bytes = received_bytes};
+    struct to_all all = {.send = send,
+                         .send_bytes = send_bytes,
+                         .received = received,
+                         .received_bytes = received_bytes};
     size_t received_total;
     uint64_t *table;
     tally_group *group;
@@ -291,6 +329,7 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
         return tally__refuse(lane, TALLY__KIND_ALL_TO_ALL, TALLY_ARG);
     }
     call.offset = tally__offset_for_peers(group, send, all.send_total);
+    TRY(tally__parcel_to_all(lane, lane->round + 1, 0, (size_t)group->size * sizeof *table));
     TRY(tally__round(lane, &call));
     all.start = lane->starts;
     TRY(read_tables(lane, &all));

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/parcel.h"
 #include "comm/wait.h"
 
 static const char *kind_text(unsigned kind)
@@ -77,7 +78,7 @@ const struct tally__call *tally__said(const tally_lane *lane, int rank)
 
 unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round)
 {
-    return lane->slots[rank]->stage[round % TALLY__N_STAGES];
+    return lane->slots[rank]->stages + round % TALLY__N_STAGES * lane->stage_bytes;
 }
 
 unsigned char *tally__next_stage(const tally_lane *lane)
@@ -192,7 +193,7 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
      * sleepers below must not come before it (partner: sleep_on, wait.c). */
     atomic_store_explicit(&line->round, (uint32_t)lane->round, memory_order_seq_cst);
     tally__wake_sleepers(lane, line);
-    return TALLY_OK;
+    return tally__carry_line(lane, line);
 }
 
 /* Whether a rank has gone on to the next round: then this one was good, whatever came later. */

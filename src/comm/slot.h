@@ -14,8 +14,11 @@
 #define TALLY_COMM_SLOT_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
+/* Every stage has at least so many bytes, and just so many where ranks reach each other's memory:
+ * then stages stay in the caches. */
 #define TALLY__STAGE_BYTES ((size_t)256 * 1024)
 #define TALLY__N_STAGES 3
 #define TALLY__TEXT_BYTES 512
@@ -48,12 +51,19 @@ struct tally__slot {
     struct tally__line line[2];
     /* 1 + the rank on whose line the owner sleeps; 0 when awake. */
     _Alignas(64) _Atomic uint32_t asleep;
+    /* The last round of a job the owner has completed; only where memory is mirrored. */
+    _Alignas(64) _Atomic uint32_t settled;
     /* Not 0: the owner has given the group up, or closed it. Stored after status and text. */
     _Alignas(64) _Atomic uint32_t given_up;
     int32_t given_up_status;
     char given_up_text[TALLY__TEXT_BYTES];
-    char text[2][TALLY__TEXT_BYTES]; /* why call.status is not TALLY_OK, per line */
-    _Alignas(64) unsigned char stage[TALLY__N_STAGES][TALLY__STAGE_BYTES];
+    char text[2][TALLY__TEXT_BYTES];     /* why call.status is not TALLY_OK, per line */
+    _Alignas(64) unsigned char stages[]; /* TALLY__N_STAGES of them, as long as the domain says */
 };
+
+static inline size_t tally__slot_bytes(size_t stage_bytes)
+{
+    return sizeof(struct tally__slot) + TALLY__N_STAGES * stage_bytes;
+}
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/parcel.h"
 #include "comm/round.h"
 #include "comm/threads.h"
 
@@ -28,14 +29,24 @@ struct split_request {
     tally_group *made;
 };
 
+/* Makes slots as new; what lies in their stages does not matter. */
+static void clear_slots(unsigned char *slots, const tally_group *parent)
+{
+    size_t slot_bytes = tally__slot_bytes(parent->domain->stage_bytes);
+
+    for (int i = 0; i < parent->n_lanes; i++) {
+        memset(slots + (size_t)i * slot_bytes, 0, sizeof(struct tally__slot));
+    }
+}
+
 /* Slots for the new group: those of a closed one, made as new, or fresh memory. */
 static int take_slots(tally_group *parent, struct tally__slot **slots)
 {
-    size_t bytes = (size_t)parent->n_lanes * sizeof **slots;
+    size_t bytes = (size_t)parent->n_lanes * tally__slot_bytes(parent->domain->stage_bytes);
     void *memory = tally__take_closed_slots(parent);
 
     if (memory) {
-        memset(memory, 0, bytes);
+        clear_slots(memory, parent);
     } else {
         TRY(parent->domain->ops->alloc(parent->domain, bytes, &memory));
     }
@@ -126,7 +137,8 @@ static int split_job(tally_lane *lane, void *user)
     card->first_slot =
         request->own_slots ? tally__offset_of(parent->domain, request->own_slots) : 0;
     call.detail = 2;
-    rc = tally__round(lane, &call);
+    rc = tally__parcel_to_all(lane, lane->round + 1, 0, sizeof *card);
+    rc = rc == TALLY_OK ? tally__round(lane, &call) : rc;
     if (rc == TALLY_OK && request->color >= 0) {
         rc = make_sub_group(lane, request);
     }

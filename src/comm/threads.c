@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/future.h"
+#include "comm/parcel.h"
 #include "comm/round.h"
 #include "num/fpenv.h"
 
@@ -68,10 +69,12 @@ static void run_job(tally_future *future)
     lane->wire = (struct tally__wire){.dtype = TALLY_F32};
     lane->counts = (struct tally__counts){0};
     lane->host = NULL;
+    lane->borrowed = NULL;
     lane->serial = ++future->threads->queue[lane->index].n_run;
     status = tally__check_alive(lane->group);
     if (status == TALLY_OK) {
         status = run_function(future);
+        tally__settle_job(lane);
     }
     tally__fpenv_leave(saved);
     future->status = status;
@@ -332,6 +335,8 @@ tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
     if (other != host && (other->host != host || other->host_serial != host->serial)) {
         other->host = host;
         other->host_serial = host->serial;
+        other->next_borrowed = host->borrowed;
+        host->borrowed = other;
         other->job_status = TALLY_OK;
     }
     if (other != lane) {

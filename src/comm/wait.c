@@ -3,13 +3,15 @@
  * Waiting for another rank. The common case is in round.c and wait.h: one load. Here is what
  * follows when the other is late: a short spin where there is a CPU for every rank, some yields,
  * then sleep on the futex in the other's line, in slices short enough to notice in time that it has
- * died. Only the thread that runs a lane's jobs enters with that lane.
+ * died. Where memory is mirrored nothing comes by itself: there waiting is asking the carrier. Only
+ * the thread that runs a lane's jobs enters with that lane.
  */
 #include "comm/wait.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/futex.h"
@@ -24,6 +26,12 @@
 #define SLEEP_NS 20000000u
 /* How often the operating system is asked who is still alive. */
 #define ALIVE_NS 100000000u
+/* Of the carrier: how long it is asked without a pause after something has moved, how long a pause
+ * is, and how often we look why nothing comes. Pauses leave the CPU to those who compute; at 1
+ * Gbit/s, 6 KiB come in one. */
+#define ASK_NS 50000u
+#define PAUSE_NS 50000
+#define LOOK_NS 2000000u
 
 static bool spin(const tally_lane *lane, int rank, int n)
 {
@@ -185,11 +193,118 @@ static bool find_reason(const tally_lane *lane, struct tally__late *late, uint64
     return has_died(lane, late) || closed;
 }
 
+static bool has_settled(const tally_lane *lane, int rank)
+{
+    /* Partner: the carrier's store. */
+    uint32_t round = atomic_load_explicit(&lane->slots[rank]->settled, memory_order_acquire);
+
+    return (int32_t)(round - (uint32_t)lane->round) >= 0;
+}
+
+/* A wait by asking the carrier, and the clock readings it goes by. */
+struct asking {
+    uint64_t since_ns;
+    uint64_t moved_ns;
+    uint64_t next_look_ns;
+    uint64_t next_alive_ns;
+};
+
+static struct asking begin_asking(uint64_t since_ns)
+{
+    uint64_t now = tally__now_ns();
+
+    return (struct asking){since_ns ? since_ns : now, now, now + LOOK_NS, now + ALIVE_NS};
+}
+
+/* Asks once; if nothing has moved, looks why, or pauses. */
+static int ask(tally_lane *lane, int rank, struct asking *asking, struct tally__late *late)
+{
+    const struct timespec pause = {0, PAUSE_NS};
+    struct tally__domain *domain = lane->group->domain;
+    bool moved = false;
+    int rc = domain->carrier->progress(domain, &moved);
+    uint64_t now = tally__now_ns();
+
+    if (rc != TALLY_OK) {
+        late->why = TALLY__LATE_BROKEN;
+        return rc;
+    }
+    if (moved) {
+        asking->moved_ns = now;
+        return TALLY_OK;
+    }
+    if (now >= asking->next_look_ns) {
+        asking->next_look_ns = now + LOOK_NS;
+        if (find_reason(lane, late, &asking->next_alive_ns)) {
+            return TALLY_PEER;
+        }
+        if (now - asking->since_ns > lane->group->timeout_ns) {
+            late->why = TALLY__LATE_TIMEOUT;
+            late->who = rank;
+            return TALLY_TIMEOUT;
+        }
+    }
+    if (now - asking->moved_ns < ASK_NS) {
+        (void)sched_yield();
+    } else {
+        (void)nanosleep(&pause, NULL);
+    }
+    return TALLY_OK;
+}
+
+static int ask_for(tally_lane *lane, int rank, struct tally__late *late)
+{
+    struct asking asking = begin_asking(lane->waits_since_ns);
+
+    lane->waits_since_ns = asking.since_ns;
+    while (!tally__has_arrived(lane, rank)) {
+        TRY(ask(lane, rank, &asking, late));
+    }
+    return TALLY_OK;
+}
+
+int tally__wait_for_room(tally_lane *lane, int rank, uint64_t *since_ns, struct tally__late *late)
+{
+    struct asking asking = begin_asking(*since_ns);
+    uint64_t begun_ns = asking.moved_ns;
+
+    *since_ns = asking.since_ns;
+    do {
+        /* Who has left takes nothing any more. */
+        if (has_left(lane->group, rank)) {
+            late->why = TALLY__LATE_CLOSED;
+            late->who = rank;
+            return tally__is_given_up(lane, late) ? TALLY_ABORTED : TALLY_PEER;
+        }
+        TRY(ask(lane, rank, &asking, late));
+    } while (asking.moved_ns == begun_ns);
+    return TALLY_OK;
+}
+
+int tally__wait_settled(tally_lane *lane, struct tally__late *late)
+{
+    struct asking asking = begin_asking(0);
+
+    for (int r = 0; r < lane->group->size; r++) {
+        while (r != lane->group->rank && !has_settled(lane, r)) {
+            /* Who has closed the group had all there was. */
+            if (has_left(lane->group, r)) {
+                break;
+            }
+            TRY(ask(lane, r, &asking, late));
+        }
+    }
+    return TALLY_OK;
+}
+
 int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
 {
     uint64_t now;
     uint64_t next_alive_ns;
 
+    if (lane->group->domain->carrier) {
+        return ask_for(lane, rank, late);
+    }
     if (lane->group->spins && spin(lane, rank, N_SPINS)) {
         return TALLY_OK;
     }
@@ -264,6 +379,9 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
                               "rank %d: %.*s (its job ended while others were in a sub-group)",
                               late->who, TALLY__TEXT_BYTES - 128, slot->text[next % 2]);
     }
+    case TALLY__LATE_BROKEN:
+        return tally__give_up(group, TALLY_SYSTEM, "%s; at %s, job %llu of lane %d%s",
+                              tally_last_error(), waiting_at, job, lane->index, part);
     default:
         list_missing(lane, rank, missing, sizeof missing);
         return tally__give_up(group, TALLY_TIMEOUT,

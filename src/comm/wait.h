@@ -12,7 +12,8 @@ struct tally__late {
         TALLY__LATE_CLOSED,
         TALLY__LATE_TIMEOUT,
         TALLY__LATE_GIVEN_UP,
-        TALLY__LATE_HOST_FAILED
+        TALLY__LATE_HOST_FAILED,
+        TALLY__LATE_BROKEN /* the carrier has failed; the thread's error text says how */
     } why;
     int who;                        /* the rank that died or closed */
     const struct tally__slot *said; /* GIVEN_UP: where the reason stands */
@@ -34,6 +35,15 @@ bool tally__is_given_up(const tally_lane *lane, struct tally__late *late);
 
 /* Waits until rank has arrived; any other outcome is described in late and is not TALLY_OK. */
 int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late);
+
+/*
+ * Where memory is mirrored: waits until something has moved between rank's mirrors and ours, from
+ * *since_ns on (0: now, which is then noted there).
+ */
+int tally__wait_for_room(tally_lane *lane, int rank, uint64_t *since_ns, struct tally__late *late);
+
+/* Likewise: waits until all ranks have settled the lane's last round. */
+int tally__wait_settled(tally_lane *lane, struct tally__late *late);
 
 /* Gives the group up for what tally__wait_for found; waiting_at says in words what we wait in. */
 int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,

@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "comm/open.h"
+#include "comm/parcel.h"
 
 #define LINE_BYTES ((size_t)64)
 
@@ -82,21 +83,40 @@ static bool passes(const struct exchange *x, int owner)
     return owner != x->lane->group->rank || !x->codec->ops->wire_is_data;
 }
 
+/* Piece c of a shard is in our stage: sends it to its owner, or, if that is us, to everybody. */
+static int send_piece(const struct exchange *x, int owner, size_t c,
+                      const struct tally__range *piece)
+{
+    uint64_t round = x->first_round + c;
+    size_t offset = (size_t)owner * x->piece_bytes;
+    size_t bytes;
+
+    if (!tally__carries(x->lane)) {
+        return TALLY_OK;
+    }
+    bytes = x->codec->ops->wire_bytes(x->codec, piece);
+    return owner == x->lane->group->rank ? tally__parcel_to_all(x->lane, round, offset, bytes)
+                                         : tally__parcel(x->lane, owner, round, offset, bytes);
+}
+
 static int encode_piece(const struct exchange *x, size_t c)
 {
     int me = x->lane->group->rank;
 
-    for (int owner = 0; owner < x->lane->group->size; owner++) {
+    /* The ranks after us first: where contributions travel, no owner gets all of them at once. */
+    for (int i = 1; i <= x->lane->group->size; i++) {
+        int owner = (me + i) % x->lane->group->size;
         struct tally__range piece = piece_of(x, owner, c);
 
         if (piece.n > 0 && passes(x, owner)) {
             TRY(x->codec->ops->encode(x->codec, &piece, x->data, staged(x, me, owner, c)));
+            TRY(owner != me ? send_piece(x, owner, c, &piece) : TALLY_OK);
         }
     }
     return TALLY_OK;
 }
 
-static int reduce_piece(const struct exchange *x, size_t c)
+static int reduce_own(const struct exchange *x, size_t c)
 {
     const tally_group *group = x->lane->group;
     const void *inputs[TALLY__MAX_WORLD];
@@ -128,6 +148,15 @@ static int reduce_piece(const struct exchange *x, size_t c)
     return TALLY_OK;
 }
 
+static int reduce_piece(const struct exchange *x, size_t c)
+{
+    int me = x->lane->group->rank;
+    struct tally__range piece = piece_of(x, me, c);
+
+    TRY(reduce_own(x, c));
+    return x->scatter_only || piece.n == 0 ? TALLY_OK : send_piece(x, me, c, &piece);
+}
+
 static void decode_piece(const struct exchange *x, size_t c)
 {
     for (int owner = 0; owner < x->lane->group->size; owner++) {
@@ -142,7 +171,7 @@ static void decode_piece(const struct exchange *x, size_t c)
 /* Makes a piece the largest number of whole blocks of which a stage holds one per rank, maybe 0. */
 static void choose_piece(struct exchange *x)
 {
-    size_t room = TALLY__STAGE_BYTES / (size_t)x->lane->group->size / LINE_BYTES * LINE_BYTES;
+    size_t room = x->lane->stage_bytes / (size_t)x->lane->group->size / LINE_BYTES * LINE_BYTES;
 
     x->piece_blocks = room / x->codec->ops->block_bytes(x->codec);
     x->piece_bytes = room;
@@ -214,6 +243,16 @@ static int run_direct(struct exchange *x)
     return tally__round(x->lane, &x->call);
 }
 
+/* Everybody will read this range from our next stage. */
+static int send_next_stage(const struct exchange *x, const struct tally__range *range)
+{
+    if (!tally__carries(x->lane)) {
+        return TALLY_OK;
+    }
+    return tally__parcel_to_all(x->lane, x->lane->round + 1, 0,
+                                x->codec->ops->wire_bytes(x->codec, range));
+}
+
 static int run_one_phase(struct exchange *x)
 {
     tally_group *group = x->lane->group;
@@ -223,6 +262,7 @@ static int run_one_phase(struct exchange *x)
 
     if (all.n > 0) {
         TRY(x->codec->ops->encode(x->codec, &all, x->data, tally__next_stage(x->lane)));
+        TRY(send_next_stage(x, &all));
     }
     TRY(tally__round(x->lane, &x->call));
     if (all.n == 0) {
@@ -325,7 +365,8 @@ static int encode_gathered(const struct exchange *x, size_t c)
 {
     struct tally__range piece = gathered_piece(x, c);
 
-    return x->codec->ops->encode(x->codec, &piece, x->data, tally__next_stage(x->lane));
+    TRY(x->codec->ops->encode(x->codec, &piece, x->data, tally__next_stage(x->lane)));
+    return send_next_stage(x, &piece);
 }
 
 /* One phase, in pieces, and the result is not coded again. */
@@ -335,7 +376,7 @@ static int run_gathered(struct exchange *x)
     size_t n_blocks = tally__layout_blocks(&x->layout);
     size_t n_pieces;
 
-    x->piece_blocks = TALLY__STAGE_BYTES / x->codec->ops->block_bytes(x->codec);
+    x->piece_blocks = x->lane->stage_bytes / x->codec->ops->block_bytes(x->codec);
     n_pieces = n_blocks / x->piece_blocks + (n_blocks % x->piece_blocks != 0);
     TRY(n_pieces > 0 ? encode_gathered(x, 0) : TALLY_OK);
     TRY(tally__round(x->lane, &x->call));
