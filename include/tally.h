@@ -457,7 +457,7 @@ typedef struct tally_param {
     const size_t *shape;   /* n_dims entries; NULL for a scalar */
     const size_t *strides; /* in elements; NULL: row-major. Must be dense: a permutation of that */
     int dtype;             /* TALLY_F32, TALLY_F64, TALLY_F16 or TALLY_BF16 */
-    void *data;            /* the parameter itself */
+    void *data;            /* the parameter itself; NULL: tally provides it, see tally_ddp_data */
     void *grad;            /* its gradient; NULL: tally provides it, see tally_ddp_grad */
     unsigned flags;        /* of tally_param_flag */
 } tally_param;
@@ -746,6 +746,21 @@ TALLY_API size_t tally_ddp_n_params(const tally_ddp *ddp);
 
 /* Where parameter i's gradient lies, or NULL for one without. Any thread; never blocks. */
 TALLY_API void *tally_ddp_grad(const tally_ddp *ddp, int i);
+
+/*
+ * Where parameter i lies. A parameter that came without data, unless it is ignored, lies in memory
+ * that tally provides, of the group, laid out like the buckets, zeros at first: there a sharded
+ * optimizer sends updated parameters from where they are to where they belong. Its address never
+ * changes, and is good until the ddp is freed. Such parameters may be mixed with others, but only
+ * where gradients are views. Fill them on one rank, then call tally_ddp_broadcast. NULL where there
+ * is none. Any thread; never blocks.
+ */
+TALLY_API void *tally_ddp_data(const tally_ddp *ddp, int i);
+
+/* Makes all parameters but the ignored ones, and all buffers, those of rank root. Collective,
+ * between steps, before any rank is in tally_ddp_join; blocks. Errors: ARG, STATE, those of any
+ * exchange. */
+TALLY_API int tally_ddp_broadcast(tally_ddp *ddp, int root);
 
 /*
  * Says that parameter i's gradient is complete for this step. Any thread, several at once; does not

@@ -184,6 +184,7 @@ static void unmake(tally_ddp *ddp)
         return;
     }
     if (ddp->group) {
+        tally__param_memory_free(ddp);
         tally__buckets_free(ddp, &ddp->buckets);
         (void)tally_group_close(ddp->group);
     }
@@ -214,6 +215,7 @@ static int start(tally_group *group, struct creation *creation)
 
         param->mean = param->flags & TALLY_PARAM_DELAYED ? NULL : param->grad;
     }
+    TRY(tally__param_memory_make(ddp));
     ddp->recording = ddp->config.static_graph != 0;
     ddp->presence.was_last = true;
     /* Views never move; where any step may lack gradients, an order says nothing about the next. */

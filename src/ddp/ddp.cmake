@@ -12,6 +12,7 @@ target_sources(tally_objects PRIVATE
   ddp/join.c
   ddp/launch.c
   ddp/norm.c
+  ddp/param_memory.c
   ddp/params.c
   ddp/plan.c
   ddp/reducer.c

@@ -31,6 +31,7 @@ struct tally__param {
     size_t n;
     size_t bytes;
     void *data;
+    bool provided;  /* data is ours: a place in data_memory, once there is that */
     void *grad;     /* what the application sees: its own array, ours, or a place in a bucket; NULL
                      for one without */
     void *own_grad; /* the array we made for it when it keeps copies and gave none */
@@ -132,6 +133,7 @@ struct tally_ddp {
     int *order; /* parameters with a gradient, in the order the plan takes them */
     size_t n_order;
     struct tally__buckets buckets;
+    void *data_memory; /* of the group: the parameters that tally provides; NULL: none */
     bool views;
     bool rebuild_due;
     unsigned generation;
@@ -173,6 +175,13 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets);
 /* Collective. */
 void tally__buckets_free(tally_ddp *ddp, struct tally__buckets *buckets);
 unsigned char *tally__slice(const tally_ddp *ddp, const struct tally__param *param);
+
+/* param_memory.c: memory for the parameters that tally provides. Collective. */
+int tally__param_memory_make(tally_ddp *ddp);
+void tally__param_memory_free(tally_ddp *ddp);
+/* Where the parameters of a bucket lie one after the other, as their gradients do; NULL where they
+ * do not. */
+void *tally__bucket_run(const struct tally__bucket *bucket);
 
 /* How something went on this rank; as a job, how it went on all: the failure of one is everybody's.
  */

@@ -136,9 +136,7 @@ static int copy_param(const tally_param *from, struct tally__param *to)
     to->grad = has_gradient(from->flags) ? from->grad : NULL;
     note_strides(from, to);
     to->bucket = -1;
-    if (!from->data && to->n > 0 && !(from->flags & TALLY_PARAM_IGNORED)) {
-        return tally__fail(TALLY_ARG, "parameter '%s' has no data", from->name);
-    }
+    to->provided = !from->data && to->n > 0 && !(from->flags & TALLY_PARAM_IGNORED);
     return TALLY_OK;
 }
 
@@ -167,6 +165,13 @@ static int choose_mode(tally_ddp *ddp)
     for (size_t i = 0; i < ddp->n_params && !ddp->views; i++) {
         struct tally__param *param = &ddp->params[i];
 
+        /* Copies change their buckets: what is laid out like them would have to move. */
+        if (param->provided) {
+            return tally__fail(TALLY_ARG,
+                               "parameter '%s' has no data: tally provides it only where it "
+                               "provides all gradients",
+                               param->name);
+        }
         if (has_gradient(param->flags) && !param->grad) {
             param->own_grad = tally__alloc(param->bytes, "a gradient");
             if (!param->own_grad) {
@@ -238,7 +243,8 @@ static int broadcast(tally_lane *lane, void *data, size_t bytes, int root)
 int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
 {
     for (size_t i = 0; i < ddp->n_params; i++) {
-        if (!(ddp->params[i].flags & TALLY_PARAM_IGNORED)) {
+        /* What tally provides is zeros everywhere until there is memory for it. */
+        if (!(ddp->params[i].flags & TALLY_PARAM_IGNORED) && ddp->params[i].data) {
             TRY(broadcast(lane, ddp->params[i].data, ddp->params[i].bytes, root));
         }
     }
@@ -260,9 +266,10 @@ static void describe_param(const struct tally__param *param, size_t i,
 {
     static const char *const dtypes[] = {"f32", "f64", "f16", "bf16"};
     size_t n_dims = (size_t)param->n_dims;
-    int used = snprintf(about->words, sizeof about->words, "parameter %zu '%.100s' %s flags=%u %s",
-                        i, param->name, dtypes[param->dtype], param->flags,
-                        param->permuted ? "permuted " : "");
+    int used =
+        snprintf(about->words, sizeof about->words, "parameter %zu '%.100s' %s flags=%u %s%s", i,
+                 param->name, dtypes[param->dtype], param->flags,
+                 param->provided ? "provided " : "", param->permuted ? "permuted " : "");
 
     tally__describe_list(about, (size_t)used, n_dims, param->shape);
     about->hash = tally__hash(param->strides, param->name, strlen(param->name));

@@ -17,6 +17,7 @@ endfunction()
 
 tally_ddp_test(test_ddp_plan)
 tally_ddp_test(test_ddp_means)
+tally_ddp_test(test_ddp_param_memory)
 tally_ddp_test(test_ddp_bits)
 tally_ddp_test(test_ddp_bucket)
 tally_ddp_test(test_ddp_unused)

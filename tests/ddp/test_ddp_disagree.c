@@ -76,6 +76,11 @@ static void dtype(struct given *given)
     given->model.params[1].dtype = TALLY_BF16;
 }
 
+static void no_data(struct given *given)
+{
+    given->model.params[1].data = NULL;
+}
+
 static void frozen(struct given *given)
 {
     given->model.params[1].flags = TALLY_PARAM_FROZEN;
@@ -184,6 +189,7 @@ static const struct difference {
     {n_dims, "[12]"},
     {end_of_many_dims, "parameter 0 'first'"},
     {dtype, "'weight' bf16"},
+    {no_data, "'weight' f32 flags=0 provided"},
     {frozen, "'weight'"},
     {delayed, "'weight'"},
     {strides, "'weight'"},

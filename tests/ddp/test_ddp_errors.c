@@ -5,6 +5,7 @@
  */
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/ddp_model.h"
@@ -291,6 +292,7 @@ static void spoil_param(tally_param *param, struct given *given, enum mistake mi
         break;
     default:
         param->data = NULL;
+        param->grad = calloc(1, 64);
         break;
     }
 }

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Parameters that tally provides: one piece of group memory, laid out like the buckets, so that the
+ * parameters of a bucket are one run, in the order of its gradients; those without a gradient
+ * follow. And bringing parameters in line. The thread that creates the ddp enters, or one of the
+ * application's between steps.
+ */
+#include "base/memory.h"
+#include "base/status.h"
+#include "ddp/ddp.h"
+#include "ddp/stats.h"
+
+static size_t to_line(size_t bytes)
+{
+    return (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
+}
+
+/* Gives every parameter its place in memory; with NULL it only counts the bytes there must be. */
+static size_t place(tally_ddp *ddp, unsigned char *memory)
+{
+    size_t n = ddp->buckets.n + ddp->buckets.n_delayed;
+    tally_bucket_param *seen = ddp->buckets.params;
+    size_t used = 0;
+
+    for (size_t b = 0; b < n; b++) {
+        for (int k = 0; k < ddp->buckets.bucket[b].seen.n_params; k++, seen++) {
+            struct tally__param *param = &ddp->params[seen->index];
+
+            if (param->provided && memory) {
+                param->data = memory + used;
+                seen->data = param->data;
+            }
+            used += param->provided ? param->bytes : 0;
+        }
+        used = to_line(used);
+    }
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        struct tally__param *param = &ddp->params[i];
+
+        if (param->provided && param->bucket < 0) {
+            param->data = memory ? memory + used : NULL;
+            used = to_line(used + param->bytes);
+        }
+    }
+    return used;
+}
+
+int tally__param_memory_make(tally_ddp *ddp)
+{
+    size_t bytes = place(ddp, NULL);
+
+    if (bytes > 0) {
+        TRY(tally_group_alloc(ddp->group, bytes, &ddp->data_memory));
+        (void)place(ddp, ddp->data_memory);
+    }
+    return TALLY_OK;
+}
+
+void tally__param_memory_free(tally_ddp *ddp)
+{
+    (void)tally_group_free(ddp->group, ddp->data_memory);
+    ddp->data_memory = NULL;
+}
+
+void *tally__bucket_run(const struct tally__bucket *bucket)
+{
+    void *run = NULL;
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        const struct tally__param *param = &bucket->ddp->params[bucket->seen.params[k].index];
+
+        if (param->n > 0 && !param->provided) {
+            return NULL;
+        }
+        if (param->n > 0 && !run) {
+            run = param->data;
+        }
+    }
+    return run;
+}
+
+void *tally_ddp_data(const tally_ddp *ddp, int i)
+{
+    return ddp && i >= 0 && (size_t)i < ddp->n_params ? ddp->params[i].data : NULL;
+}
+
+struct alignment {
+    const tally_ddp *ddp;
+    int root;
+};
+
+static int align_job(tally_lane *lane, void *user)
+{
+    const struct alignment *alignment = user;
+
+    if (alignment->root < 0 || alignment->root >= tally_group_size(alignment->ddp->group)) {
+        return tally__fail(TALLY_ARG, "tally_ddp_broadcast: there is no rank %d", alignment->root);
+    }
+    TRY(tally__params_broadcast(lane, alignment->ddp, alignment->root));
+    return tally__buffers_broadcast(lane, alignment->ddp, alignment->root);
+}
+
+int tally_ddp_broadcast(tally_ddp *ddp, int root)
+{
+    struct alignment alignment = {ddp, root};
+
+    TRY(tally__check_between_steps(ddp, "tally_ddp_broadcast"));
+    return tally__stats_note(ddp, tally__ddp_run(ddp, align_job, &alignment));
+}
