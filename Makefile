@@ -10,8 +10,8 @@ export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 build: setup build/build.ninja ## build the libraries, the tally command and the examples
 	cmake --build build
 
-demo: build ## train the example network on two ranks
-	build/tally run -n 2 build/examples/03_ddp
+demo: build ## train a network to read digits on two ranks, with one hook after the other
+	build/tally run -n 2 build/examples/05_digits
 
 test: build ## run all tests
 	ctest --preset release

@@ -20,3 +20,9 @@ foreach(part ranks output signals)
       $<TARGET_FILE:run_reduce> $<TARGET_FILE:run_terminal> "${hwloc_FOUND}")
   set_tests_properties(tool_run_${part} PROPERTIES LABELS tool TIMEOUT 300)
 endforeach()
+
+# The demo; its place is here because a terminal looks at it too.
+add_test(NAME example_05_digits
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_digits.sh $<TARGET_FILE:tally_tool>
+    $<TARGET_FILE:example_05_digits> $<TARGET_FILE:run_terminal> "${TALLY_SANITIZE}")
+set_tests_properties(example_05_digits PROPERTIES LABELS example TIMEOUT 300)

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The demo, shortened: every hook trains, on any number of ranks as well as on one; compression
+# compresses; the bar is for terminals only; mistakes get one clear line.
+set -u
+# shellcheck source=tests/tool/command_support.sh
+source "$(dirname "$0")/command_support.sh"
+digits=$2
+terminal=$3
+slow=$4 # of a build with sanitizers, in which arithmetic takes a hundred times as long
+
+# Options of each run, its number of hooks, and what it must learn at least.
+options=(--json --steps 40) n_hooks=7 accuracy=0.85 worlds="1 2 3"
+if [ -n "$slow" ]; then
+    options=(--json --steps 5 allreduce int8 "powersgd:rank=4,start=1" noop) n_hooks=4 accuracy=0.1
+    worlds="1 3"
+fi
+
+number='[0-9.]+(e[-+][0-9]+)?'
+line="^\{\"hook\": \"[a-z0-9_:=,()]+\", \"ranks\": [0-9]+, \"accuracy\": $number, \"loss\": $number, \
+\"ranks_agree\": (true|false), \"step_ms\": $number, \"exposed_ms\": $number, \"bytes_per_step\": $number\}\$"
+verdict="^\{\"favoured\": \"[a-z0-9_:=,()]+\", \"fewest_bytes\": \"[a-z0-9_:=,()]+\", \
+\"below_gbit_per_s\": $number\}\$"
+
+# check N: the lines of N ranks. The loss of the exact hook is that of one process on the full
+# batch (the first line of all), but for the order of sums; the others' is not far from it, unless
+# nothing travels.
+check() {
+    awk -v ranks="$1" -v accuracy=$accuracy -v alone="$(grep '"hook": "allreduce"' "$work/json1")" '
+function field(line, name) {
+    sub(".*\"" name "\": \"?", "", line)
+    sub(/"?[,}].*/, "", line)
+    return line
+}
+function number(name) { return field($0, name) + 0 }
+function bad(text) { print ranks " ranks: " text ": " $0; failed = 1 }
+/"favoured"/ { next }
+{
+    hook = field($0, "hook")
+    off = number("loss") / field(alone, "loss") - 1
+    off = off < 0 ? -off : off
+    bytes = number("bytes_per_step")
+    if (hook == "allreduce") plain = bytes
+    if (number("ranks") != ranks) bad("not as many")
+    if (number("accuracy") < accuracy) bad("has learned too little")
+    if (off > (hook == "allreduce" ? 1e-4 : 0.1) && hook != "noop") bad("loss is off by " off)
+    if ((field($0, "ranks_agree") == "true") == (hook == "noop" && ranks > 1)) bad("agreement")
+    if (hook != "allreduce" && plain > 0 && bytes >= plain) bad("saves nothing")
+    if (bytes > 0 && (hook == "noop" || ranks == 1)) bad("sends something")
+    if (bytes == 0 && hook != "noop" && ranks > 1) bad("sends nothing")
+}
+END { exit failed }' "$work/json$1" || complain "the lines of $1 ranks"
+}
+
+for ranks in $worlds; do
+    "$tally" run -n "$ranks" "$digits" "${options[@]}" >"$work/json$ranks" 2>"$work/err" ||
+        complain "$ranks ranks exited with $?"
+    [ ! -s "$work/err" ] || complain "$ranks ranks wrote to stderr: $(cat "$work/err")"
+    [ "$(grep -cE "$line" "$work/json$ranks")" -eq $n_hooks ] ||
+        complain "$ranks ranks: not $n_hooks good lines"
+    [ "$(grep -cE "$verdict" "$work/json$ranks")" -eq $((ranks > 1)) ] ||
+        complain "$ranks ranks: not one verdict, or one where there is nothing to compare"
+    [ "$(wc -l <"$work/json$ranks")" -eq $((n_hooks + (ranks > 1))) ] ||
+        complain "$ranks ranks: more lines"
+    check "$ranks"
+done
+[ $failures -eq 0 ] || tail "$work"/json*
+
+# The table; hooks of one's own choice.
+accepts '^hook +accuracy +loss +ms/step +exposed ms +bytes/step$' "$digits" --steps 1 bf16
+accepts '^fp16 .*% +[0-9.]+ +[0-9.]+ +[0-9.]+ +0$' "$digits" --steps 1 fp16
+accepts '^The figures favour (fp16|int8) here: ' "$tally" run -n 2 "$digits" --steps 1 fp16 int8
+accepts 'the figures favour none' "$tally" run -n 2 "$digits" --steps 1 noop
+accepts '^Example: tally run ' "$digits" --help
+
+# A bar on a terminal, wiped out at the end.
+"$terminal" 0 "" "$digits" --steps 3 bf16 >"$work/shown"
+grep -q '##*\.* bf16' "$work/shown" || complain "no bar on a terminal: $(cat "$work/shown")"
+
+rejects "'--fast' is too much" "$digits" --fast
+rejects "'--steps' is too much, or needs a value" "$digits" --steps
+rejects 'steps 3x is not a number from 1 to' "$digits" --steps 3x
+rejects 'steps 0 is not a number from 1 to' "$digits" --steps 0
+rejects 'nowhere.csv: No such file' "$digits" --data "$work/nowhere.csv"
+printf '0,1,2,17,' >"$work/short.csv"
+rejects 'short.csv:1: not an image' "$digits" --data "$work/short.csv"
+"$digits" 'int9' 2>"$work/err"
+[ $? -eq 1 ] || complain "an unknown hook did not exit with 1"
+grep -q "ARG: .*int9" "$work/err" || complain "an unknown hook is not named: $(cat "$work/err")"
+
+[ $failures -eq 0 ] && echo "the demo behaved"
+exit $((failures > 0))
