@@ -7,8 +7,9 @@
  *
  * This header is the manual. It is read from top to bottom: status codes and error texts first,
  * because every other function uses them; then logging, environment, and the instruction set; then
- * the ranks: groups, jobs and futures, collectives; then training: parameters, hooks, ddp, and its
- * statistics. Who only wants to train reads groups, parameters and data-parallel training.
+ * the ranks: groups, jobs and futures, collectives; then training: parameters, hooks, ddp,
+ * optimizers, statistics. Who only wants to train reads groups, parameters and data-parallel
+ * training.
  *
  * A complete program. Alone it is a world of one; `tally run -n 4 ./line` starts it as four ranks:
  *
@@ -826,6 +827,71 @@ TALLY_API int tally_ddp_join(tally_ddp *ddp);
  * them too. A second call in a step does nothing. Not with config.join. Collective, in the same
  * step on all ranks; does not wait for communication. Errors: ARG, STATE, NOMEM, ABORTED. */
 TALLY_API int tally_ddp_reduce_delayed(tally_ddp *ddp);
+
+/* ---- optimizers ---------------------------------------------------------------------------- */
+
+/*
+ * An optimizer updates parameters by their mean gradients. tally's own are chosen by a text, in the
+ * grammar of tally_hook_parse without brackets: "sgd:lr=0.1,momentum=0.9", "adamw:lr=3e-4". They
+ * are sgd, adam, adamw, adagrad, rmsprop, adadelta, adamax and rprop, with the formulas, options
+ * and fallbacks of PyTorch; `tally optimizers` lists them, docs/optimizers.md has the formulas. The
+ * arithmetic is fp32, the same bits on every instruction set; each parameter counts its own steps.
+ * Any other is a table of one's own.
+ */
+
+/* Arrays of state beside a parameter, at most. */
+#define TALLY_MAX_STATES 8
+
+/* What step_param is given: one parameter, or a part of one. */
+typedef struct tally_step_param {
+    size_t size; /* sizeof(tally_step_param) */
+    int index;   /* of the parameter, as in tally_ddp_create */
+    const char *name;
+    int n_dims;
+    const size_t *shape;     /* of the whole parameter */
+    size_t first;            /* of the whole parameter's elements, the first one here */
+    size_t n;                /* elements here: all, unless the table is elementwise */
+    float *data;             /* n of each of these */
+    const float *gradient;   /* the mean: clipped, unscaled */
+    float *const *state;     /* table.n_states arrays; zeros before the parameter's first step */
+    unsigned long long step; /* the parameter's steps, with this one: from 1 */
+    double lr;               /* of its group, in this step */
+} tally_step_param;
+
+/* An optimizer of one's own: fill the table, size first. step_param is required. */
+typedef struct tally_optimizer_table {
+    size_t size;      /* sizeof(tally_optimizer_table) */
+    const char *name; /* for messages and checkpoints; ranks compare it; copied */
+    /* An element's update depends on that element alone: step_param may be called for parts of a
+     * parameter, several in a step (all with the same step), and shards may cut parameters. */
+    int elementwise;
+    int n_states; /* fp32 arrays beside each parameter that tally keeps: 0..TALLY_MAX_STATES */
+    /*
+     * Updates data and state. On a lane or the application's thread; must not block; several at
+     * once for different parameters if the group has several lanes. A failure fails the step on
+     * every rank; tally_job_fail, with lane NULL, gives it a text.
+     */
+    int (*step_param)(void *user, const tally_step_param *param);
+    /* Frees user. When nobody uses the optimizer any more. May be NULL. */
+    void (*destroy)(void *user);
+} tally_optimizer_table;
+
+/* What there is to choose by text, for lists and help. All texts are static. */
+typedef struct tally_optimizer_info {
+    size_t size;      /* set by the caller: sizeof(tally_optimizer_info) */
+    const char *name; /* "adamw" */
+    const char *help; /* one line: when to use it */
+    size_t n_options;
+} tally_optimizer_info;
+
+typedef tally_hook_option tally_optimizer_option;
+
+/* How many optimizers there are; one of them; one of its options. Any thread; never block. Errors:
+ * ARG. */
+TALLY_API size_t tally_optimizer_count(void);
+TALLY_API int tally_optimizer_describe(size_t index, tally_optimizer_info *info);
+TALLY_API int tally_optimizer_describe_option(size_t index, size_t option,
+                                              tally_optimizer_option *described);
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 

@@ -70,3 +70,18 @@ int tally__fail_errno(int status, int error, const char *format, ...)
     (void)snprintf(last_error, sizeof last_error, "%s: %s", text, words);
     return status;
 }
+
+void tally__put_aside(struct tally__aside *aside)
+{
+    memcpy(aside->text, last_error, strlen(last_error) + 1);
+    last_error[0] = '\0';
+}
+
+bool tally__take_back(const struct tally__aside *aside, int rc)
+{
+    if (rc != TALLY_OK) {
+        return last_error[0] != '\0';
+    }
+    memcpy(last_error, aside->text, strlen(aside->text) + 1);
+    return true;
+}

@@ -3,6 +3,8 @@
 #ifndef TALLY_BASE_STATUS_H
 #define TALLY_BASE_STATUS_H
 
+#include <stdbool.h>
+
 #include "tally.h"
 
 /* Longest error text, with its NUL. Longer texts are cut, never lost. */
@@ -18,6 +20,16 @@ int tally__fail(int status, const char *format, ...) __attribute__((format(print
 /* tally__fail with the words of errno value error appended: "cannot open x: No such file". */
 int tally__fail_errno(int status, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/*
+ * Around a function of the application's: the thread's text is put aside before it and taken back
+ * after a success, so that a success leaves no trace; false when it failed and said nothing.
+ */
+struct tally__aside {
+    char text[TALLY__ERROR_BYTES];
+};
+void tally__put_aside(struct tally__aside *aside);
+bool tally__take_back(const struct tally__aside *aside, int rc);
 
 /* Passes a failure on to the caller. Nothing else in tally hides control flow. */
 #define TRY(expression)                 \

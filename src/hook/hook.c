@@ -2,7 +2,6 @@
 /* The hook object: a table, a state, and how many hold it. Any thread enters. */
 #include "hook/hook.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -65,22 +64,10 @@ void tally_hook_free(tally_hook *hook)
 
 /* ---- calling it ---- */
 
-/* The thread's text, put aside while a function of the hook runs. */
-struct aside {
-    char text[TALLY__ERROR_BYTES];
-};
-
-static void put_aside(struct aside *aside)
+static int take_back(const struct tally__aside *aside, const tally_hook *hook, const char *what,
+                     int rc)
 {
-    (void)snprintf(aside->text, sizeof aside->text, "%s", tally_last_error());
-    (void)tally__fail(TALLY_OK, "%s", "");
-}
-
-static int take_back(const struct aside *aside, const tally_hook *hook, const char *what, int rc)
-{
-    if (rc == TALLY_OK) {
-        (void)tally__fail(TALLY_OK, "%s", aside->text);
-    } else if (tally_last_error()[0] == '\0') {
+    if (!tally__take_back(aside, rc)) {
         (void)tally__fail(rc, "hook '%s': %s failed: %s", hook->table.name, what,
                           tally_status_text(rc));
     }
@@ -89,12 +76,12 @@ static int take_back(const struct aside *aside, const tally_hook *hook, const ch
 
 int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp)
 {
-    struct aside aside;
+    struct tally__aside aside;
 
     if (!hook->table.attach) {
         return TALLY_OK;
     }
-    put_aside(&aside);
+    tally__put_aside(&aside);
     return take_back(&aside, hook, "attach", hook->table.attach(hook->state, ddp));
 }
 
@@ -107,20 +94,20 @@ void tally__hook_detach(const tally_hook *hook, tally_ddp *ddp)
 
 int tally__hook_load(const tally_hook *hook, const tally_hook_blob *blobs, size_t n_blobs)
 {
-    struct aside aside;
+    struct tally__aside aside;
 
     if (!hook->table.load) {
         return TALLY_OK;
     }
-    put_aside(&aside);
+    tally__put_aside(&aside);
     return take_back(&aside, hook, "load", hook->table.load(hook->state, blobs, n_blobs));
 }
 
 static int save(const tally_hook *hook, void *blob, size_t *bytes)
 {
-    struct aside aside;
+    struct tally__aside aside;
 
-    put_aside(&aside);
+    tally__put_aside(&aside);
     return take_back(&aside, hook, "save", hook->table.save(hook->state, blob, bytes));
 }
 

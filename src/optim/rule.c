@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rules: from a table, or from the text of one of tally's own. Any thread enters. */
+#include "optim/rule.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "num/optim.h"
+#include "optim/optimizer_kind.h"
+
+/* ---- from a table ---- */
+
+static int check_table(const tally_optimizer_table *table, double lr)
+{
+    if (!table) {
+        return tally__fail(TALLY_ARG, "an optimizer's table is NULL");
+    }
+    if (table->size < sizeof *table) {
+        return tally__fail(TALLY_ARG,
+                           "an optimizer's table has the size %zu, expected at least %zu",
+                           table->size, sizeof *table);
+    }
+    if (!table->name) {
+        return tally__fail(TALLY_ARG, "an optimizer's table has no name");
+    }
+    if (!table->step_param) {
+        return tally__fail(TALLY_ARG, "optimizer '%s': the table has no step_param", table->name);
+    }
+    if (table->n_states < 0 || table->n_states > TALLY_MAX_STATES) {
+        return tally__fail(TALLY_ARG, "optimizer '%s': n_states is %d, not in 0..%d", table->name,
+                           table->n_states, TALLY_MAX_STATES);
+    }
+    if (!isfinite(lr)) {
+        return tally__fail(TALLY_ARG, "optimizer '%s': the learning rate %g is not finite",
+                           table->name, lr);
+    }
+    return TALLY_OK;
+}
+
+int tally__rule_make(const tally_optimizer_table *table, void *user, double lr,
+                     struct tally__rule **rule)
+{
+    struct tally__rule *made;
+    char *name;
+
+    TRY(check_table(table, lr));
+    made = tally__alloc(sizeof *made, "an optimizer");
+    name = tally__alloc(strlen(table->name) + 1, "an optimizer");
+    if (!made || !name) {
+        tally__free(made);
+        tally__free(name);
+        return TALLY_NOMEM;
+    }
+    memcpy(name, table->name, strlen(table->name) + 1);
+    *made = (struct tally__rule){.name = name, .table = *table, .user = user, .lr = lr};
+    made->table.name = name;
+    *rule = made;
+    return TALLY_OK;
+}
+
+void tally__rule_free(struct tally__rule *rule)
+{
+    if (!rule) {
+        return;
+    }
+    if (rule->table.destroy) {
+        rule->table.destroy(rule->user);
+    }
+    tally__free(rule->name);
+    tally__free(rule);
+}
+
+/* ---- tally's own ---- */
+
+/* One of tally's own, with the values of its options. */
+struct own {
+    const struct tally__optimizer_kind *kind;
+    unsigned states; /* of the kernel's, those in use */
+    double values[TALLY__MAX_OPTIONS];
+};
+
+static int step_own(void *user, const tally_step_param *param)
+{
+    const struct own *own = user;
+    float *state[TALLY__OPTIM_STATES] = {NULL};
+    int n = 0;
+
+    for (int k = 0; k < TALLY__OPTIM_STATES; k++) {
+        if (own->states >> k & 1) {
+            state[k] = param->state[n++];
+        }
+    }
+    own->kind->step(own->values, param, state);
+    return TALLY_OK;
+}
+
+static int n_states_of(unsigned states)
+{
+    int n = 0;
+
+    for (; states != 0; states >>= 1) {
+        n += (int)(states & 1);
+    }
+    return n;
+}
+
+static int make_own(const struct tally__setting *setting, const char *name,
+                    struct tally__rule **rule)
+{
+    const struct tally__optimizer_kind *kind = tally__optimizer_kind_of(setting->row);
+    tally_optimizer_table table = {.size = sizeof table,
+                                   .name = name,
+                                   .elementwise = 1,
+                                   .step_param = step_own,
+                                   .destroy = tally__free};
+    struct own *own;
+    int rc;
+
+    if (kind->check && kind->check(setting->values) != TALLY_OK) {
+        return tally__fail(TALLY_ARG, "optimizer '%s': %s", name, tally_last_error());
+    }
+    own = tally__alloc(sizeof *own, "an optimizer");
+    if (!own) {
+        return TALLY_NOMEM;
+    }
+    own->kind = kind;
+    own->states = kind->states(setting->values);
+    memcpy(own->values, setting->values, sizeof own->values);
+    table.n_states = n_states_of(own->states);
+    rc = tally__rule_make(&table, own, own->values[0], rule);
+    if (rc != TALLY_OK) {
+        tally__free(own);
+    }
+    return rc;
+}
+
+int tally__rule_parse(const char *text, struct tally__rule **rule)
+{
+    struct tally__scan scan = {.rows = &tally__optimizer_kinds, .text = text};
+    struct tally__name name = {.length = 0};
+    struct tally__setting setting;
+    struct tally__list marks;
+
+    TRY(tally__text_check("optimizer", scan.rows, text));
+    TRY(tally__setting_read(&scan, &setting));
+    marks = tally__setting_marks(&setting);
+    TRY(tally__scan_end(&scan, &marks));
+    TRY(tally__name_add_setting(&name, scan.rows, &setting));
+    TRY(tally__name_check(&name, scan.rows));
+    return make_own(&setting, name.text, rule);
+}
