@@ -18,4 +18,5 @@ target_sources(tally_objects PRIVATE
   ddp/reducer.c
   ddp/stats.c
   ddp/step_end.c
+  ddp/zero_cut.c
 )

@@ -28,6 +28,8 @@ struct tally__layout {
     size_t n; /* elements */
     size_t block;
     const struct tally__segments *segments; /* NULL: all data is one segment */
+    const size_t *cut; /* where each rank's shard begins, and the end; NULL: all alike. With blocks
+                          of one element. */
 };
 
 struct tally__range {
@@ -58,7 +60,8 @@ size_t tally__segment_at(const struct tally__segments *segments, size_t element)
 struct tally__range tally__range_of(const struct tally__layout *layout, size_t first_block,
                                     size_t n_blocks);
 
-/* The blocks that rank owns: all ranks' shares differ by one block at most. */
+/* The blocks that rank owns: all ranks' shares differ by one block at most, unless they are cut
+ * otherwise. */
 struct tally__range tally__shard_of(const struct tally__layout *layout, int size, int rank);
 
 #endif

@@ -422,7 +422,7 @@ int tally__exchange(tally_lane *lane, const struct tally__codec *codec, struct t
                          .codec = codec,
                          .call = call,
                          .data = data,
-                         .layout = {n, codec->block, codec->segments}};
+                         .layout = {n, codec->block, codec->segments, codec->cut}};
 
     return run(&x);
 }
@@ -434,7 +434,7 @@ int tally__exchange_scatter(tally_lane *lane, const struct tally__codec *codec,
                          .codec = codec,
                          .call = call,
                          .data = data,
-                         .layout = {n, codec->block, codec->segments},
+                         .layout = {n, codec->block, codec->segments, codec->cut},
                          .scatter_only = true};
 
     return run(&x);

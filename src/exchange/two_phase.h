@@ -18,7 +18,8 @@
 int tally__exchange(tally_lane *lane, const struct tally__codec *codec, struct tally__call call,
                     void *data, size_t n);
 
-/* The first phase alone: only this rank's shard of data gets its result. */
+/* The first phase alone: only this rank's shard of data gets its result. Shards are those of the
+ * codec's cut, if it has one. */
 int tally__exchange_scatter(tally_lane *lane, const struct tally__codec *codec,
                             struct tally__call call, void *data, size_t n);
 

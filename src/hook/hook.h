@@ -17,9 +17,9 @@ struct tally_hook {
      * dtype and divisor: so it may be given a bucket in parts, wherever they lie. */
     bool elementwise;
     /* As reduce, to the same bits, but the mean is left in this rank's shard of data alone, where
-     * shards are cut in blocks of unit elements; the rest is undefined. NULL where a hook cannot do
-     * that for less than the whole costs. */
-    int (*scatter)(void *state, tally_lane *lane, const tally_bucket *bucket, size_t unit);
+     * rank r's shard is elements cut[r] up to cut[r + 1]; the rest is undefined. NULL where a hook
+     * cannot do that for less than the whole costs. */
+    int (*scatter)(void *state, tally_lane *lane, const tally_bucket *bucket, const size_t *cut);
 };
 
 /* What allreduce does: the mean of the bucket, travelling as the lane says. */

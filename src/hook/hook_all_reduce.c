@@ -22,7 +22,7 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return tally__hook_send_plain(lane, bucket);
 }
 
-static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, size_t unit)
+static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, const size_t *cut)
 {
     const struct tally__call call = {
         .kind = TALLY__KIND_REDUCE_SCATTER, .dtype = (uint8_t)bucket->dtype, .op = TALLY_MEAN};
@@ -30,8 +30,9 @@ static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, si
         tally__codec_of_lane(lane, bucket->dtype, TALLY_MEAN, bucket->divisor);
 
     (void)state;
-    /* Neither elements as they are nor halves know blocks: theirs only say where shards begin. */
-    codec.block = unit;
+    /* Neither elements as they are nor halves know blocks: any cut will do. */
+    codec.block = 1;
+    codec.cut = cut;
     return tally__exchange_scatter(lane, &codec, call, bucket->data, bucket->n);
 }
 

@@ -34,14 +34,14 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return rc;
 }
 
-static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, size_t unit)
+static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, const size_t *cut)
 {
     const struct half *half = state;
     struct tally__wire outer = lane->wire;
     int rc;
 
     lane->wire = half->wire;
-    rc = half->inner->scatter(half->inner->state, lane, bucket, unit);
+    rc = half->inner->scatter(half->inner->state, lane, bucket, cut);
     lane->wire = outer;
     return rc;
 }

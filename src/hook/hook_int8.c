@@ -37,7 +37,8 @@ static size_t owned_part(const struct tally__segments *segments, size_t s,
 static int find_feedback(const tally_group *group, const tally_bucket *bucket,
                          struct tally__cut *cut, size_t block)
 {
-    const struct tally__layout layout = {bucket->n, block, &cut->segments};
+    const struct tally__layout layout = {
+        .n = bucket->n, .block = block, .segments = &cut->segments};
     struct tally__range shard =
         tally__shard_of(&layout, tally_group_size(group), tally_group_rank(group));
     struct tally__keeper *keeper = bucket->keeper;

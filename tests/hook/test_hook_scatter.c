@@ -2,19 +2,19 @@
 /*
  * Hooks that can leave the mean in this rank's shard alone: the same bits there as the whole hook,
  * and the bytes of the first phase, N - n_r elements as they travel. In group memory, in ordinary
- * memory and through stages; with shards cut by single elements and by lines of the caches.
+ * memory and through stages; with shards cut evenly and not.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/group.h"
-#include "exchange/layout.h"
 #include "hook/hook.h"
 #include "support/ddp_model.h"
 #include "support/oracle.h"
 
 #define MOST 20001
+#define MOST_WORLD 7
 
 static const struct {
     const char *text;
@@ -36,7 +36,7 @@ static const size_t lengths[] = {0, 1, 5, 64, 65, 511, 513, 4097, MOST};
 
 struct trial {
     const tally_hook *hook;
-    size_t unit;
+    const size_t *cut;
     tally_bucket bucket;
     uint64_t bytes_sent;
 };
@@ -51,7 +51,7 @@ static int reduce_job(tally_lane *lane, void *user)
 static int scatter_job(tally_lane *lane, void *user)
 {
     struct trial *trial = user;
-    int rc = trial->hook->scatter(trial->hook->state, lane, &trial->bucket, trial->unit);
+    int rc = trial->hook->scatter(trial->hook->state, lane, &trial->bucket, trial->cut);
 
     trial->bytes_sent = lane->bytes_sent;
     return rc;
@@ -67,9 +67,9 @@ static void fill(const tally_group *group, float *data, size_t n)
 static int check_length(tally_group *group, struct trial *trial, float *whole, float *part,
                         size_t wire_bytes)
 {
-    const struct tally__layout layout = {.n = trial->bucket.n, .block = trial->unit};
-    struct tally__range own =
-        tally__shard_of(&layout, tally_group_size(group), tally_group_rank(group));
+    int rank = tally_group_rank(group);
+    size_t start = trial->cut[rank];
+    size_t n = trial->cut[rank + 1] - start;
 
     fill(group, whole, trial->bucket.n);
     fill(group, part, trial->bucket.n);
@@ -77,10 +77,22 @@ static int check_length(tally_group *group, struct trial *trial, float *whole, f
     CHECK_OK(group, ranks_job(group, 0, reduce_job, trial));
     trial->bucket.data = part;
     CHECK_OK(group, ranks_job(group, 0, scatter_job, trial));
-    CHECK(group, memcmp(whole + own.start, part + own.start, own.n * sizeof *part) == 0);
-    CHECK(group, trial->bytes_sent == (trial->bucket.n - own.n) * wire_bytes);
-    ranks_note(group, ranks_hash(0, part + own.start, own.n * sizeof *part), 0);
+    CHECK(group, memcmp(whole + start, part + start, n * sizeof *part) == 0);
+    CHECK(group, trial->bytes_sent == (trial->bucket.n - n) * wire_bytes);
+    ranks_note(group, ranks_hash(0, part + start, n * sizeof *part), 0);
     return 0;
+}
+
+/* Even parts, or parts of all sizes, some of nothing. */
+static void make_cut(size_t n, int world, bool uneven, size_t *cut)
+{
+    size_t done = 0;
+
+    for (int r = 0; r < world; r++) {
+        cut[r] = uneven ? done : n * (size_t)r / (size_t)world;
+        done += r % 2 == 0 ? (n - done) / 2 : 0;
+    }
+    cut[world] = n;
 }
 
 static int scatter_body(tally_group *group, void *user)
@@ -96,13 +108,15 @@ static int scatter_body(tally_group *group, void *user)
         CHECK_OK(group, tally_hook_parse(hooks[k].text, &hook));
         CHECK(group, !hook->scatter == (hooks[k].bytes == 0));
         for (size_t i = 0; hook->scatter && i < 2 * sizeof lengths / sizeof lengths[0]; i++) {
-            struct trial trial = {.hook = hook, .unit = i & 1 ? 1 : TALLY__SHARD_UNIT};
+            size_t cut[MOST_WORLD + 1];
+            struct trial trial = {.hook = hook, .cut = cut};
 
             /* A divisor of its own, as join has it. */
             trial.bucket = (tally_bucket){.size = sizeof trial.bucket,
                                           .dtype = TALLY_F32,
                                           .n = lengths[i / 2],
                                           .divisor = tally_group_size(group) + (double)(i & 1)};
+            make_cut(lengths[i / 2], tally_group_size(group), i & 1, cut);
             CHECK_OK(group, check_length(group, &trial, whole, part, hooks[k].bytes));
         }
         tally_hook_free(hook);

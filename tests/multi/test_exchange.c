@@ -210,7 +210,8 @@ static int job(tally_lane *lane, void *user)
     struct rank_work *work = user;
     tally_group *group = tally_lane_group(lane);
     struct tally__codec codec = codec_of(work->x, group->size);
-    const struct tally__layout layout = {work->x->n, codec.block, work->x->segments};
+    const struct tally__layout layout = {
+        .n = work->x->n, .block = codec.block, .segments = work->x->segments};
     struct tally__range shard = tally__shard_of(&layout, group->size, group->rank);
     const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE};
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Groups, as far as one process can see them.
+# Groups, and what ranks share, as far as one process can see it.
 tally_unit_test(test_extents)
 tally_unit_test(test_place)
+tally_unit_test(test_zero_cut)
