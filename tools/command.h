@@ -28,6 +28,7 @@ int command_dispatch(const char *of, const struct command *commands, size_t n, i
 int cmd_bench(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_hooks(int argc, char **argv);
+int cmd_optimizers(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 
 #endif

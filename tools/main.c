@@ -72,6 +72,7 @@ int main(int argc, char **argv)
         {"bench", "measure what this machine does with tally", cmd_bench},
         {"env", "list the environment variables tally reads", cmd_env},
         {"hooks", "list the hooks, when to use them, and their options", cmd_hooks},
+        {"optimizers", "list the optimizers, when to use them, and their options", cmd_optimizers},
         {"run", "start a program as ranks that work together", cmd_run},
         {"version", "print the version", cmd_version},
     };
