@@ -274,7 +274,7 @@ static int apart_body(tally_group *group, void *user)
     CHECK_OK(group, power_run_step(group, ddp, &model, apart, 0));
     expected = hash_of(&model, ddp, 1);
     CHECK_OK(group, tally_ddp_set_hook(ddp, "powersgd:start=0"));
-    for (unsigned s = 0; s < 2000; s++) {
+    for (unsigned s = 0; s < RANKS_REPEATS(2000, 200); s++) {
         CHECK_OK(group, power_run_step(group, ddp, &model, apart, s));
         CHECK(group, hash_of(&model, ddp, 1) == expected);
         CHECK(group, !ddp->keeper->params[1].sent);

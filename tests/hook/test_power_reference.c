@@ -111,8 +111,8 @@ static int options_body(tally_group *group, void *user)
 
 static int long_body(tally_group *group, void *user)
 {
-    const struct run layers = {&trials[0], false, 1500, 500};
-    const struct run batched = {&trials[9], true, 3000, 100};
+    const struct run layers = {&trials[0], false, 1500, RANKS_REPEATS(500, 50)};
+    const struct run batched = {&trials[9], true, 3000, RANKS_REPEATS(100, 20)};
 
     (void)user;
     CHECK_OK(group, check_run(group, &layers));

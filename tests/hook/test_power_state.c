@@ -265,7 +265,7 @@ static int damaged(tally_group *group, const char *text)
         CHECK_OK(group, step(group, &run, s, &hash));
     }
     CHECK_OK(group, tally__hook_state_take(run.ddp->hook, &blob));
-    for (int k = 0; k < 3000; k++) {
+    for (int k = 0; k < RANKS_REPEATS(3000, 1000); k++) {
         tally_hook_blob changed = {.size = sizeof changed};
         int checked;
 

@@ -299,7 +299,8 @@ static int body(tally_group *group, void *user)
 
 static void add_case(struct exchanged x, int world)
 {
-    if (x.n > MOST) {
+    /* Data of several pieces need not be in a large world too. */
+    if (x.n > (size_t)RANKS_REPEATS(MOST, world > 3 ? 60000 : MOST)) {
         return;
     }
     if (n_cases == MOST_CASES) {
@@ -378,7 +379,7 @@ static void make_cases(int world)
         if (x.kind == AFFINE || x.kind == SCALED) {
             add_segments(x, world);
         }
-        if (i == 1 || i == 3 || i == 7) {
+        if (i == 3 || RANKS_REPEATS(i == 1 || i == 7, false)) {
             x.n = MOST;
             add_case(x, world);
         }

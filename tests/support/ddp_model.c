@@ -255,7 +255,7 @@ int ddp_run(const char *name, ranks_body *body, void *user, int lanes)
 {
     int n_failures = 0;
 
-    for (int world = 1; world <= 4; world++) {
+    for (int world = 1; world <= RANKS_REPEATS(4, 3); world++) {
         n_failures += run(name, body, user, lanes, world);
     }
     return n_failures;

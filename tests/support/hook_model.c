@@ -172,7 +172,8 @@ int hook_run(const char *name, ranks_body *body, void *user, int world)
     } ways[] = {{RANKS_THREADS, 1}, {RANKS_THREADS, 3}, {RANKS_PROCESSES, 1}};
     int n_failures = 0;
 
-    for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
+    /* Under a sanitizer, odd worlds have three lanes only: one lane is in the even ones. */
+    for (size_t k = RANKS_REPEATS(0, (size_t)world % 2); k < sizeof ways / sizeof ways[0]; k++) {
         const struct ranks ranks = {
             .kind = ways[k].kind, .world = world, .lanes = ways[k].lanes, .timeout_s = 60};
         int failed = ranks_run(&ranks, body, user);

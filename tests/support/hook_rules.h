@@ -80,7 +80,8 @@ size_t hook_wrong(const struct ddp_model *model, const tally_ddp *ddp, unsigned 
 /* Fills expected for buckets that hold all fp32 parameters, the last one first. */
 void hook_expect_all(const struct hook_rule *rule, unsigned seed, int world, float *expected);
 
-/* Runs body with user in this world: as threads with one lane and with three, and as processes. */
+/* Runs body with user in this world: as threads with one lane and with three, and as processes.
+ * Under a sanitizer, odd worlds of threads have three lanes only. */
 int hook_run(const char *name, ranks_body *body, void *user, int world);
 
 #endif

@@ -26,6 +26,12 @@ struct ranks {
     bool may_leak;    /* a group given up keeps what it cannot free in good order */
 };
 
+/*
+ * How much of what takes the same path again: all, and under a sanitizer, which is ten times slower
+ * and looks for other mistakes than the checks do, few.
+ */
+#define RANKS_REPEATS(all, few) (TALLY_TESTS_SANITIZED ? (few) : (all))
+
 /* Returns 0, or anything else after a failed CHECK. */
 typedef int ranks_body(tally_group *group, void *user);
 
@@ -37,7 +43,7 @@ typedef int ranks_body(tally_group *group, void *user);
 int ranks_run(const struct ranks *ranks, ranks_body *body, void *user);
 
 /*
- * The same for worlds of 1, 2, 3, 4, 7 and 8, as threads and as processes, by every way that data
+ * The same for all of ranks_worlds, as threads and as processes, by every way that data
  * can take. Where compare is set, what rank 0 noted must be the same for all runs of one world.
  */
 int ranks_run_all(ranks_body *body, void *user, int lanes, bool compare);
@@ -45,9 +51,9 @@ int ranks_run_all(ranks_body *body, void *user, int lanes, bool compare);
 /* The same for one world. */
 int ranks_run_world(ranks_body *body, void *user, int lanes, int world, bool compare);
 
-/* The worlds of ranks_run_all. */
-#define RANKS_N_WORLDS 6
-extern const int ranks_worlds[RANKS_N_WORLDS];
+/* The worlds of ranks_run_all: 1, 2, 3, 7, 4, 8; under a sanitizer the first four. */
+#define RANKS_N_WORLDS RANKS_REPEATS(6, 4)
+extern const int ranks_worlds[6];
 
 /* Whether ranks can be processes here: not under ThreadSanitizer, which does not follow fork. */
 bool ranks_have_processes(void);
