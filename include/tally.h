@@ -442,7 +442,7 @@ TALLY_API int tally_barrier(tally_group *group, tally_future **future);
 
 typedef enum tally_param_flag {
     TALLY_PARAM_FROZEN = 1,  /* broadcast at creation, has no gradient */
-    TALLY_PARAM_IGNORED = 2, /* tally does not touch it at all */
+    TALLY_PARAM_IGNORED = 2, /* not touched, unless an optimizer's group names it */
     TALLY_PARAM_DELAYED = 4, /* reduced by tally_ddp_reduce_delayed, not with the others */
     TALLY_PARAM_SPARSE = 8   /* refused, clearly: sparse gradients are not supported */
 } tally_param_flag;
@@ -893,6 +893,106 @@ TALLY_API int tally_optimizer_describe(size_t index, tally_optimizer_info *info)
 TALLY_API int tally_optimizer_describe_option(size_t index, size_t option,
                                               tally_optimizer_option *described);
 
+/*
+ * The object. It belongs to one ddp and updates its parameters, all or some, by groups that are
+ * updated alike. A step with one:
+ *
+ *     backward();                       calls tally_ddp_grad_ready(ddp, i)
+ *     tally_ddp_wait(ddp);              overlap: all parameters are updated when this returns
+ *     tally_optimizer_step(optimizer);  without overlap: here
+ *
+ * With overlap each bucket's parameters are updated on its lane as soon as its mean is there, while
+ * backward goes on: so backward must not read a parameter whose gradient it has announced. What
+ * needs all buckets, such as clipping, makes updates wait for the last one, in tally_ddp_wait.
+ *
+ * Either way parameters get the same bits as in the plain loop: wait, tally_ddp_clip_grad_norm,
+ * then every parameter by itself.
+ *
+ * Who is updated in a step: the parameters of all groups, but for those no rank had a gradient for,
+ * whose count of steps stays; delayed ones only in steps that reduced them; frozen ones never. A
+ * step that only accumulates updates nothing. A parameter that is ignored is updated if a group
+ * names it, by the local gradient in its grad, at the end of each step; clipping leaves it alone.
+ *
+ * Under config.join a rank without input takes part: it updates its parameters like the others,
+ * with the learning rates of a rank that has input.
+ *
+ * A step that fails may have updated some parameters already, not the same ones on all ranks: go on
+ * from a checkpoint.
+ */
+typedef struct tally_optimizer tally_optimizer;
+
+/* Parameters that are updated alike. */
+typedef struct tally_optimizer_group {
+    size_t size;                        /* sizeof(tally_optimizer_group), in every entry */
+    const char *text;                   /* one of tally's own; NULL: table */
+    const tally_optimizer_table *table; /* one's own; copied */
+    void *user;                         /* with table; the optimizer's, once it is created */
+    double lr;                          /* with table: the learning rate to begin with */
+    const int *params; /* their numbers; frozen ones are left out. NULL: all with a gradient that no
+                          other group names */
+    size_t n_params;
+} tally_optimizer_group;
+
+typedef struct tally_optimizer_config {
+    size_t size;                         /* set by tally_optimizer_config_init */
+    const tally_optimizer_group *groups; /* NULL: one group of all, by the text of create */
+    size_t n_groups;
+    int overlap;           /* 1: tally_ddp_wait updates, and lanes before it; 0: on call */
+    int release_gradients; /* 1: a gradient is set to zero once it is used, still in the caches */
+    double max_norm;       /* > 0: the joint 2-norm of all means is clipped to this first, as by
+                              tally_ddp_clip_grad_norm */
+} tally_optimizer_config;
+
+/* Fills a config with "not set" throughout. size is sizeof(tally_optimizer_config). */
+TALLY_API void tally_optimizer_config_init(tally_optimizer_config *config, size_t size);
+
+/*
+ * Makes an optimizer for a ddp, which has no other: by text, or by config->groups. config may be
+ * NULL. All memory for state is reserved now. On failure what groups have as user is still the
+ * caller's. Collective, between steps; blocks. Errors: ARG, as for the text, or naming what a group
+ * or a table lacks or the parameter two groups have; UNSUPPORTED for a parameter in a group that is
+ * not fp32, and without overlap under config.join; STATE when there is one already; MISMATCH when
+ * ranks give different groups or configs; NOMEM; those of any exchange: on all ranks.
+ */
+TALLY_API int tally_optimizer_create(tally_ddp *ddp, const char *text,
+                                     const tally_optimizer_config *config,
+                                     tally_optimizer **optimizer);
+
+/* Frees an optimizer; its ddp goes on without, or may have been freed before. NULL is accepted.
+ * Local, but on all ranks between the same steps (STATE in the middle of one). */
+TALLY_API int tally_optimizer_free(tally_optimizer *optimizer);
+
+/*
+ * Updates the parameters by the means that tally_ddp_wait has left. Under no_sync it does nothing.
+ * Local; between steps; one thread. Errors: ARG; STATE with overlap, or without a new mean; NUMERIC
+ * from clipping, and nothing is updated; what a step_param returned on this rank.
+ */
+TALLY_API int tally_optimizer_step(tally_optimizer *optimizer);
+
+/* Sets the learning rate of a group, or of all (-1), for the next steps; and tells it, or -1 where
+ * there is no such group. Groups are numbered from 0 as in the config. Local: call it on all ranks
+ * alike; between steps. Errors: ARG, STATE. */
+TALLY_API int tally_optimizer_set_lr(tally_optimizer *optimizer, int group, double lr);
+TALLY_API double tally_optimizer_lr(const tally_optimizer *optimizer, int group);
+
+/* Times are in seconds: of the last update and, with mean_, averages over all; steps of others that
+ * this rank took part in from tally_ddp_join apart. */
+typedef struct tally_optimizer_stats {
+    size_t size;                /* set by the caller: sizeof(tally_optimizer_stats) */
+    unsigned long long step;    /* updates so far */
+    unsigned long long skipped; /* steps that updated nothing */
+    double norm;                /* before clipping, in the last update; 0 without max_norm */
+    size_t state_bytes;         /* of state on this rank */
+    double update_s;            /* lanes, or tally_optimizer_step, busy with updates */
+    double exposed_update_s;    /* the part that wait or step saw */
+    double mean_update_s;
+    double mean_exposed_update_s;
+} tally_optimizer_stats;
+
+/* Any thread; between steps for figures that belong together; never blocks long. Errors: ARG,
+ * STATE when the ddp was freed. */
+TALLY_API int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats *stats);
+
 /* ---- statistics ---------------------------------------------------------------------------- */
 
 /*
@@ -938,8 +1038,8 @@ typedef struct tally_ddp_stats {
     unsigned long long total_compressed_to;
     double forward_s;  /* end of the step before to the first announcement; 0 in the first step */
     double backward_s; /* first announcement to the call of wait */
-    double comm_s;     /* lanes busy with buckets, one after the other */
-    double exposed_s;  /* what wait waited */
+    double comm_s;     /* lanes busy reducing buckets, one after the other */
+    double exposed_s;  /* what wait waited, but for an optimizer's updates */
     double overlap;    /* part of comm_s that wait did not see, 0..1 */
     double mean_forward_s;
     double mean_backward_s;

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/threads.h"
+#include "ddp/optimizer.h"
 #include "ddp/stats.h"
 
 #define DEFAULT_CAP_BYTES ((size_t)25 << 20)
@@ -276,6 +277,7 @@ int tally_ddp_free(tally_ddp *ddp)
                           tally_group_rank(ddp->group));
         (void)tally__step_give_up(ddp, TALLY_ABORTED);
     }
+    tally__optimizer_leave(ddp);
     tally__hook_detach(ddp->hook, ddp);
     unmake(ddp);
     return TALLY_OK;

@@ -12,11 +12,13 @@ target_sources(tally_objects PRIVATE
   ddp/join.c
   ddp/launch.c
   ddp/norm.c
+  ddp/optimizer.c
   ddp/param_memory.c
   ddp/params.c
   ddp/plan.c
   ddp/reducer.c
   ddp/stats.c
   ddp/step_end.c
+  ddp/update.c
   ddp/zero_cut.c
 )

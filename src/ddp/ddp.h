@@ -37,8 +37,9 @@ struct tally__param {
     void *own_grad; /* the array we made for it when it keeps copies and gave none */
     void *mean;     /* where the last step left the mean, the same on all ranks; NULL: it left none.
                        Before the first step, the gradient of one that is not delayed */
-    int bucket;     /* -1: has no gradient */
-    size_t offset;  /* in its bucket, in bytes */
+    void *local_grad; /* of one that is ignored: the application's, which nobody reduces */
+    int bucket;       /* -1: has no gradient */
+    size_t offset;    /* in its bucket, in bytes */
     enum tally__grad_state state;
     bool accumulated; /* announced under no_sync since the last step */
     int n_announced;  /* in this step */
@@ -49,12 +50,13 @@ struct tally__param {
 /* Who owns a bucket's bytes: the application's threads while it fills, the lane once launched. */
 enum tally__bucket_state { TALLY__BUCKET_FILLING, TALLY__BUCKET_LAUNCHED };
 
-/* When a bucket was complete, launched, begun and done, and what it cost. */
+/* When a bucket was complete, launched, begun and done, and what that cost. */
 struct tally__bucket_times {
     uint64_t ready_ns;
     uint64_t launch_ns;
     uint64_t start_ns;
     uint64_t done_ns;
+    uint64_t updated_ns; /* its parameters, if an optimizer did that here; else done_ns */
     uint64_t bytes_sent;
     struct tally__counts counts;
 };
@@ -68,7 +70,8 @@ struct tally__bucket {
     tally_future *future;
     unsigned char *saved; /* gradients in view mode that were absent, as they were; maybe NULL */
     bool skipped;         /* no rank had a gradient for it; the lane's until collected */
-    struct tally__bucket_times now;  /* the step under way; start and done are the lane's too */
+    struct tally__bucket_times
+        now; /* the step under way; start, done and updated are the lane's too */
     struct tally__bucket_times last; /* the last step; guarded by the mutex */
 };
 
@@ -141,6 +144,7 @@ struct tally_ddp {
     unsigned long long steps_before; /* those of the run that was loaded; step counts on from 0 */
     tally_hook *hook;
     struct tally__keeper *keeper;
+    tally_optimizer *optimizer; /* NULL: none; changes between steps only */
 
     pthread_mutex_t mutex; /* guards what follows, and the state of parameters and buckets */
     bool in_step;          /* something was announced since the last wait */

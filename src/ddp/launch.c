@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Launching: hands buckets to their lanes, strictly in order, and runs the hook there. Gradients
- * that are copies are brought together in the bucket on the lane, and spread again when the hook is
- * done. Application threads enter with the ddp's mutex held; the job runs on a lane.
+ * Launching: hands buckets to their lanes, strictly in order, and runs the hook and the optimizer
+ * there. Gradients that are copies are brought together in the bucket on the lane, and spread again
+ * when the hook is done. Application threads enter with the ddp's mutex held; the job runs on a
+ * lane.
  */
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/ddp.h"
+#include "ddp/optimizer.h"
 #include "num/num.h"
 
 /* What is brought together to be reduced and spread should stay in the caches meanwhile. */
@@ -166,6 +168,10 @@ static int bucket_job(tally_lane *lane, void *user)
     rc = reduce_bucket(lane, bucket);
     bucket->now.counts = lane->counts;
     bucket->now.done_ns = tally__now_ns();
+    if (rc == TALLY_OK && !bucket->skipped) {
+        rc = tally__update_bucket(bucket);
+    }
+    bucket->now.updated_ns = ddp->optimizer ? tally__now_ns() : bucket->now.done_ns;
     return rc;
 }
 

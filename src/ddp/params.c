@@ -134,6 +134,7 @@ static int copy_param(const tally_param *from, struct tally__param *to)
     to->bytes = to->n * tally_dtype_bytes(from->dtype);
     to->data = from->data;
     to->grad = has_gradient(from->flags) ? from->grad : NULL;
+    to->local_grad = from->flags & TALLY_PARAM_IGNORED ? from->grad : NULL;
     note_strides(from, to);
     to->bucket = -1;
     to->provided = !from->data && to->n > 0 && !(from->flags & TALLY_PARAM_IGNORED);

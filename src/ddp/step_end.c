@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a step: ranks learn which parameters nobody had a gradient for, buffers become rank
- * 0's, gradients this rank had none for get what they are due, and after the first step of copies
- * the buckets are arranged by the order in which rank 0's gradients became ready. The thread that
- * waits enters.
+ * 0's, gradients this rank had none for get what they are due, an optimizer updates what is left,
+ * and after the first step of copies the buckets are arranged by the order in which rank 0's
+ * gradients became ready. The thread that waits enters.
  */
 #include "ddp/step_end.h"
 
@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "ddp/optimizer.h"
 #include "num/num.h"
 
 static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
@@ -30,6 +31,11 @@ static int end_job(tally_lane *lane, void *user)
 
     TRY(tally_lane_all_reduce(lane, ddp->used, ddp->n_params, TALLY_I32, TALLY_SUM));
     TRY(align_buffers(lane, ddp, root));
+    /* Learning rates change where the input is. */
+    if (ddp->config.join && ddp->optimizer) {
+        TRY(tally_lane_broadcast(lane, ddp->optimizer->lr,
+                                 ddp->optimizer->n_groups * sizeof *ddp->optimizer->lr, root));
+    }
     if (ddp->rebuild_due) {
         size_t bytes = ddp->n_params * sizeof *ddp->ready_order;
 
@@ -56,13 +62,17 @@ static bool was_reduced(const tally_ddp *ddp, const struct tally__param *param)
 static void take_down(tally_ddp *ddp)
 {
     (void)pthread_mutex_lock(&ddp->mutex);
-    for (size_t k = 0; k < ddp->n_order && !is_shadow(ddp); k++) {
+    for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
+        bool is_used = ddp->used[ddp->order[k]] > 0;
 
-        if (was_reduced(ddp, param)) {
-            param->unused = ddp->used[ddp->order[k]] == 0;
+        if (!is_shadow(ddp) && was_reduced(ddp, param)) {
+            param->unused = !is_used;
         }
-        param->mean = was_reduced(ddp, param) && !param->unused ? param->grad : NULL;
+        param->mean = NULL;
+        if (was_reduced(ddp, param) && is_used) {
+            param->mean = is_shadow(ddp) ? (void *)tally__slice(ddp, param) : param->grad;
+        }
     }
     /* A rank without input in the first step of a static graph has counted nothing yet. */
     for (size_t i = 0; i < ddp->n_params && ddp->recording && !is_shadow(ddp); i++) {
@@ -106,11 +116,23 @@ static void settle_absent(tally_ddp *ddp)
     }
 }
 
+/* A shadow's lie in buckets, which may be arranged anew. */
+static void forget_means(tally_ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        ddp->params[i].mean = NULL;
+    }
+}
+
 int tally__step_end(tally_ddp *ddp)
 {
     TRY(tally__ddp_run(ddp, end_job, ddp));
     take_down(ddp);
     settle_absent(ddp);
+    TRY(tally__update_end(ddp));
+    if (is_shadow(ddp)) {
+        forget_means(ddp);
+    }
     return TALLY_OK;
 }
 

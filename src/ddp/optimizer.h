@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The optimizer object, and where the ddp's steps hand over to it. */
+#ifndef TALLY_DDP_OPTIMIZER_H
+#define TALLY_DDP_OPTIMIZER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ddp/ddp.h"
+#include "optim/moments.h"
+#include "optim/rule.h"
+
+/* One parameter's share. */
+struct tally__updated {
+    int group; /* -1: in none, never updated */
+    struct tally__moments moments;
+};
+
+/* Durations of updates; guarded by the ddp's mutex. */
+struct tally__update_times {
+    uint64_t start_ns; /* of those that waited for the last bucket, in the step under way; */
+    uint64_t done_ns;  /* written by the job that did them, read once it is done */
+    uint64_t update_ns;
+    uint64_t exposed_ns;
+    uint64_t total_update_ns;
+    uint64_t total_exposed_ns;
+    unsigned long long n; /* updates in the totals */
+};
+
+struct tally_optimizer {
+    tally_ddp *ddp;                /* NULL: it was freed first */
+    tally_optimizer_config config; /* its groups are not kept */
+    size_t n_params;               /* of the ddp */
+    size_t n_groups;
+    struct tally__rule **rules;     /* per group */
+    double *lr;                     /* per group; changes between steps only */
+    struct tally__updated *updated; /* per parameter of the ddp */
+    bool overlaps;                  /* updates happen in the ddp's steps */
+    bool waits;                     /* for the last bucket, before the first update */
+    bool due;                       /* without overlap: means that were not used yet */
+    unsigned long long n_updates;
+    unsigned long long n_skipped;
+    double norm; /* before clipping, in the last step; 0 without */
+    struct tally__update_times times;
+};
+
+/* Called by the ddp as it is freed. */
+void tally__optimizer_leave(tally_ddp *ddp);
+
+/* On a lane, behind the hook: updates what this rank had a gradient for. */
+int tally__update_bucket(const struct tally__bucket *bucket);
+
+/* At the end of a step, when all know who had a gradient for what: updates the rest. Collective. */
+int tally__update_end(tally_ddp *ddp);
+
+/* Takes down how long the updates of the step took; returns how long wait saw them. With the
+ * mutex held. */
+uint64_t tally__update_take(tally_ddp *ddp, uint64_t called_ns);
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Updating: what an optimizer does with the means. With overlap a parameter is updated on its
+ * bucket's lane, behind the hook, if this rank had a gradient for it; what it had none for waits
+ * until the end of the step says whether anybody had. Where the updates need something of all
+ * buckets, such as the joint norm, all of them wait. Lanes enter, several at once for different
+ * buckets, and the thread that waits or calls tally_optimizer_step.
+ */
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "comm/group.h"
+#include "ddp/norm.h"
+#include "ddp/optimizer.h"
+#include "ddp/stats.h"
+#include "num/fpenv.h"
+
+/* One parameter of a group, by its gradient times factor. */
+static int update(tally_optimizer *optimizer, size_t i, float *gradient, float factor)
+{
+    const struct tally__param *param = &optimizer->ddp->params[i];
+    struct tally__updated *updated = &optimizer->updated[i];
+    const tally_step_param seen = {.size = sizeof seen,
+                                   .index = (int)i,
+                                   .name = param->name,
+                                   .n_dims = param->n_dims,
+                                   .shape = param->shape,
+                                   .data = (float *)param->data + updated->moments.first,
+                                   .gradient = gradient + updated->moments.first,
+                                   .lr = optimizer->lr[updated->group]};
+
+    return tally__moments_step(&updated->moments, optimizer->rules[updated->group], &seen, factor,
+                               optimizer->config.release_gradients != 0);
+}
+
+int tally__update_bucket(const struct tally__bucket *bucket)
+{
+    tally_ddp *ddp = bucket->ddp;
+    tally_optimizer *optimizer = ddp->optimizer;
+
+    if (!optimizer || !optimizer->overlaps || optimizer->waits) {
+        return TALLY_OK;
+    }
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        size_t i = (size_t)bucket->seen.params[k].index;
+
+        if (ddp->used[i] && optimizer->updated[i].group >= 0) {
+            TRY(update(optimizer, i, ddp->params[i].grad, 1));
+        }
+    }
+    return TALLY_OK;
+}
+
+/* ---- at the end ---- */
+
+/* What is to be updated by now: the mean; the local gradient of a parameter that is ignored; NULL
+ * for what was updated on its lane, or by nobody. */
+static float *gradient_of(const tally_optimizer *optimizer, size_t i)
+{
+    const struct tally__param *param = &optimizer->ddp->params[i];
+    bool was_on_lane = optimizer->overlaps && !optimizer->waits;
+
+    if (param->flags & TALLY_PARAM_IGNORED) {
+        return param->local_grad;
+    }
+    return was_on_lane && param->state == TALLY__GRAD_READY ? NULL : param->mean;
+}
+
+/* By what gradients are multiplied, so that their joint norm is at most max_norm. */
+static int find_factor(tally_optimizer *optimizer, double *factor)
+{
+    tally__fpenv saved;
+    int rc;
+
+    *factor = 1;
+    if (!(optimizer->config.max_norm > 0)) {
+        return TALLY_OK;
+    }
+    saved = tally__fpenv_enter();
+    rc = tally__joint_norm(optimizer->ddp, &optimizer->norm);
+    if (rc == TALLY_OK && optimizer->norm > optimizer->config.max_norm) {
+        *factor = optimizer->config.max_norm / optimizer->norm;
+    }
+    tally__fpenv_leave(saved);
+    return rc;
+}
+
+/* Means that no group has are clipped with the others, as tally_ddp_clip_grad_norm does. */
+static void clip_others(tally_optimizer *optimizer, double factor)
+{
+    tally__fpenv saved = tally__fpenv_enter();
+
+    for (size_t i = 0; factor < 1 && i < optimizer->ddp->n_params; i++) {
+        if (optimizer->updated[i].group < 0) {
+            tally__scale_mean(&optimizer->ddp->params[i], factor);
+        }
+    }
+    tally__fpenv_leave(saved);
+}
+
+static int update_all(tally_optimizer *optimizer)
+{
+    double factor;
+
+    TRY(find_factor(optimizer, &factor));
+    clip_others(optimizer, factor);
+    for (size_t i = 0; i < optimizer->ddp->n_params; i++) {
+        const struct tally__param *param = &optimizer->ddp->params[i];
+        float *gradient = optimizer->updated[i].group >= 0 ? gradient_of(optimizer, i) : NULL;
+
+        if (gradient) {
+            bool is_clipped = !(param->flags & TALLY_PARAM_IGNORED);
+
+            TRY(update(optimizer, i, gradient, is_clipped ? (float)factor : 1));
+        }
+    }
+    return TALLY_OK;
+}
+
+static int update_job(tally_lane *lane, void *user)
+{
+    tally_optimizer *optimizer = user;
+    int rc;
+
+    (void)lane;
+    optimizer->times.start_ns = tally__now_ns();
+    rc = update_all(optimizer);
+    optimizer->times.done_ns = tally__now_ns();
+    return rc;
+}
+
+/* Whether any rank has something to update by now. The same on all ranks. */
+static bool is_anything_left(const tally_optimizer *optimizer)
+{
+    const tally_ddp *ddp = optimizer->ddp;
+
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        int n_used = ddp->used[i];
+
+        if (optimizer->updated[i].group >= 0 &&
+            (ddp->params[i].bucket < 0 || (n_used > 0 && n_used < tally_group_size(ddp->group)))) {
+            return true;
+        }
+    }
+    return optimizer->waits;
+}
+
+int tally__update_end(tally_ddp *ddp)
+{
+    tally_optimizer *optimizer = ddp->optimizer;
+
+    if (!optimizer) {
+        return TALLY_OK;
+    }
+    if (!optimizer->overlaps) {
+        optimizer->due = true;
+        return TALLY_OK;
+    }
+    optimizer->times.start_ns = 0;
+    optimizer->times.done_ns = 0;
+    /* As a job: where it fails on one rank, it fails on all. */
+    if (is_anything_left(optimizer)) {
+        TRY(tally__ddp_run(ddp, update_job, optimizer));
+    }
+    optimizer->n_updates++;
+    return TALLY_OK;
+}
+
+/* ---- on call ---- */
+
+static void note_time(tally_optimizer *optimizer, uint64_t update_ns, uint64_t exposed_ns)
+{
+    struct tally__update_times *times = &optimizer->times;
+
+    times->update_ns = update_ns;
+    times->exposed_ns = exposed_ns;
+    times->total_update_ns += update_ns;
+    times->total_exposed_ns += exposed_ns;
+    times->n++;
+}
+
+static int step(tally_optimizer *optimizer)
+{
+    tally_ddp *ddp = optimizer->ddp;
+    uint64_t start_ns = tally__now_ns();
+    uint64_t ns;
+
+    TRY(tally__check_between_steps(ddp, "tally_optimizer_step"));
+    if (optimizer->overlaps) {
+        return tally__fail(TALLY_STATE, "tally_optimizer_step: with config.overlap, tally_ddp_wait "
+                                        "has updated the parameters");
+    }
+    if (ddp->no_sync) {
+        return TALLY_OK;
+    }
+    if (!optimizer->due) {
+        return tally__fail(TALLY_STATE, "tally_optimizer_step: there are no new means; call "
+                                        "tally_ddp_wait first");
+    }
+    optimizer->due = false;
+    TRY(update_all(optimizer));
+    ns = tally__now_ns() - start_ns;
+    (void)pthread_mutex_lock(&ddp->mutex);
+    optimizer->n_updates++;
+    note_time(optimizer, ns, ns);
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    return TALLY_OK;
+}
+
+int tally_optimizer_step(tally_optimizer *optimizer)
+{
+    if (!optimizer || !optimizer->ddp) {
+        return tally__fail(optimizer ? TALLY_STATE : TALLY_ARG, "tally_optimizer_step: %s",
+                           optimizer ? "its ddp was freed" : "optimizer is NULL");
+    }
+    return tally__stats_note(optimizer->ddp, step(optimizer));
+}
+
+/* ---- times ---- */
+
+/* The part of start..done that lies behind from. */
+static uint64_t part_behind(uint64_t from_ns, uint64_t start_ns, uint64_t done_ns)
+{
+    uint64_t first_ns = start_ns > from_ns ? start_ns : from_ns;
+
+    return done_ns > first_ns ? done_ns - first_ns : 0;
+}
+
+uint64_t tally__update_take(tally_ddp *ddp, uint64_t called_ns)
+{
+    tally_optimizer *optimizer = ddp->optimizer;
+    uint64_t update_ns;
+    uint64_t exposed_ns;
+    uint64_t busy_until_ns = 0;
+
+    if (!optimizer || !optimizer->overlaps) {
+        return 0;
+    }
+    update_ns = part_behind(0, optimizer->times.start_ns, optimizer->times.done_ns);
+    exposed_ns = update_ns;
+    for (size_t b = 0; b < ddp->buckets.n; b++) {
+        const struct tally__bucket_times *now = &ddp->buckets.bucket[b].now;
+        /* Lanes that are busy at the same time count once. */
+        uint64_t from_ns = now->done_ns > busy_until_ns ? now->done_ns : busy_until_ns;
+
+        update_ns += part_behind(0, from_ns, now->updated_ns);
+        exposed_ns += part_behind(called_ns, from_ns, now->updated_ns);
+        busy_until_ns = now->updated_ns > busy_until_ns ? now->updated_ns : busy_until_ns;
+    }
+    note_time(optimizer, update_ns, exposed_ns);
+    return exposed_ns;
+}
+
+static double seconds(uint64_t ns)
+{
+    return (double)ns / (double)TALLY__NS_PER_SECOND;
+}
+
+static size_t state_bytes(const tally_optimizer *optimizer)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < optimizer->ddp->n_params; i++) {
+        const struct tally__moments *moments = &optimizer->updated[i].moments;
+
+        bytes += moments->n * (size_t)moments->n_states * sizeof(float);
+    }
+    return bytes;
+}
+
+int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats *stats)
+{
+    const struct tally__update_times *times;
+    double n;
+
+    if (!optimizer || !stats || stats->size < sizeof *stats) {
+        return tally__fail(TALLY_ARG, "tally_optimizer_get_stats: %s",
+                           optimizer && stats ? "size is too small" : "a pointer is NULL");
+    }
+    if (!optimizer->ddp) {
+        return tally__fail(TALLY_STATE, "tally_optimizer_get_stats: its ddp was freed");
+    }
+    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
+    times = &optimizer->times;
+    n = times->n > 0 ? (double)times->n : 1;
+    stats->step = optimizer->n_updates;
+    stats->skipped = optimizer->n_skipped;
+    stats->norm = optimizer->norm;
+    stats->state_bytes = state_bytes(optimizer);
+    stats->update_s = seconds(times->update_ns);
+    stats->exposed_update_s = seconds(times->exposed_ns);
+    stats->mean_update_s = seconds(times->total_update_ns) / n;
+    stats->mean_exposed_update_s = seconds(times->total_exposed_ns) / n;
+    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
+    return TALLY_OK;
+}
