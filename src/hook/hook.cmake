@@ -15,4 +15,5 @@ target_sources(tally_objects PRIVATE
   hook/power_plan.c
   hook/power_state.c
   hook/power_step.c
+  hook/wrapper.c
 )

@@ -7,29 +7,23 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/group.h"
-#include "hook/hook.h"
 #include "hook/kind.h"
+#include "hook/wrapper.h"
 
 struct half {
+    struct tally__wrapper wrapper;
     struct tally__wire wire;
-    tally_hook *inner;
 };
-
-static int attach(void *state, tally_ddp *ddp)
-{
-    const tally_hook *inner = ((struct half *)state)->inner;
-
-    return inner->table.attach ? inner->table.attach(inner->state, ddp) : TALLY_OK;
-}
 
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     const struct half *half = state;
+    const tally_hook *inner = half->wrapper.inner;
     struct tally__wire outer = lane->wire;
     int rc;
 
     lane->wire = half->wire;
-    rc = half->inner->table.reduce(half->inner->state, lane, bucket);
+    rc = inner->table.reduce(inner->state, lane, bucket);
     lane->wire = outer;
     return rc;
 }
@@ -37,75 +31,31 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, const size_t *cut)
 {
     const struct half *half = state;
+    const tally_hook *inner = half->wrapper.inner;
     struct tally__wire outer = lane->wire;
     int rc;
 
     lane->wire = half->wire;
-    rc = half->inner->scatter(half->inner->state, lane, bucket, cut);
+    rc = inner->scatter(inner->state, lane, bucket, cut);
     lane->wire = outer;
     return rc;
 }
 
-static void detach(void *state, tally_ddp *ddp)
-{
-    const tally_hook *inner = ((struct half *)state)->inner;
-
-    if (inner->table.detach) {
-        inner->table.detach(inner->state, ddp);
-    }
-}
-
-static int save(void *state, void *blob, size_t *bytes)
-{
-    const tally_hook *inner = ((struct half *)state)->inner;
-
-    return inner->table.save(inner->state, blob, bytes);
-}
-
-static int load(void *state, const tally_hook_blob *blobs, size_t n_blobs)
-{
-    const tally_hook *inner = ((struct half *)state)->inner;
-
-    return inner->table.load(inner->state, blobs, n_blobs);
-}
-
-static void destroy(void *state)
-{
-    struct half *half = state;
-
-    tally_hook_free(half->inner);
-    tally__free(half);
-}
-
 static int wrap(const char *name, struct tally__wire wire, tally_hook *inner, tally_hook **hook)
 {
-    const tally_hook_table table = {
-        .size = sizeof table,
-        .name = name,
-        .concurrent = inner->table.concurrent,
-        .feedback = inner->table.feedback,
-        .attach = attach,
-        .reduce = reduce,
-        .detach = detach,
-        .save = inner->table.save ? save : NULL,
-        .load = inner->table.load ? load : NULL,
-        .destroy = destroy,
-    };
     struct half *half = tally__alloc(sizeof *half, "a hook");
-    int rc = half ? TALLY_OK : TALLY_NOMEM;
+    int rc;
 
-    if (rc == TALLY_OK) {
-        *half = (struct half){wire, inner};
-        rc = tally_hook_create(&table, half, hook);
+    if (!half) {
+        return TALLY_NOMEM;
     }
+    half->wire = wire;
+    rc = tally__wrapper_make(name, &half->wrapper, inner, reduce, hook);
     if (rc != TALLY_OK) {
         tally__free(half);
         return rc;
     }
-    (*hook)->inner = inner;
-    (*hook)->elementwise = inner->elementwise;
     (*hook)->scatter = inner->scatter ? scatter : NULL;
-    tally__hook_hold(inner);
     return TALLY_OK;
 }
 
