@@ -578,10 +578,11 @@ TALLY_API int tally_hook_create(const tally_hook_table *table, void *state, tall
  *
  * as in "bf16", "fp16:saturate=1", "powersgd:rank=2,start=100", "bf16(powersgd:rank=4)". Blanks
  * between the parts do not count. Options belong to the name they follow. Only wrappers take a hook
- * in brackets: "fp16" and "bf16", which set how the fp32 exchanges of the hook inside travel; where
- * that hook has a form of its own on the wire, that one wins, and so does an inner wrapper; without
- * brackets they wrap "allreduce". `tally hooks` lists all names and options. A text has at most 200
- * characters, and 8 hooks inside one another.
+ * in brackets: "fp16" and "bf16", which set how the fp32 exchanges of the hook inside travel (where
+ * that hook has a form of its own on the wire, that one wins, and so does an inner wrapper), and
+ * "postlocal", which says among which ranks the hook inside exchanges. Without brackets they wrap
+ * "allreduce". `tally hooks` lists all names
+ * and options. A text has at most 200 characters, and 8 hooks inside one another.
  *
  * The hook's name is its text in one form, so that equal settings have equal names: without blanks,
  * with those options only that differ from their fallbacks, in the order of `tally hooks`, and
@@ -744,6 +745,11 @@ TALLY_API int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const siz
 
 /* How many parameters the ddp was made for. Any thread; never blocks; 0 for NULL. */
 TALLY_API size_t tally_ddp_n_params(const tally_ddp *ddp);
+
+/* The ddp's own group, whose lanes run its hook: for hooks that divide it (tally_group_split) when
+ * they are attached, and close what they made when they are detached. Any thread; never blocks;
+ * NULL for NULL. */
+TALLY_API tally_group *tally_ddp_group(const tally_ddp *ddp);
 
 /* Where parameter i's gradient lies, or NULL for one without. Any thread; never blocks. */
 TALLY_API void *tally_ddp_grad(const tally_ddp *ddp, int i);

@@ -127,8 +127,10 @@ void tally__count_saturated(tally_lane *lane, uint64_t n)
 
 void tally__count_compressed(tally_lane *lane, uint64_t n, uint64_t n_sent)
 {
-    lane->counts.compressed_from += n;
-    lane->counts.compressed_to += n_sent;
+    struct tally__counts *counts = &(lane->host ? lane->host : lane)->counts;
+
+    counts->compressed_from += n;
+    counts->compressed_to += n_sent;
 }
 
 /* The job has failed on rank: remembers it, so that the rest of the job fails at once. */

@@ -20,8 +20,7 @@
 
 #define IDLE_NS 100000000u
 
-/* Tells every rank how the job went here, unless all know already or nobody can be told. */
-static int end_job(tally_lane *lane, enum tally__job_end end, int status)
+int tally__end_job(tally_lane *lane, enum tally__job_end end, int status)
 {
     const struct tally__call call = {.kind = TALLY__KIND_END};
 
@@ -50,7 +49,7 @@ static int run_function(tally_future *future)
         (void)tally__fail(TALLY_OK, "%s", "");
     }
     status = future->fn(future->lane, future->user);
-    status = end_job(future->lane, future->end, status);
+    status = tally__end_job(future->lane, future->end, status);
     if (length > 0 && status == TALLY_OK) {
         (void)tally__fail(TALLY_OK, "%s", before);
     }

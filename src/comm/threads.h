@@ -46,6 +46,10 @@ int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tal
  * Nobody else has to come. Errors: NOMEM. */
 int tally__drain(tally_lane *lane);
 
+/* Tells every rank of the lane's group how the job went here, unless all know already or nobody can
+ * be told, and returns how it went on all. Also for the part of a job that borrowed this lane. */
+int tally__end_job(tally_lane *lane, enum tally__job_end end, int status);
+
 /* Submits a job that ends with a round, waits for it, and returns its status. Errors: STATE when
  * called from a lane. */
 int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user);

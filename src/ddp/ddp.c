@@ -263,6 +263,11 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
     return TALLY_OK;
 }
 
+tally_group *tally_ddp_group(const tally_ddp *ddp)
+{
+    return ddp ? ddp->group : NULL;
+}
+
 int tally_ddp_free(tally_ddp *ddp)
 {
     if (!ddp) {
@@ -279,6 +284,7 @@ int tally_ddp_free(tally_ddp *ddp)
     }
     tally__optimizer_leave(ddp);
     tally__hook_detach(ddp->hook, ddp);
+    tally__hook_leave(ddp->hook);
     unmake(ddp);
     return TALLY_OK;
 }

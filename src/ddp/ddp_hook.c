@@ -86,16 +86,21 @@ static int hand_over(const tally_hook *old, tally_hook *hook)
     return rc;
 }
 
-/* Attaches on this rank, unless that has been done, and learns how it went on all. */
+/* Attaches on this rank, unless that has been done, and learns how it went on all. What a hook asks
+ * of all ranks comes first: there none of them has failed yet. */
 static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
-    int attached = is_attached ? TALLY_OK : tally__hook_attach(hook, ddp);
+    int entered = tally__hook_enter(hook, ddp);
+    int attached = entered != TALLY_OK || is_attached ? entered : tally__hook_attach(hook, ddp);
     struct tally__outcome outcome = tally__outcome_of(
         is_attached || attached != TALLY_OK ? attached : hand_over(ddp->hook, hook));
     int rc = tally__ddp_run(ddp, tally__outcome_job, &outcome);
 
     if (rc != TALLY_OK && !is_attached && attached == TALLY_OK) {
         tally__hook_detach(hook, ddp);
+    }
+    if (rc != TALLY_OK && entered == TALLY_OK) {
+        tally__hook_leave(hook);
     }
     return rc;
 }
@@ -114,6 +119,7 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
     if (!is_attached) {
         tally__hook_detach(old, ddp);
     }
+    tally__hook_leave(old);
     tally__hook_hold(hook);
     (void)pthread_mutex_lock(&ddp->mutex);
     ddp->hook = hook;

@@ -97,6 +97,16 @@ void tally__keeper_settle(const tally_bucket *bucket)
     }
 }
 
+int tally__keeper_disown(const tally_bucket *bucket, double divisor)
+{
+    struct tally__keeper *keeper = bucket->keeper;
+
+    for (int k = 0; k < bucket->n_params; k++) {
+        TRY(tally__residual_own(&keeper->params[bucket->params[k].index], 0, 0, divisor));
+    }
+    return TALLY_OK;
+}
+
 int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual)
 {
     struct tally__residual *kept;

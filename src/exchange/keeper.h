@@ -53,4 +53,10 @@ void tally__residual_deliver(struct tally__residual *residual, double divisor, f
  */
 void tally__keeper_settle(const tally_bucket *bucket);
 
+/*
+ * What this rank has owned of the means of a bucket's parameters, in exchanges with this divisor,
+ * goes to sent: for the step before exchanges among other ranks. Errors: NOMEM.
+ */
+int tally__keeper_disown(const tally_bucket *bucket, double divisor);
+
 #endif

@@ -74,6 +74,22 @@ static int take_back(const struct tally__aside *aside, const tally_hook *hook, c
     return rc;
 }
 
+int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp)
+{
+    const tally_hook *local = tally__hook_local(hook);
+
+    return local ? local->enter(local->state, ddp) : TALLY_OK;
+}
+
+void tally__hook_leave(const tally_hook *hook)
+{
+    const tally_hook *local = tally__hook_local(hook);
+
+    if (local) {
+        local->leave(local->state);
+    }
+}
+
 int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp)
 {
     struct tally__aside aside;
@@ -153,6 +169,14 @@ void tally__hook_state_free(tally_hook_blob *state)
 const tally_hook *tally__hook_innermost(const tally_hook *hook)
 {
     while (hook->inner) {
+        hook = hook->inner;
+    }
+    return hook;
+}
+
+const tally_hook *tally__hook_local(const tally_hook *hook)
+{
+    while (hook && !hook->is_local) {
         hook = hook->inner;
     }
     return hook;

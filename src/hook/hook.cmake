@@ -8,6 +8,7 @@ target_sources(tally_objects PRIVATE
   hook/hook_half.c
   hook/hook_int8.c
   hook/hook_noop.c
+  hook/hook_post_local.c
   hook/hook_power.c
   hook/hook_quantize.c
   hook/hook_text.c
@@ -15,5 +16,6 @@ target_sources(tally_objects PRIVATE
   hook/power_plan.c
   hook/power_state.c
   hook/power_step.c
+  hook/within.c
   hook/wrapper.c
 )

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "tally.h"
 
@@ -20,10 +21,28 @@ struct tally_hook {
      * rank r's shard is elements cut[r] up to cut[r + 1]; the rest is undefined. NULL where a hook
      * cannot do that for less than the whole costs. */
     int (*scatter)(void *state, tally_lane *lane, const tally_bucket *bucket, const size_t *cut);
+    /* From step local_start on, ranks get different means. */
+    bool is_local;
+    uint64_t local_start;
+    /* What such a hook needs of a ddp for itself; the hook inside is attached apart, since it may
+     * be attached already. Collective; between steps. */
+    int (*enter)(void *state, tally_ddp *ddp);
+    void (*leave)(void *state);
 };
 
 /* What allreduce does: the mean of the bucket, travelling as the lane says. */
 int tally__hook_send_plain(tally_lane *lane, const tally_bucket *bucket);
+
+/*
+ * What the hook's reduce does, among the ranks of a sub-group alone: the divisor is their number,
+ * or, under join, that of those that have input. In a job of the bucket's group, which may fail
+ * without an end to the sub-group. Errors: what reduce returns on any of these ranks.
+ */
+int tally__hook_reduce_within(const tally_hook *hook, tally_lane *lane, tally_group *group,
+                              const tally_bucket *bucket);
+
+/* The hook itself or the one inside that is local; NULL: none is. */
+const tally_hook *tally__hook_local(const tally_hook *hook);
 
 /* Without wrappers: the hook that has the state. */
 const tally_hook *tally__hook_innermost(const tally_hook *hook);
@@ -32,6 +51,8 @@ const tally_hook *tally__hook_innermost(const tally_hook *hook);
  * The hook's functions of these names, if it has them. A failure has a text, whether the hook gave
  * one or not; a success leaves the thread's text as it was.
  */
+int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp);
+void tally__hook_leave(const tally_hook *hook);
 int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp);
 void tally__hook_detach(const tally_hook *hook, tally_ddp *ddp);
 int tally__hook_load(const tally_hook *hook, const tally_hook_blob *blobs, size_t n_blobs);

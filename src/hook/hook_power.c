@@ -41,6 +41,8 @@ static int attach(void *state, tally_ddp *ddp)
         }
         power->n_params = n;
     }
+    power->own_rank = (size_t)tally_group_rank(tally_ddp_group(ddp));
+    power->n_ranks = (size_t)tally_group_size(tally_ddp_group(ddp));
     power->attached = true;
     return TALLY_OK;
 }

@@ -78,6 +78,8 @@ struct tally__power {
     unsigned long long last_step;
     uint64_t next_report;
     bool attached;
+    size_t own_rank; /* in the ddp it was attached to last, and how many there are */
+    size_t n_ranks;
 };
 
 /* Where what is left out of a parameter is kept. */

@@ -176,21 +176,22 @@ static void clear_matrices(struct tally__power_matrix *matrices, size_t n)
 int tally__power_load(void *state, const tally_hook_blob *blobs, size_t n_blobs)
 {
     struct tally__power *power = state;
+    /* Ranks that have exchanged in groups have different ones. */
+    const tally_hook_blob *blob = &blobs[n_blobs == power->n_ranks ? power->own_rank : 0];
     struct tally__power_matrix *matrices;
     uint64_t head[2];
     int rc;
 
-    (void)n_blobs;
-    if (blobs[0].bytes < sizeof head) {
+    if (blob->bytes < sizeof head) {
         return tally__fail(TALLY_ARG, "PowerSGD's state is too short");
     }
-    memcpy(head, blobs[0].data, sizeof head);
+    memcpy(head, blob->data, sizeof head);
     matrices = tally__alloc_array(power->n_params, sizeof *matrices, "PowerSGD's state");
     if (!matrices) {
         return TALLY_NOMEM;
     }
-    rc = take_matrices((const unsigned char *)blobs[0].data + sizeof head,
-                       blobs[0].bytes - sizeof head, head[1], power->n_params, matrices);
+    rc = take_matrices((const unsigned char *)blob->data + sizeof head, blob->bytes - sizeof head,
+                       head[1], power->n_params, matrices);
     if (rc != TALLY_OK) {
         clear_matrices(matrices, power->n_params);
         return rc;

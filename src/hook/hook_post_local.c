@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The wrapper postlocal, for post-local SGD: the hook inside means gradients over all ranks up to a
+ * step, and from then on over groups of consecutive ranks, or not at all. To
+ * bring the parameters together again is not its task. Reduces on lanes; the rest is the
+ * application's thread's, between steps. Serves one ddp at a time.
+ */
+#include "base/memory.h"
+#include "base/status.h"
+#include "exchange/keeper.h"
+#include "hook/kind.h"
+#include "hook/wrapper.h"
+
+struct post_local {
+    struct tally__wrapper wrapper;
+    uint64_t start;
+    int group_size;     /* 0 or 1: nothing is exchanged */
+    tally_ddp *ddp;     /* whose group was divided */
+    int n_entered;      /* a hook around this one may take its own place */
+    tally_group *group; /* the ranks that exchange from start on; NULL: none */
+};
+
+/* Divides the ddp's group; NULL where every rank is alone. */
+static int divide(const struct post_local *local, tally_ddp *ddp, tally_group **group)
+{
+    tally_group *all = tally_ddp_group(ddp);
+    int size = tally_group_size(all);
+    int rank = tally_group_rank(all);
+
+    *group = NULL;
+    if (local->group_size <= 1) {
+        return TALLY_OK;
+    }
+    if (size % local->group_size != 0) {
+        return tally__fail(TALLY_ARG, "postlocal: groups of %d do not divide %d ranks",
+                           local->group_size, size);
+    }
+    return tally_group_split(all, rank / local->group_size, rank, group);
+}
+
+/* Divides in any case: another rank may have entered with another object of the same name. */
+static int enter(void *state, tally_ddp *ddp)
+{
+    struct post_local *local = state;
+    tally_group *group;
+
+    TRY(divide(local, ddp, &group));
+    if (local->n_entered > 0) {
+        (void)tally_group_close(group);
+    } else {
+        local->group = group;
+        local->ddp = ddp;
+    }
+    if (local->ddp != ddp) {
+        return tally__fail(TALLY_STATE, "a postlocal hook serves one ddp at a time");
+    }
+    local->n_entered++;
+    return TALLY_OK;
+}
+
+static void leave(void *state)
+{
+    struct post_local *local = state;
+
+    if (--local->n_entered == 0) {
+        (void)tally_group_close(local->group);
+        local->group = NULL;
+        local->ddp = NULL;
+    }
+}
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    const struct post_local *local = state;
+    const tally_hook *inner = local->wrapper.inner;
+
+    if (bucket->step < local->start) {
+        return inner->table.reduce(inner->state, lane, bucket);
+    }
+    if (!local->group) {
+        /* Nobody is sent what was left out before: this rank applies it itself. */
+        tally__keeper_settle(bucket);
+        return TALLY_OK;
+    }
+    if (bucket->step == local->start) {
+        TRY(tally__keeper_disown(bucket, bucket->divisor));
+    }
+    return tally__hook_reduce_within(inner, lane, local->group, bucket);
+}
+
+enum { START, GROUP };
+
+static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+{
+    struct post_local *local;
+    int rc;
+
+    if (tally__hook_local(inner)) {
+        return tally__fail(TALLY_ARG, "one postlocal inside another");
+    }
+    local = tally__alloc(sizeof *local, "a hook");
+    if (!local) {
+        return TALLY_NOMEM;
+    }
+    local->start = (uint64_t)values[START];
+    local->group_size = (int)values[GROUP];
+    rc = tally__wrapper_make(name, &local->wrapper, inner, reduce, hook);
+    if (rc != TALLY_OK) {
+        tally__free(local);
+        return rc;
+    }
+    (*hook)->is_local = true;
+    (*hook)->local_start = local->start;
+    (*hook)->enter = enter;
+    (*hook)->leave = leave;
+    return TALLY_OK;
+}
+
+static const struct tally__option options[] = {
+    {
+        .name = "start",
+        .type = TALLY__OPTION_COUNT,
+        .max = 1e15,
+        .accepts = "0 or more",
+        .fallback = "1000",
+        .help = "steps in which all ranks exchange first",
+    },
+    {
+        .name = "group",
+        .type = TALLY__OPTION_COUNT,
+        .max = 1e6,
+        .accepts = "0 or more",
+        .fallback = "0",
+        .help = "consecutive ranks that exchange from then on, as those of a machine; 0: none do",
+    },
+};
+
+const struct tally__hook_kind tally__hook_kind_post_local = {
+    .row.name = "postlocal",
+    .row.help = "post-local SGD: gradients travel among few ranks from a step on: for slow links",
+    .wraps = true,
+    .row.n_options = sizeof options / sizeof options[0],
+    .row.options = options,
+    .make = make,
+};
