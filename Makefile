@@ -10,7 +10,7 @@ export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 build: setup build/build.ninja ## build the libraries, the tally command and the examples
 	cmake --build build
 
-demo: build ## train a network to read digits on two ranks, with one hook after the other
+demo: build ## train a network to read digits on two ranks, with each of several hooks
 	build/tally run -n 2 build/examples/05_digits
 
 test: build ## run all tests

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A network learns to read handwritten digits, with one hook after the other from the same start:
- * what does each cost, and what does it do to the result? The arithmetic is in digits/digits_net.c;
- * here is what tally adds to it. Run it with
+ * A network learns to read handwritten digits, once with each of several hooks, from the same
+ * start: what does each cost, and what does it do to the result? The arithmetic is in
+ * digits/digits_net.c; here is what tally adds to it. Run it with
  *
  *     tally run -n 2 build/examples/05_digits
  */
@@ -11,22 +11,42 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <tally.h>
 
-enum { N_PARAMS = 2 * DIGITS_LAYERS };
+enum { N_PARAMS = 2 * DIGITS_LAYERS, TURN = 20 /* steps with one hook before the next one's */ };
+
+struct training {
+    struct digits_run *run;
+    struct digits_net net;
+    tally_ddp *ddp;
+    unsigned seed; /* of the next batch */
+};
 
 static struct digit digits[DIGITS_IMAGES];
-static struct digits_net net;
+static struct training trainings[DIGITS_MAX_RUNS];
+static int rank, n_ranks;
+
+/* Whatever fails ends this rank; then the others fail too, and say which one it was. */
+static void check(int rc)
+{
+    if (rc != TALLY_OK) {
+        fprintf(stderr, "rank %d: %s: %s\n", rank, tally_status_name(rc), tally_last_error());
+        exit(1);
+    }
+}
 
 /* The weights of layer l are parameter 2 l, its biases 2 l + 1. */
-static int create_ddp(tally_group *group, const char *hook, tally_ddp **ddp)
+static void start(struct training *training, tally_group *group)
 {
     static const char *const names[] = {"w0", "b0", "w1", "b1", "w2", "b2"};
     tally_param params[N_PARAMS];
     tally_ddp_config config;
 
+    training->seed = 5;
+    digits_net_start(&training->net);
     for (int i = 0; i < N_PARAMS; i += 2) {
-        const struct digits_layer *at = &net.layers[i / 2];
+        const struct digits_layer *at = &training->net.layers[i / 2];
 
         params[i] = (tally_param){sizeof *params, names[i],         2, at->shape, NULL, TALLY_F32,
                                   at->weights,    at->weights_grad, 0};
@@ -35,108 +55,95 @@ static int create_ddp(tally_group *group, const char *hook, tally_ddp **ddp)
                           at->biases,     at->biases_grad, 0};
     }
     tally_ddp_config_init(&config, sizeof config);
-    config.hook = hook;
+    config.hook = training->run->hook;
     config.bucket_cap_bytes = 4096; /* the network is small: a bucket for each layer */
-    return tally_ddp_create(group, params, N_PARAMS, &config, ddp);
+    check(tally_ddp_create(group, params, N_PARAMS, &config, &training->ddp));
 }
 
 /* One step on a batch that all ranks draw alike; each computes its part of it. */
-static int step(tally_ddp *ddp, int rank, int n_ranks, unsigned *seed)
+static void step(struct training *training)
 {
-    int first = DIGITS_BATCH * rank / n_ranks, end = DIGITS_BATCH * (rank + 1) / n_ranks;
-    int rc = TALLY_OK, n_right = 0;
+    int first = DIGITS_BATCH * rank / n_ranks, end = DIGITS_BATCH * (rank + 1) / n_ranks,
+        n_right = 0;
+    const float scale = (float)n_ranks / DIGITS_BATCH; /* for the mean over the ranks, see below */
 
     for (int s = 0; s < DIGITS_BATCH; s++) {
-        const struct digit *digit = &digits[digits_random(seed) % DIGITS_TRAIN];
-
+        const struct digit *digit = &digits[digits_random(&training->seed) % DIGITS_TRAIN];
         if (s >= first && s < end) {
-            /* tally takes the mean over the ranks; times their number it is the whole batch's. */
-            digits_net_forward(&net, s - first, digit, (float)n_ranks / DIGITS_BATCH, &n_right);
+            digits_net_forward(&training->net, s - first, digit, scale, &n_right);
         }
     }
-    for (int l = DIGITS_LAYERS - 1; l >= 0 && rc == TALLY_OK; l--) {
-        digits_net_backward(&net, l, end - first);
-        rc = tally_ddp_grad_ready(ddp, 2 * l + 1); /* this layer travels */
-        if (rc == TALLY_OK) {
-            rc = tally_ddp_grad_ready(ddp, 2 * l); /* while the next is computed */
-        }
+    for (int l = DIGITS_LAYERS - 1; l >= 0; l--) {
+        digits_net_backward(&training->net, l, end - first);
+        check(tally_ddp_grad_ready(training->ddp, 2 * l + 1)); /* this layer travels */
+        check(tally_ddp_grad_ready(training->ddp, 2 * l));     /* while the next is computed */
     }
-    if (rc == TALLY_OK) {
-        rc = tally_ddp_wait(ddp);
+    check(tally_ddp_wait(training->ddp)); /* now all gradients are the mean over the ranks */
+    digits_net_update(&training->net);
+}
+
+/* Steps first..end-1. */
+static void train(struct training *training, int first, int end)
+{
+    tally_ddp_stats stats = {.size = sizeof stats};
+    struct digits_run *run = training->run;
+
+    for (int k = first; k < end; k++) {
+        step(training);
+        check(tally_ddp_get_stats(training->ddp, &stats));
+        run->each_step_s[k] = stats.forward_s + stats.backward_s + stats.exposed_s;
+        run->each_exposed_s[k] = stats.exposed_s;
     }
-    digits_net_update(&net);
-    return rc;
+    run->bytes = (double)stats.total_wire_bytes / end;
 }
 
 /* Every rank judges its own network, though all should have the same. */
-static int evaluate(tally_ddp *ddp, struct digits_run *run)
+static void finish(struct training *training)
 {
+    struct digits_run *run = training->run;
     int n_right = 0;
     double own = 0;
 
     for (int k = DIGITS_TRAIN; k < DIGITS_IMAGES; k++) {
-        own += digits_net_forward(&net, 0, &digits[k], 0, &n_right) / DIGITS_TEST;
+        own += digits_net_forward(&training->net, 0, &digits[k], 0, &n_right) / DIGITS_TEST;
     }
     run->accuracy = (double)n_right / DIGITS_TEST;
     run->loss = own;
-    int rc = tally_ddp_mean_scalar(ddp, &run->loss);
-    double apart = fabs(own - run->loss) <= 1e-12 * run->loss ? 0 : 1;
-    if (rc == TALLY_OK) {
-        rc = tally_ddp_mean_scalar(ddp, &apart);
-    }
-    run->agree = apart == 0;
-    return rc;
-}
-
-static int train(tally_group *group, int n_steps, struct digits_run *run)
-{
-    static double step_s[DIGITS_MAX_STEPS], exposed_s[DIGITS_MAX_STEPS];
-    int rank = tally_group_rank(group), n_ranks = tally_group_size(group);
-    tally_ddp_stats stats = {.size = sizeof stats};
-    tally_ddp *ddp = NULL;
-    unsigned seed = 5;
-
-    digits_net_start(&net);
-    int rc = create_ddp(group, run->hook, &ddp);
-    for (int k = 0; k < n_steps && rc == TALLY_OK; k++) {
-        rc = step(ddp, rank, n_ranks, &seed);
-        if (rc == TALLY_OK) {
-            rc = tally_ddp_get_stats(ddp, &stats);
-        }
-        step_s[k] = stats.forward_s + stats.backward_s + stats.exposed_s;
-        exposed_s[k] = stats.exposed_s;
-        if (rank == 0) {
-            digits_progress(run->hook, k + 1, n_steps);
-        }
-    }
-    if (rc == TALLY_OK) {
-        rc = evaluate(ddp, run);
-        run->step_s = digits_median(step_s, n_steps);
-        run->exposed_s = digits_median(exposed_s, n_steps);
-        run->bytes = (double)stats.total_wire_bytes / n_steps;
-    }
-    tally_ddp_free(ddp);
-    return rc;
+    check(tally_ddp_mean_scalar(training->ddp, &run->loss));
+    run->agree = fabs(own - run->loss) <= 1e-12 * run->loss;
+    check(tally_ddp_free(training->ddp));
 }
 
 int main(int argc, char **argv)
 {
-    struct digits_options options;
-    tally_group *group = NULL;
+    static struct digits_options options;
+    tally_group *group;
 
     if (digits_options(argc, argv, &options) != 0 || digits_load(options.data, digits) != 0) {
         return 2;
     }
-    int rc = tally_group_open(NULL, &group);
-    for (int i = 0; i < options.n_runs && rc == TALLY_OK; i++) {
-        rc = train(group, options.n_steps, &options.runs[i]);
+    check(tally_group_open(NULL, &group));
+    rank = tally_group_rank(group);
+    n_ranks = tally_group_size(group);
+    for (int i = 0; i < options.n_runs; i++) {
+        trainings[i].run = &options.runs[i];
+        start(&trainings[i], group);
     }
-    if (rc != TALLY_OK) {
-        fprintf(stderr, "rank %d: %s: %s\n", tally_group_rank(group), tally_status_name(rc),
-                tally_last_error());
-    } else if (tally_group_rank(group) == 0) {
-        digits_report(&options, tally_group_size(group));
+    /* The hooks take turns, so that whatever else the machine does meets all of them alike. */
+    for (int done = 0, end; done < options.n_steps; done = end) {
+        end = done + TURN < options.n_steps ? done + TURN : options.n_steps;
+        for (int i = 0; i < options.n_runs; i++) {
+            train(&trainings[i], done, end);
+        }
+        if (rank == 0) {
+            digits_progress(end, options.n_steps);
+        }
     }
-    tally_group_close(group);
-    return rc != TALLY_OK;
+    for (int i = 0; i < options.n_runs; i++) {
+        finish(&trainings[i]);
+    }
+    if (rank == 0) {
+        digits_report(&options, n_ranks);
+    }
+    return tally_group_close(group) != TALLY_OK;
 }

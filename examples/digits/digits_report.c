@@ -25,7 +25,7 @@ struct verdict {
 };
 
 static const char help[] =
-    "05_digits: trains a network that reads digits, with one hook after the other\n\n"
+    "05_digits: trains a network to read digits, with each of several hooks\n\n"
     "usage: tally run -n N 05_digits [OPTION...] [HOOK...]\n\n"
     "  --steps N       steps of each training run (400)\n"
     "  --data FILE     the images, if not where this was built\n"
@@ -57,7 +57,8 @@ int digits_options(int argc, char **argv, struct digits_options *options)
                                         "bf16(powersgd:rank=4,start=20)",
                                         "noop"};
 
-    *options = (struct digits_options){.n_steps = 400, .data = DIGITS_CSV};
+    options->n_steps = 400;
+    options->data = DIGITS_CSV;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0) {
             (void)fputs(help, stdout);
@@ -86,7 +87,7 @@ int digits_options(int argc, char **argv, struct digits_options *options)
     return 0;
 }
 
-void digits_progress(const char *hook, int done, int total)
+void digits_progress(int done, int total)
 {
     char bar[BAR + 1] = "";
 
@@ -97,7 +98,7 @@ void digits_progress(const char *hook, int done, int total)
         bar[i] = i < done * BAR / total ? '#' : '.';
     }
     if (done < total) {
-        fprintf(stderr, "\r\033[K%s %s", bar, hook);
+        fprintf(stderr, "\r\033[Ktraining %s %d of %d steps", bar, done, total);
     } else {
         fprintf(stderr, "\r\033[K");
     }
@@ -110,7 +111,7 @@ static int by_value(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-double digits_median(double *values, int n)
+static double median(double *values, int n)
 {
     qsort(values, (size_t)n, sizeof *values, by_value);
     return values[n / 2];
@@ -202,8 +203,12 @@ static void print_json(const struct digits_run *runs, int n, int n_ranks)
     }
 }
 
-void digits_report(const struct digits_options *options, int n_ranks)
+void digits_report(struct digits_options *options, int n_ranks)
 {
+    for (struct digits_run *run = options->runs; run < options->runs + options->n_runs; run++) {
+        run->step_s = median(run->each_step_s, options->n_steps);
+        run->exposed_s = median(run->each_exposed_s, options->n_steps);
+    }
     if (options->json) {
         print_json(options->runs, options->n_runs, n_ranks);
     } else {

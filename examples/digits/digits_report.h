@@ -10,10 +10,10 @@ struct digits_run {
     const char *hook;
     double accuracy; /* on the test images, 0..1 */
     double loss;     /* likewise, mean over the ranks */
-    int agree;       /* all ranks came to the same loss */
-    double step_s;   /* medians over the steps */
-    double exposed_s;
-    double bytes; /* a rank sends in a step, on average */
+    int agree;       /* it is this rank's own too */
+    double bytes;    /* a rank sends in a step, on average */
+    double each_step_s[DIGITS_MAX_STEPS], each_exposed_s[DIGITS_MAX_STEPS];
+    double step_s, exposed_s; /* their medians: the report's to find */
 };
 
 struct digits_options {
@@ -24,16 +24,15 @@ struct digits_options {
     const char *data; /* path of digits.csv */
 };
 
-/* Reads the command line. Prints what is wrong and returns -1; exits after the help. */
+/* Reads the command line into options, all zero before. Prints what is wrong and returns -1; exits
+ * after the help. */
 int digits_options(int argc, char **argv, struct digits_options *options);
 
-/* Shows how far a run is, on a terminal; nothing elsewhere. done == total wipes it out. */
-void digits_progress(const char *hook, int done, int total);
+/* A bar of what is done, on a terminal; nothing elsewhere. It is gone when all is done. */
+void digits_progress(int done, int total);
 
-/* Sorts the values. */
-double digits_median(double *values, int n);
-
-/* The runs, and which hook they speak for: a table, or JSON, one object per line. */
-void digits_report(const struct digits_options *options, int n_ranks);
+/* The runs, and which hook they speak for: a table, or JSON, one object per line. Sorts
+ * the times of the steps. */
+void digits_report(struct digits_options *options, int n_ranks);
 
 #endif
