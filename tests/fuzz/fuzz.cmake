@@ -29,5 +29,6 @@ function(tally_fuzzer name)
   set_tests_properties(fuzz_${name} PROPERTIES LABELS fuzz TIMEOUT 1200)
 endfunction()
 
-tally_fuzzer(hook_text support/hook_kinds.c)
+tally_fuzzer(hook_text fuzz/fuzz_text.c support/hook_kinds.c)
+tally_fuzzer(optimizer_text fuzz/fuzz_text.c)
 tally_fuzzer(state_blob)

@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "base/status.h"
 #include "fuzz/fuzz.h"
+#include "fuzz/fuzz_text.h"
 #include "hook/hook.h"
 #include "hook/hook_text.h"
 #include "support/counting_memory.h"
@@ -15,17 +15,6 @@
 static int parse(const struct tally__rows *list, const char *text, tally_hook **hook)
 {
     return tally__hook_parse_in(list, text, hook);
-}
-
-static void check_refusal(int rc)
-{
-    const char *text = tally_last_error();
-
-    FUZZ_CHECK(rc == TALLY_ARG);
-    FUZZ_CHECK(text[0] != '\0' && strlen(text) < TALLY__ERROR_BYTES - 1);
-    for (; *text != '\0'; text++) {
-        FUZZ_CHECK(*text >= ' ' && *text <= '~');
-    }
 }
 
 /* The name of the hook made last gives the same name and, as far as they are known, the same
@@ -69,7 +58,7 @@ static void check_parse(const struct tally__rows *list, const char *text)
 
     if (rc != TALLY_OK) {
         FUZZ_CHECK(!hook);
-        check_refusal(rc);
+        fuzz_check_refusal(rc);
         return;
     }
     check_name(list, hook);
@@ -90,7 +79,7 @@ static void check_wrap(const struct tally__rows *list, const char *text)
     tally_hook_free(inner);
     if (rc != TALLY_OK) {
         FUZZ_CHECK(!hook);
-        check_refusal(rc);
+        fuzz_check_refusal(rc);
         return;
     }
     check_name(list, hook);

@@ -11,3 +11,5 @@ function(tally_optim_test name)
 endfunction()
 
 tally_optim_test(test_rule_numbers support/num_check.c support/optim_oracle.c)
+tally_optim_test(test_rule_texts)
+tally_optim_test(test_moments support/num_check.c)
