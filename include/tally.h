@@ -808,7 +808,8 @@ TALLY_API int tally_ddp_zero_grad(tally_ddp *ddp);
 /*
  * Scales all gradients so that their joint 2-norm is at most max_norm, and gives the norm there was
  * before. Per-parameter norms in fp64, added in parameter order: the same bits on every rank.
- * Local; between steps. norm may be NULL. Errors: ARG, STATE, NUMERIC naming the first parameter
+ * Local; between steps. norm may be NULL. Errors: ARG, STATE, also where an optimizer is sharded,
+ * since no rank has all gradients then; NUMERIC naming the first parameter
  * with an infinity or a NaN, or saying that the norm itself is beyond fp64 (nothing is scaled
  * then).
  */
@@ -919,6 +920,14 @@ TALLY_API int tally_optimizer_describe_option(size_t index, size_t option,
  * step that only accumulates updates nothing. A parameter that is ignored is updated if a group
  * names it, by the local gradient in its grad, at the end of each step; clipping leaves it alone.
  *
+ * Sharded, with config.shard (ZeRO-1): each rank has a share of every bucket. It keeps the state of
+ * that share alone, gets the mean of no more where the hook can do so (allreduce, fp16, bf16),
+ * updates it, and sends the updated parameters to all. Shares are even, and cut parameters, unless
+ * a group's table in the bucket is not elementwise: then they end where parameters end. Parameters
+ * get the same bits as without; only the joint norm of max_norm is added up share by share, and may
+ * differ in its last bit. After a step the gradients of all parameters that a group has are
+ * undefined, unless release_gradients makes them zeros. Buckets are not arranged by ready order.
+ *
  * Under config.join a rank without input takes part: it updates its parameters like the others,
  * with the learning rates of a rank that has input.
  *
@@ -944,6 +953,7 @@ typedef struct tally_optimizer_config {
     const tally_optimizer_group *groups; /* NULL: one group of all, by the text of create */
     size_t n_groups;
     int overlap;           /* 1: tally_ddp_wait updates, and lanes before it; 0: on call */
+    int shard;             /* 1: each rank keeps its share of the state, see above; with overlap */
     int release_gradients; /* 1: a gradient is set to zero once it is used, still in the caches */
     double max_norm;       /* > 0: the joint 2-norm of all means is clipped to this first, as by
                               tally_ddp_clip_grad_norm */

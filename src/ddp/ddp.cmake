@@ -20,5 +20,6 @@ target_sources(tally_objects PRIVATE
   ddp/stats.c
   ddp/step_end.c
   ddp/update.c
+  ddp/zero.c
   ddp/zero_cut.c
 )

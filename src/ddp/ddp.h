@@ -58,6 +58,9 @@ struct tally__bucket_times {
     uint64_t done_ns;
     uint64_t updated_ns; /* its parameters, if an optimizer did that here; else done_ns */
     uint64_t bytes_sent;
+    uint64_t aside_bytes; /* of these, about who has which gradient: not the bucket's own */
+    uint64_t late_bytes;  /* and what was sent for it at the end of the step instead, */
+    uint64_t late_ns;     /* and how long that took */
     struct tally__counts counts;
 };
 
@@ -204,6 +207,11 @@ int tally__hook_start(tally_ddp *ddp);
 /* launch.c: with the mutex held. The second launches every complete bucket whose turn it is. */
 int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket);
 int tally__launch_complete(tally_ddp *ddp);
+/* On a lane. Copies into their bucket, and means back; the hook on the bucket, which may leave the
+ * mean of this rank's part alone if there is a cut. */
+void tally__bucket_gather(const struct tally__bucket *bucket);
+void tally__bucket_spread(const struct tally__bucket *bucket);
+int tally__bucket_reduce(tally_lane *lane, const struct tally__bucket *bucket, const size_t *cut);
 
 /* reducer.c */
 /* Ends a step that cannot be finished: gives the ddp's group up, waits for what was launched, and

@@ -256,7 +256,7 @@ static void take_effect(struct loading *loading)
     loading->keeper->params = old;
     ddp->steps_before = first->blob.head.n_steps - ddp->step;
     /* What an owner keeps is at its best in the layout in which it was left. */
-    if (first->order && ddp->rebuild_due) {
+    if (first->order && tally__may_arrange(ddp)) {
         memcpy(ddp->agreed_order, first->order, ddp->n_order * sizeof *first->order);
         tally__step_arrange(ddp);
     }

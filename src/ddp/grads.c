@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "ddp/ddp.h"
 #include "ddp/norm.h"
+#include "ddp/optimizer.h"
 #include "ddp/stats.h"
 #include "num/fpenv.h"
 
@@ -79,8 +80,13 @@ int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm)
     if (!(max_norm >= 0)) {
         return tally__fail(TALLY_ARG, "tally_ddp_clip_grad_norm: max_norm %g is below 0", max_norm);
     }
+    if (ddp->optimizer && ddp->optimizer->zero) {
+        return tally__fail(TALLY_STATE,
+                           "tally_ddp_clip_grad_norm: the optimizer is sharded, and no rank has "
+                           "all means; set its max_norm instead");
+    }
     saved = tally__fpenv_enter();
-    rc = tally__joint_norm(ddp, &before);
+    rc = tally__joint_norm(ddp, NULL, &before);
     for (size_t i = 0; rc == TALLY_OK && before > max_norm && i < ddp->n_params; i++) {
         tally__scale_mean(&ddp->params[i], max_norm / before);
     }

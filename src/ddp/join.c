@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/ddp.h"
+#include "ddp/optimizer.h"
 #include "ddp/stats.h"
 
 int tally__join_stopped(const tally_ddp *ddp)
@@ -34,6 +35,12 @@ int tally__presence_job(tally_lane *lane, void *user)
     }
     presence->n_active = active;
     presence->root = active > 0 ? extremes[0] : 0;
+    /* Learning rates change where the input is. */
+    if (ddp->optimizer && active > 0) {
+        TRY(tally_lane_broadcast(lane, ddp->optimizer->lr,
+                                 ddp->optimizer->n_groups * sizeof *ddp->optimizer->lr,
+                                 presence->root));
+    }
     return TALLY_OK;
 }
 

@@ -88,6 +88,16 @@ static void spread(const struct tally__bucket *bucket, struct range range)
     }
 }
 
+void tally__bucket_gather(const struct tally__bucket *bucket)
+{
+    gather(bucket, (struct range){0, bucket->seen.n_params});
+}
+
+void tally__bucket_spread(const struct tally__bucket *bucket)
+{
+    spread(bucket, (struct range){0, bucket->seen.n_params});
+}
+
 /* What an earlier hook left out goes with what this one sends. */
 static int run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket)
 {
@@ -95,6 +105,17 @@ static int run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket
         tally__keeper_settle(bucket);
     }
     return ddp->hook->table.reduce(ddp->hook->state, lane, bucket);
+}
+
+int tally__bucket_reduce(tally_lane *lane, const struct tally__bucket *bucket, const size_t *cut)
+{
+    const tally_hook *hook = bucket->ddp->hook;
+
+    if (!cut || !hook->scatter) {
+        return run_hook(lane, bucket->ddp, &bucket->seen);
+    }
+    tally__keeper_settle(&bucket->seen);
+    return hook->scatter(hook->state, lane, &bucket->seen, cut);
 }
 
 static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, struct range range)
@@ -142,6 +163,10 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
     if (ddp->presence.stopped) {
         return tally__join_stopped(ddp);
     }
+    bucket->seen.shadows = ddp->config.join && !ddp->presence.active;
+    if (tally__zero_shares(bucket)) {
+        return tally__zero_reduce(lane, bucket);
+    }
     if (ddp->config.skip_unused) {
         bool used = true;
 
@@ -151,7 +176,6 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
             return TALLY_OK;
         }
     }
-    bucket->seen.shadows = ddp->config.join && !ddp->presence.active;
     return ddp->views ? run_hook(lane, ddp, &bucket->seen) : reduce_copies(lane, bucket);
 }
 
@@ -161,6 +185,9 @@ static int bucket_job(tally_lane *lane, void *user)
     tally_ddp *ddp = bucket->ddp;
     int rc;
 
+    bucket->now.aside_bytes = 0;
+    bucket->now.late_bytes = 0;
+    bucket->now.late_ns = 0;
     bucket->now.start_ns = tally__now_ns();
     bucket->seen.divisor = ddp->config.join && ddp->config.join_divides_by_active
                                ? ddp->presence.n_active
@@ -169,7 +196,7 @@ static int bucket_job(tally_lane *lane, void *user)
     bucket->now.counts = lane->counts;
     bucket->now.done_ns = tally__now_ns();
     if (rc == TALLY_OK && !bucket->skipped) {
-        rc = tally__update_bucket(bucket);
+        rc = tally__update_bucket(lane, bucket);
     }
     bucket->now.updated_ns = ddp->optimizer ? tally__now_ns() : bucket->now.done_ns;
     return rc;

@@ -97,20 +97,29 @@ void tally__scale_mean(const struct tally__param *param, double factor)
     }
 }
 
+/* Of one parameter's mean times shrink, wherever it lies; 0 where there is none. */
+static double square_of(const tally_ddp *ddp, const double *squares, size_t i, double shrink)
+{
+    if (ddp->params[i].mean) {
+        return sum_of_squares(&ddp->params[i], shrink);
+    }
+    return squares ? squares[i] * shrink * shrink : 0;
+}
+
 /* Over all means times shrink, in parameter order. */
-static double joint_sum(const tally_ddp *ddp, double shrink)
+static double joint_sum(const tally_ddp *ddp, const double *squares, double shrink)
 {
     double sum = 0;
 
     for (size_t i = 0; i < ddp->n_params; i++) {
-        sum += ddp->params[i].mean ? sum_of_squares(&ddp->params[i], shrink) : 0;
+        sum += square_of(ddp, squares, i, shrink);
     }
     return sum;
 }
 
 /* Where squares may overflow: a power of two that brings the largest gradient below 1. Names the
  * first parameter with an infinity or a NaN, if that is why. */
-static int find_shrink(const tally_ddp *ddp, double *shrink)
+static int find_shrink(const tally_ddp *ddp, const double *squares, double *shrink)
 {
     double largest = 1;
     int exponent;
@@ -119,7 +128,7 @@ static int find_shrink(const tally_ddp *ddp, double *shrink)
         const struct tally__param *param = &ddp->params[i];
         double own = 0;
 
-        if (param->mean && !isfinite(sum_of_squares(param, 0))) {
+        if (!isfinite(square_of(ddp, squares, i, 0))) {
             return tally__fail(TALLY_NUMERIC,
                                "the gradient of parameter '%s' has an infinity or a NaN",
                                param->name);
@@ -134,14 +143,14 @@ static int find_shrink(const tally_ddp *ddp, double *shrink)
     return TALLY_OK;
 }
 
-int tally__joint_norm(const tally_ddp *ddp, double *norm)
+int tally__joint_norm(const tally_ddp *ddp, const double *squares, double *norm)
 {
-    double sum = joint_sum(ddp, 1);
+    double sum = joint_sum(ddp, squares, 1);
     double shrink = 1;
 
     if (!isfinite(sum)) {
-        TRY(find_shrink(ddp, &shrink));
-        sum = joint_sum(ddp, shrink);
+        TRY(find_shrink(ddp, squares, &shrink));
+        sum = joint_sum(ddp, squares, shrink);
     }
     *norm = sqrt(sum) / shrink;
     return isfinite(*norm) ? TALLY_OK

@@ -134,8 +134,9 @@ static int cover(tally_optimizer *optimizer)
 {
     for (size_t i = 0; i < optimizer->ddp->n_params; i++) {
         struct tally__updated *updated = &optimizer->updated[i];
+        bool is_shared = optimizer->config.shard && optimizer->ddp->params[i].bucket >= 0;
 
-        if (updated->group >= 0) {
+        if (updated->group >= 0 && !is_shared) {
             TRY(tally__moments_cover(&updated->moments,
                                      optimizer->rules[updated->group]->table.n_states, 0,
                                      optimizer->ddp->params[i].n));
@@ -163,7 +164,7 @@ static int check_config(const tally_ddp *ddp, const char *text,
     if (!(config->max_norm >= 0)) {
         return tally__fail(TALLY_ARG, "config->max_norm is %g: it is below 0", config->max_norm);
     }
-    if (ddp->config.join && !config->overlap) {
+    if (ddp->config.join && !config->overlap && !config->shard) {
         return tally__fail(TALLY_UNSUPPORTED,
                            "the ddp was made with config.join: an optimizer needs overlap then, so "
                            "that ranks without input update their parameters too");
@@ -200,9 +201,10 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
     TRY(make_groups(optimizer, &own));
     optimizer->config = own;
     optimizer->config.groups = NULL;
-    optimizer->overlaps = own.overlap != 0;
+    optimizer->overlaps = own.overlap || own.shard;
     optimizer->waits = own.max_norm > 0;
-    return cover(optimizer);
+    TRY(cover(optimizer));
+    return own.shard ? tally__zero_make(optimizer) : TALLY_OK;
 }
 
 /* What the application gave is still the application's when there is no optimizer. */
@@ -217,6 +219,7 @@ static void unmake(tally_optimizer *optimizer, bool keeps_users)
         }
         tally__rule_free(optimizer->rules[g]);
     }
+    tally__zero_free(optimizer);
     for (size_t i = 0; optimizer->updated && i < optimizer->n_params; i++) {
         tally__moments_clear(&optimizer->updated[i].moments);
     }
@@ -233,8 +236,9 @@ static void describe_config(const tally_optimizer *optimizer, struct tally__desc
     const tally_optimizer_config *config = &optimizer->config;
 
     (void)snprintf(about->words, sizeof about->words,
-                   "an optimizer with overlap=%d release_gradients=%d max_norm=%.17g",
-                   config->overlap != 0, config->release_gradients != 0, config->max_norm);
+                   "an optimizer with overlap=%d shard=%d release_gradients=%d max_norm=%.17g",
+                   config->overlap != 0, config->shard != 0, config->release_gradients != 0,
+                   config->max_norm);
 }
 
 static void describe_group(const tally_optimizer *optimizer, size_t g,

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "ddp/ddp.h"
+#include "ddp/zero.h"
 #include "optim/moments.h"
 #include "optim/rule.h"
 
@@ -19,7 +20,8 @@ struct tally__updated {
 /* Durations of updates; guarded by the ddp's mutex. */
 struct tally__update_times {
     uint64_t start_ns; /* of those that waited for the last bucket, in the step under way; */
-    uint64_t done_ns;  /* written by the job that did them, read once it is done */
+    uint64_t done_ns;  /* written by the job that did them, read once it is done; without what */
+    uint64_t sent_ns;  /* sending updated parameters took */
     uint64_t update_ns;
     uint64_t exposed_ns;
     uint64_t total_update_ns;
@@ -35,6 +37,7 @@ struct tally_optimizer {
     struct tally__rule **rules;     /* per group */
     double *lr;                     /* per group; changes between steps only */
     struct tally__updated *updated; /* per parameter of the ddp */
+    struct tally__zero *zero;       /* how they are shared out; NULL: every rank has all */
     bool overlaps;                  /* updates happen in the ddp's steps */
     bool waits;                     /* for the last bucket, before the first update */
     bool due;                       /* without overlap: means that were not used yet */
@@ -47,8 +50,11 @@ struct tally_optimizer {
 /* Called by the ddp as it is freed. */
 void tally__optimizer_leave(tally_ddp *ddp);
 
-/* On a lane, behind the hook: updates what this rank had a gradient for. */
-int tally__update_bucket(const struct tally__bucket *bucket);
+/* On a lane, behind the hook: updates what this rank had a gradient for, or its part. */
+int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket);
+
+/* Updates what this rank has the state of, of parameter i, by its gradient times factor. */
+int tally__update_param(tally_optimizer *optimizer, size_t i, float *gradient, float factor);
 
 /* At the end of a step, when all know who had a gradient for what: updates the rest. Collective. */
 int tally__update_end(tally_ddp *ddp);

@@ -48,6 +48,10 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
     for (size_t b = 0; b < ddp->buckets.n; b++) {
         struct tally__bucket *bucket = &ddp->buckets.bucket[b];
 
+        /* Who has which gradient counts as beside the buckets; what came late does not. */
+        bucket->now.bytes_sent += bucket->now.late_bytes - bucket->now.aside_bytes;
+        stats->total_other_bytes += bucket->now.aside_bytes - bucket->now.late_bytes;
+        stats->comm_ns += bucket->now.late_ns;
         bucket->last = bucket->now;
         /* Lanes that are busy at the same time count once. */
         stats->comm_ns +=

@@ -14,6 +14,11 @@
 #include "ddp/optimizer.h"
 #include "num/num.h"
 
+bool tally__may_arrange(const tally_ddp *ddp)
+{
+    return ddp->rebuild_due && !(ddp->optimizer && ddp->optimizer->zero);
+}
+
 static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
 {
     if (ddp->config.buffer_hook) {
@@ -31,12 +36,7 @@ static int end_job(tally_lane *lane, void *user)
 
     TRY(tally_lane_all_reduce(lane, ddp->used, ddp->n_params, TALLY_I32, TALLY_SUM));
     TRY(align_buffers(lane, ddp, root));
-    /* Learning rates change where the input is. */
-    if (ddp->config.join && ddp->optimizer) {
-        TRY(tally_lane_broadcast(lane, ddp->optimizer->lr,
-                                 ddp->optimizer->n_groups * sizeof *ddp->optimizer->lr, root));
-    }
-    if (ddp->rebuild_due) {
+    if (tally__may_arrange(ddp)) {
         size_t bytes = ddp->n_params * sizeof *ddp->ready_order;
 
         /* A rank without input has no order; nobody takes it from there. */
@@ -70,7 +70,7 @@ static void take_down(tally_ddp *ddp)
             param->unused = !is_used;
         }
         param->mean = NULL;
-        if (was_reduced(ddp, param) && is_used) {
+        if (was_reduced(ddp, param) && is_used && !tally__zero_has(ddp, (size_t)ddp->order[k])) {
             param->mean = is_shadow(ddp) ? (void *)tally__slice(ddp, param) : param->grad;
         }
     }
@@ -83,9 +83,7 @@ static void take_down(tally_ddp *ddp)
     (void)pthread_mutex_unlock(&ddp->mutex);
 }
 
-/* The mean of a gradient that no rank had is dropped; what hooks sent with it of former steps is
- * not: every rank takes the mean of that back. */
-static void take_back(tally_ddp *ddp, const struct tally__param *param)
+void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param)
 {
     struct tally__residual *residual = &ddp->keeper->params[param - ddp->params];
 
@@ -100,17 +98,17 @@ static void settle_absent(tally_ddp *ddp)
 {
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
+        const struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
 
         if (param->state != TALLY__GRAD_ABSENT) {
             continue;
         }
-        if (param->unused && !ddp->buckets.bucket[param->bucket].skipped) {
-            take_back(ddp, param);
+        if (param->unused && !bucket->skipped && !tally__zero_shares(bucket)) {
+            tally__residual_take_back(ddp, param);
         }
         if (ddp->views && param->unused) {
-            tally__copy(param->bytes, ddp->buckets.bucket[param->bucket].saved + param->offset,
-                        param->grad);
-        } else if (!ddp->views && !param->unused) {
+            tally__copy(param->bytes, bucket->saved + param->offset, param->grad);
+        } else if (!ddp->views && param->mean) {
             tally__copy(param->bytes, tally__slice(ddp, param), param->grad);
         }
     }
@@ -164,7 +162,7 @@ void tally__step_arrange(tally_ddp *ddp)
 void tally__step_rebuild(tally_ddp *ddp)
 {
     /* The first step of a static graph only counts: its order says nothing. */
-    if (ddp->rebuild_due && ddp->step >= (ddp->config.static_graph ? 2 : 1)) {
+    if (tally__may_arrange(ddp) && ddp->step >= (ddp->config.static_graph ? 2 : 1)) {
         tally__step_arrange(ddp);
     }
 }

@@ -8,6 +8,14 @@
 /* Collective. Errors: those of any exchange. */
 int tally__step_end(tally_ddp *ddp);
 
+/* The mean of a gradient that no rank had is dropped; what hooks sent with it of former steps is
+ * not: every rank takes the mean of that, which lies in the bucket, back. */
+void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param);
+
+/* Whether buckets are still to be arranged by ready order: not while an optimizer has shared them
+ * out. */
+bool tally__may_arrange(const tally_ddp *ddp);
+
 /* Arranges the buckets by agreed_order, once and for all. What fails here costs speed, not the
  * step. Between steps. Collective. */
 void tally__step_arrange(tally_ddp *ddp);

@@ -2,8 +2,9 @@
 /*
  * Updating: what an optimizer does with the means. With overlap a parameter is updated on its
  * bucket's lane, behind the hook, if this rank had a gradient for it; what it had none for waits
- * until the end of the step says whether anybody had. Where the updates need something of all
- * buckets, such as the joint norm, all of them wait. Lanes enter, several at once for different
+ * until the end of the step says whether anybody had; if the optimizer is sharded, a bucket's ranks
+ * ask each other at once (zero.c). Where the updates need something of all buckets, such as the
+ * joint norm, all of them wait. Lanes enter, several at once for different
  * buckets, and the thread that waits or calls tally_optimizer_step.
  */
 #include <math.h>
@@ -16,8 +17,7 @@
 #include "ddp/stats.h"
 #include "num/fpenv.h"
 
-/* One parameter of a group, by its gradient times factor. */
-static int update(tally_optimizer *optimizer, size_t i, float *gradient, float factor)
+int tally__update_param(tally_optimizer *optimizer, size_t i, float *gradient, float factor)
 {
     const struct tally__param *param = &optimizer->ddp->params[i];
     struct tally__updated *updated = &optimizer->updated[i];
@@ -34,7 +34,7 @@ static int update(tally_optimizer *optimizer, size_t i, float *gradient, float f
                                optimizer->config.release_gradients != 0);
 }
 
-int tally__update_bucket(const struct tally__bucket *bucket)
+int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket)
 {
     tally_ddp *ddp = bucket->ddp;
     tally_optimizer *optimizer = ddp->optimizer;
@@ -42,11 +42,14 @@ int tally__update_bucket(const struct tally__bucket *bucket)
     if (!optimizer || !optimizer->overlaps || optimizer->waits) {
         return TALLY_OK;
     }
+    if (tally__zero_shares(bucket)) {
+        return tally__zero_update(lane, bucket);
+    }
     for (int k = 0; k < bucket->seen.n_params; k++) {
         size_t i = (size_t)bucket->seen.params[k].index;
 
         if (ddp->used[i] && optimizer->updated[i].group >= 0) {
-            TRY(update(optimizer, i, ddp->params[i].grad, 1));
+            TRY(tally__update_param(optimizer, i, ddp->params[i].grad, 1));
         }
     }
     return TALLY_OK;
@@ -68,8 +71,9 @@ static float *gradient_of(const tally_optimizer *optimizer, size_t i)
 }
 
 /* By what gradients are multiplied, so that their joint norm is at most max_norm. */
-static int find_factor(tally_optimizer *optimizer, double *factor)
+static int find_factor(tally_lane *lane, tally_optimizer *optimizer, double *factor)
 {
+    const double *squares = optimizer->zero ? optimizer->zero->squares : NULL;
     tally__fpenv saved;
     int rc;
 
@@ -77,8 +81,11 @@ static int find_factor(tally_optimizer *optimizer, double *factor)
     if (!(optimizer->config.max_norm > 0)) {
         return TALLY_OK;
     }
+    if (squares) {
+        TRY(tally__zero_norms(lane, optimizer));
+    }
     saved = tally__fpenv_enter();
-    rc = tally__joint_norm(optimizer->ddp, &optimizer->norm);
+    rc = tally__joint_norm(optimizer->ddp, squares, &optimizer->norm);
     if (rc == TALLY_OK && optimizer->norm > optimizer->config.max_norm) {
         *factor = optimizer->config.max_norm / optimizer->norm;
     }
@@ -99,12 +106,16 @@ static void clip_others(tally_optimizer *optimizer, double factor)
     tally__fpenv_leave(saved);
 }
 
-static int update_all(tally_optimizer *optimizer)
+/* lane: of the job that it runs in; NULL on call. */
+static int update_all(tally_lane *lane, tally_optimizer *optimizer)
 {
     double factor;
 
-    TRY(find_factor(optimizer, &factor));
+    TRY(find_factor(lane, optimizer, &factor));
     clip_others(optimizer, factor);
+    if (optimizer->zero && optimizer->waits) {
+        TRY(tally__zero_update_all(lane, optimizer, (float)factor));
+    }
     for (size_t i = 0; i < optimizer->ddp->n_params; i++) {
         const struct tally__param *param = &optimizer->ddp->params[i];
         float *gradient = optimizer->updated[i].group >= 0 ? gradient_of(optimizer, i) : NULL;
@@ -112,7 +123,7 @@ static int update_all(tally_optimizer *optimizer)
         if (gradient) {
             bool is_clipped = !(param->flags & TALLY_PARAM_IGNORED);
 
-            TRY(update(optimizer, i, gradient, is_clipped ? (float)factor : 1));
+            TRY(tally__update_param(optimizer, i, gradient, is_clipped ? (float)factor : 1));
         }
     }
     return TALLY_OK;
@@ -123,10 +134,9 @@ static int update_job(tally_lane *lane, void *user)
     tally_optimizer *optimizer = user;
     int rc;
 
-    (void)lane;
     optimizer->times.start_ns = tally__now_ns();
-    rc = update_all(optimizer);
-    optimizer->times.done_ns = tally__now_ns();
+    rc = update_all(lane, optimizer);
+    optimizer->times.done_ns = tally__now_ns() - optimizer->times.sent_ns;
     return rc;
 }
 
@@ -138,7 +148,7 @@ static bool is_anything_left(const tally_optimizer *optimizer)
     for (size_t i = 0; i < ddp->n_params; i++) {
         int n_used = ddp->used[i];
 
-        if (optimizer->updated[i].group >= 0 &&
+        if (optimizer->updated[i].group >= 0 && !tally__zero_has(ddp, i) &&
             (ddp->params[i].bucket < 0 || (n_used > 0 && n_used < tally_group_size(ddp->group)))) {
             return true;
         }
@@ -159,6 +169,7 @@ int tally__update_end(tally_ddp *ddp)
     }
     optimizer->times.start_ns = 0;
     optimizer->times.done_ns = 0;
+    optimizer->times.sent_ns = 0;
     /* As a job: where it fails on one rank, it fails on all. */
     if (is_anything_left(optimizer)) {
         TRY(tally__ddp_run(ddp, update_job, optimizer));
@@ -199,7 +210,7 @@ static int step(tally_optimizer *optimizer)
                                         "tally_ddp_wait first");
     }
     optimizer->due = false;
-    TRY(update_all(optimizer));
+    TRY(update_all(NULL, optimizer));
     ns = tally__now_ns() - start_ns;
     (void)pthread_mutex_lock(&ddp->mutex);
     optimizer->n_updates++;

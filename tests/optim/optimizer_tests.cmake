@@ -16,3 +16,4 @@ function(tally_optimizer_test name)
 endfunction()
 
 tally_optimizer_test(test_optimizer_overlap)
+tally_optimizer_test(test_zero_bits)

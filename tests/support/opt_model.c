@@ -3,6 +3,7 @@
 #include "support/opt_model.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/oracle.h"
@@ -35,12 +36,26 @@ static int set_hook(struct opt_run *run, const tally_hook_table *table)
     return 0;
 }
 
+/* Memory of tally's has the values of memory of our own. */
+static int take_memory(struct opt_run *run)
+{
+    for (size_t i = 0; i < run->model.n; i++) {
+        void *data = tally_ddp_data(run->ddp, (int)i);
+
+        if (!run->model.params[i].data && data) {
+            run->model.params[i].data = data;
+            ddp_fill_data(&run->model, i, 77, 0);
+        }
+    }
+    return 0;
+}
+
 int opt_start(tally_group *group, const struct opt_setup *setup, struct opt_run *run)
 {
     const struct ddp_spec *specs = setup->specs ? setup->specs : opt_specs;
     tally_ddp_config config;
 
-    *run = (struct opt_run){.group = group};
+    *run = (struct opt_run){.group = group, .provided = setup->provided};
     tally_ddp_config_init(&config, sizeof config);
     if (setup->ddp) {
         config = *setup->ddp;
@@ -52,8 +67,13 @@ int opt_start(tally_group *group, const struct opt_setup *setup, struct opt_run 
                                 setup->copies) == 0);
     for (size_t i = 0; i < run->model.n; i++) {
         ddp_fill_data(&run->model, i, 77, 0);
+        if (setup->provided) {
+            free(run->model.params[i].data);
+            run->model.params[i].data = NULL;
+        }
     }
     CHECK_OK(group, tally_ddp_create(group, run->model.params, run->model.n, &config, &run->ddp));
+    CHECK_OK(group, take_memory(run));
     CHECK_OK(group, set_hook(run, setup->own_hook));
     return make_optimizer(run, setup);
 }
@@ -62,6 +82,9 @@ int opt_end(struct opt_run *run)
 {
     CHECK_OK(run->group, tally_optimizer_free(run->optimizer));
     CHECK_OK(run->group, tally_ddp_free(run->ddp));
+    for (size_t i = 0; i < run->model.n && run->provided; i++) {
+        run->model.params[i].data = NULL;
+    }
     ddp_model_free(&run->model);
     return 0;
 }

@@ -22,6 +22,7 @@ struct opt_run {
     struct ddp_model model;
     tally_ddp *ddp;
     tally_optimizer *optimizer; /* NULL: none */
+    bool provided;
 };
 
 /* What to train with; NULL and 0: as the ddp and the optimizer have it. */
@@ -29,6 +30,7 @@ struct opt_setup {
     const struct ddp_spec *specs; /* NULL: opt_specs */
     size_t n_specs;
     bool copies;
+    bool provided; /* parameters lie in memory of tally's */
     const char *hook;
     const tally_hook_table *own_hook;
     const char *text;                     /* of the optimizer */

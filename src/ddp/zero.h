@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ZeRO-1: of every bucket a rank has a part (zero_cut.h). It keeps the optimizer's state of that
+ * part alone, updates it, and sends the updated parameters to all.
+ */
+#ifndef TALLY_DDP_ZERO_H
+#define TALLY_DDP_ZERO_H
+
+#include "ddp/ddp.h"
+
+/* How one bucket is shared out. */
+struct tally__zero_part {
+    bool is_shared; /* a group has some of its parameters; otherwise all is as without optimizer */
+    bool keeps_means;    /* no group has some others: all means stay in place, on every rank */
+    size_t *cut;         /* one entry more than there are ranks */
+    size_t *bytes;       /* per rank: room for the sizes of an all-gather */
+    unsigned char *used; /* per parameter: whether any rank has a gradient, in the step under way */
+};
+
+struct tally__zero {
+    struct tally__zero_part *parts; /* per bucket; guarded as the bucket is */
+    size_t *numbers;                /* what cut and bytes point into */
+    unsigned char *flags;           /* what used points into */
+    double *squares; /* per parameter: the squared norm of its mean, if it lies in parts */
+};
+
+/* Shares all buckets out and makes room for this rank's state. Local. Errors: NOMEM. */
+int tally__zero_make(tally_optimizer *optimizer);
+void tally__zero_free(tally_optimizer *optimizer);
+
+/* Whether the bucket's parameters are updated in parts. */
+bool tally__zero_shares(const struct tally__bucket *bucket);
+
+/* Whether this parameter is: its gradient is undefined after a step, and has no mean. */
+bool tally__zero_has(const tally_ddp *ddp, size_t i);
+
+/* On a lane, for a bucket that is shared: ranks agree on what has a gradient, then the mean of this
+ * rank's part is left in the bucket, or of all of it where the hook cannot do less. */
+int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket);
+
+/* Behind it: updates this rank's part; then all ranks have all updated parameters. */
+int tally__zero_update(tally_lane *lane, struct tally__bucket *bucket);
+
+/* In the job at the end of a step, where updates waited: all ranks learn the squared norms, in
+ * squares; and then the updates of all buckets, by the means times factor. */
+int tally__zero_norms(tally_lane *lane, tally_optimizer *optimizer);
+int tally__zero_update_all(tally_lane *lane, tally_optimizer *optimizer, float factor);
+
+#endif
