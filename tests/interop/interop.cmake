@@ -26,6 +26,7 @@ tally_interop_test(exported_symbols ${CMAKE_C_COMPILER} ${CMAKE_NM}
   ${PROJECT_SOURCE_DIR}/include/tally.h $<TARGET_FILE:tally>)
 tally_interop_test(soname ${CMAKE_READELF} $<TARGET_FILE:tally> ${PROJECT_VERSION})
 tally_interop_test(tree_checks ${PROJECT_SOURCE_DIR}/scripts)
+tally_interop_test(examples_in_order ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 tally_interop_test(setup_options ${PROJECT_SOURCE_DIR}/scripts/setup)
 
 # A user's project after an installation: one finds tally with pkg-config, one with CMake.
