@@ -82,6 +82,8 @@ int cmd_bench(int argc, char **argv)
         {"step", "training steps, with and without overlap", bench_step},
         {"hooks", "what hooks cost and what they do to the mean", bench_hooks},
     };
+    static const struct command_set set = {"tally bench", "tally bench hooks --ranks 2 --mb 100",
+                                           benches, sizeof benches / sizeof benches[0]};
 
-    return command_dispatch("tally bench", benches, sizeof benches / sizeof benches[0], argc, argv);
+    return command_dispatch(&set, argc, argv);
 }

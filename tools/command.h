@@ -21,9 +21,15 @@ struct command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's own name */
 };
 
-/* Runs the command that argv[1] names, or prints the list; `of` names the program for messages. */
-int command_dispatch(const char *of, const struct command *commands, size_t n, int argc,
-                     char **argv);
+struct command_set {
+    const char *name;    /* of the program, for messages: "tally bench" */
+    const char *example; /* a command line that works */
+    const struct command *commands;
+    size_t n;
+};
+
+/* Runs the command that argv[1] names, or prints the list. */
+int command_dispatch(const struct command_set *set, int argc, char **argv);
 
 int cmd_bench(int argc, char **argv);
 int cmd_env(int argc, char **argv);

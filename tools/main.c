@@ -5,54 +5,69 @@
 #include <tally.h>
 
 #include "tools/command.h"
+#include "tools/json.h"
+#include "tools/options.h"
 
 static int cmd_version(int argc, char **argv)
 {
-    (void)argv;
-    if (argc > 1) {
-        (void)fprintf(stderr, "tally version: takes no argument\n");
-        return EXIT_USAGE;
+    bool as_json = false;
+    const struct option options[] = {
+        {"json", OPTION_FLAG, &as_json, NULL, "as a JSON object"},
+    };
+    const struct option_set set = {"tally version", "prints the version", "tally version --json",
+                                   options, 1};
+    enum option_result result = options_read(&set, argc, argv);
+
+    if (result != OPTIONS_OK) {
+        return result == OPTIONS_HELP ? EXIT_DONE : EXIT_USAGE;
     }
-    printf("tally %s\n", tally_version());
+    if (as_json) {
+        struct json json = json_begin(stdout);
+
+        json_text(&json, "version", tally_version());
+        json_end(&json);
+    } else {
+        printf("tally %s\n", tally_version());
+    }
     return EXIT_DONE;
 }
 
-static void print_commands(FILE *to, const char *of, const struct command *commands, size_t n)
+static void print_commands(FILE *to, const struct command_set *set)
 {
-    (void)fprintf(to, "usage: %s COMMAND [OPTION...]\n\n", of);
-    for (size_t i = 0; i < n; i++) {
-        (void)fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    (void)fprintf(to, "usage: %s COMMAND [OPTION...]\n\n", set->name);
+    for (size_t i = 0; i < set->n; i++) {
+        (void)fprintf(to, "  %-10s %s\n", set->commands[i].name, set->commands[i].summary);
     }
-    (void)fprintf(to, "\n'%s COMMAND --help' explains a command and gives an example.\n", of);
+    (void)fprintf(to, "\n'%s COMMAND --help' explains a command and gives an example.\n\n",
+                  set->name);
+    (void)fprintf(to, "Example: %s\n", set->example);
 }
 
-static void reject_command(const char *of, const struct command *commands, size_t n,
-                           const char *word)
+static void reject_command(const struct command_set *set, const char *word)
 {
-    (void)fprintf(stderr, "%s: unknown command '%s'; accepted:", of, word);
-    for (size_t i = 0; i < n; i++) {
-        (void)fprintf(stderr, " %s", commands[i].name);
+    (void)fprintf(stderr, "%s: unknown command '%s'; accepted:", set->name, word);
+    for (size_t i = 0; i < set->n; i++) {
+        (void)fprintf(stderr, " %s", set->commands[i].name);
     }
     (void)fprintf(stderr, "\n");
 }
 
-int command_dispatch(const char *of, const struct command *commands, size_t n, int argc,
-                     char **argv)
+int command_dispatch(const struct command_set *set, int argc, char **argv)
 {
     if (argc < 2) {
-        print_commands(stderr, of, commands, n);
+        print_commands(stderr, set);
         return EXIT_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
-        print_commands(stdout, of, commands, n);
+        print_commands(stdout, set);
         return EXIT_DONE;
     }
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(argv[1], commands[i].name) == 0) {
-            return commands[i].run(argc - 1, argv + 1);
+    for (size_t i = 0; i < set->n; i++) {
+        if (strcmp(argv[1], set->commands[i].name) == 0) {
+            return set->commands[i].run(argc - 1, argv + 1);
         }
     }
-    reject_command(of, commands, n, argv[1]);
+    reject_command(set, argv[1]);
     return EXIT_USAGE;
 }
 
@@ -76,10 +91,11 @@ int main(int argc, char **argv)
         {"run", "start a program as ranks that work together", cmd_run},
         {"version", "print the version", cmd_version},
     };
+    static const struct command_set set = {"tally", "tally run -n 2 ./train", commands,
+                                           sizeof commands / sizeof commands[0]};
 
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {
         argv[1] = "version";
     }
-    return flush_output(
-        command_dispatch("tally", commands, sizeof commands / sizeof commands[0], argc, argv));
+    return flush_output(command_dispatch(&set, argc, argv));
 }

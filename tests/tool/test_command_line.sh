@@ -7,8 +7,29 @@ source "$(dirname "$0")/command_support.sh"
 
 accepts '^tally [0-9]+\.[0-9]+\.[0-9]+$' "$tally" version
 accepts '^tally [0-9]+\.[0-9]+\.[0-9]+$' "$tally" --version
+accepts '^\{"version": "[0-9]+\.[0-9]+\.[0-9]+"\}$' "$tally" version --json
 accepts 'usage: tally COMMAND' "$tally" --help
-accepts 'Example: tally bench num' "$tally" bench num --help
+
+# commands COMMAND...: those that its help lists.
+commands() {
+    "$@" --help | sed -n 's/^  \([a-z]\{1,\}\) .*/\1/p'
+}
+
+# Every help has an example of its own command; all but run, which prints what the program prints,
+# speak JSON.
+accepts '^Example: tally ' "$tally" --help
+for command in $(commands "$tally"); do
+    accepts "^Example: (TALLY_ISA=ref )?tally $command" "$tally" "$command" --help
+    case $command in
+    bench | run) ;;
+    *) accepts '^\{.*\}$' "$tally" "$command" --json ;;
+    esac
+done
+benches=$(commands "$tally" bench)
+[ "$(wc -w <<<"$benches")" -ge 5 ] || complain "too few benches in the help: $benches"
+for bench in $benches; do
+    accepts "^Example: tally bench $bench .*--json" "$tally" bench "$bench" --help
+done
 accepts '^TALLY_ISA=ref$' env TALLY_ISA=ref "$tally" env
 accepts '"name": "TALLY_ISA".*"value": null' env -u TALLY_ISA "$tally" env --json
 accepts '"kernel": "sum_f32", "isa": "ref".*"memcpy_ratio": [0-9.]+' \
@@ -18,7 +39,7 @@ rejects "unknown command 'fly'; accepted: .*bench.* env" "$tally" fly
 rejects "unknown command 'fly'; accepted: .*num" "$tally" bench fly
 rejects "unknown option '--fast'; accepted: .*--json" "$tally" bench num --fast
 rejects "unknown option 'x'; accepted: .*--json" "$tally" env x
-rejects "version: takes no argument" "$tally" version x
+rejects "version: unknown option 'x'; accepted: --json" "$tally" version x
 rejects "unknown kernel 'sum_f99'; accepted: .*sum_f32" "$tally" bench num --kernel sum_f99
 rejects "--bytes needs a value" "$tally" bench num --bytes
 rejects "--bytes 3Q is not a size" "$tally" bench num --bytes 3Q
