@@ -7,6 +7,8 @@
 bench_name=$2
 shift 2
 quick=("$@")
+# shellcheck disable=SC2034 # for the tests: the smallest cases are enough
+sanitized=${TALLY_TESTS_SANITIZED:-0}
 
 # measures N OPTION...: exits 0 in silence with N good JSON lines, kept in $work/out.
 measures() {

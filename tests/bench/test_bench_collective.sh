@@ -64,7 +64,7 @@ kill -KILL "$victim" || complain "there was no rank to kill"
 wait $bench
 rc=$?
 [ $rc -eq 1 ] || complain "with a dead rank it exited with $rc"
-[ $((SECONDS - start)) -le 10 ] || complain "with a dead rank it took $((SECONDS - start)) s"
+[ $((SECONDS - start)) -le 30 ] || complain "with a dead rank it took $((SECONDS - start)) s"
 [ "$(wc -l <"$work/err")" -eq 1 ] || complain "with a dead rank it wrote: $(cat "$work/err")"
 grep -qE 'rank [01] of 2 was killed by signal 9' "$work/err" ||
     complain "a dead rank was not named: $(cat "$work/err")"

@@ -16,25 +16,31 @@ else()
   set(num_env support/num_env_generic.c)
 endif()
 
-tally_unit_test(test_num_kernels ${num_tests})
-tally_unit_test(test_num_halves ${num_check})
-tally_unit_test(test_num_golden)
-tally_unit_test(test_num_env ${num_check} ${num_env})
-tally_unit_test(test_num_levels)
-tally_unit_test(test_low_rank ${num_check} ${num_env})
-tally_unit_test(test_low_rank_factors ${num_check})
-tally_unit_test(test_low_rank_levels ${num_check} support/low_rank_tests.c)
-tally_unit_test(test_optim ${num_check} ${num_env} ${optim_variants})
-tally_unit_test(test_optim_levels ${num_check} ${optim_variants} support/optim_tests.c)
+# A unit test of one thread.
+function(tally_arithmetic_test name)
+  tally_unit_test(${name} ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS "unit;arithmetic")
+endfunction()
+
+tally_arithmetic_test(test_num_kernels ${num_tests})
+tally_arithmetic_test(test_num_halves ${num_check})
+tally_arithmetic_test(test_num_golden)
+tally_arithmetic_test(test_num_env ${num_check} ${num_env})
+tally_arithmetic_test(test_num_levels)
+tally_arithmetic_test(test_low_rank ${num_check} ${num_env})
+tally_arithmetic_test(test_low_rank_factors ${num_check})
+tally_arithmetic_test(test_low_rank_levels ${num_check} support/low_rank_tests.c)
+tally_arithmetic_test(test_optim ${num_check} ${num_env} ${optim_variants})
+tally_arithmetic_test(test_optim_levels ${num_check} ${optim_variants} support/optim_tests.c)
 
 # The AVX-512 sources with SIMDe's portable intrinsics in place of the compiler's. Their tables
 # take the place of those in the archive.
 find_path(SIMDE_INCLUDE_DIR simde/x86/avx512.h)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SIMDE_INCLUDE_DIR)
-  tally_unit_test(test_num_emulated ${num_tests} ${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c)
-  tally_unit_test(test_low_rank_emulated ${num_check} support/low_rank_tests.c
+  tally_arithmetic_test(test_num_emulated ${num_tests} ${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c)
+  tally_arithmetic_test(test_low_rank_emulated ${num_check} support/low_rank_tests.c
     ${PROJECT_SOURCE_DIR}/src/num/low_rank_avx512.c)
-  tally_unit_test(test_optim_emulated ${num_check} ${optim_variants} support/optim_tests.c
+  tally_arithmetic_test(test_optim_emulated ${num_check} ${optim_variants} support/optim_tests.c
     ${PROJECT_SOURCE_DIR}/src/num/optim_avx512.c)
   foreach(emulated test_num_emulated test_low_rank_emulated test_optim_emulated)
     target_include_directories(${emulated} SYSTEM BEFORE PRIVATE
