@@ -376,7 +376,7 @@ int main(void)
     int n_failures = 0;
 
     oracle_start();
-    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+    for (size_t w = 0; w < RANKS_REPEATS(sizeof worlds / sizeof worlds[0], 3); w++) {
         n_failures += hook_run("a fixed gradient", fixed_body, NULL, worlds[w]);
         n_failures += hook_run("another hook", hand_over_body, NULL, worlds[w]);
         for (int copies = 0; copies < 2; copies++) {

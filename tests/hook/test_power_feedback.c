@@ -169,7 +169,7 @@ static int small_body(tally_group *group, void *user)
 
         CHECK(group, ddp_model_make(&model, wide, N_OF(wide), false) == 0);
         CHECK_OK(group, power_create(group, &model, 1500, texts[k], &ddp));
-        for (unsigned s = 0; s < 1000; s++) {
+        for (unsigned s = 0; s < RANKS_REPEATS(1000, 100); s++) {
             CHECK_OK(group, power_run_step(group, ddp, &model, steady, s));
         }
         CHECK_OK(group, tally__power_settle(ddp->hook->state));
