@@ -12,7 +12,7 @@
 #include "fault/fault_opening.h"
 
 /* Beyond a deadline: for the verdict to reach everybody, and for a busy machine. */
-#define SLACK_S 3.0
+#define SLACK_S 10.0
 
 static void never_comes(void **state)
 {
@@ -83,7 +83,7 @@ static void dies_before_hello(void **state)
     int connection = -1;
 
     (void)state;
-    fault_opening_init(&opening, 2, "@", 10);
+    fault_opening_init(&opening, 2, "@", 30);
     fault_opening_start(&opening, 0);
     while (connection < 0) {
         fault_sleep_ns(FAULT_NS_PER_MS);
@@ -127,7 +127,7 @@ static void dies_after_hello(void **state)
         int last = victim == 1 ? 2 : 1;
         char words[24];
 
-        fault_opening_init(&opening, 4, "@", 10);
+        fault_opening_init(&opening, 4, "@", 30);
         for (int i = 0; i < 4; i++) {
             if (i != last) {
                 fault_opening_start(&opening, i);
@@ -153,7 +153,7 @@ static void claimed_twice(void **state)
     struct fault_opening opening;
 
     (void)state;
-    fault_opening_init(&opening, 3, "@", 10);
+    fault_opening_init(&opening, 3, "@", 30);
     opening.opener[2].config.rank = 1;
     fault_opening_start_all(&opening);
     fault_opening_wait(&opening, SLACK_S);
@@ -168,7 +168,7 @@ static void other_world(void **state)
     struct fault_opening opening;
 
     (void)state;
-    fault_opening_init(&opening, 2, "@", 10);
+    fault_opening_init(&opening, 2, "@", 30);
     opening.opener[1].config.world = 5;
     fault_opening_start_all(&opening);
     fault_opening_wait(&opening, SLACK_S);
@@ -182,7 +182,7 @@ static void other_lanes(void **state)
     struct fault_opening opening;
 
     (void)state;
-    fault_opening_init(&opening, 2, "@", 10);
+    fault_opening_init(&opening, 2, "@", 30);
     opening.opener[1].config.lanes = 3;
     fault_opening_start_all(&opening);
     fault_opening_wait(&opening, SLACK_S);
@@ -199,7 +199,7 @@ static void rank_out_of_range(void **state)
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         struct fault_opening opening;
 
-        fault_opening_init(&opening, 1, "@", 10);
+        fault_opening_init(&opening, 1, "@", 30);
         opening.opener[0].config.rank = places[i][0];
         opening.opener[0].config.world = places[i][1];
         fault_opening_start_all(&opening);

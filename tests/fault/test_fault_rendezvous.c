@@ -15,7 +15,7 @@
 
 #include "fault/fault_opening.h"
 
-#define SLACK_S 3.0
+#define SLACK_S 10.0
 
 static char folder[64]; /* ends with a slash */
 
@@ -31,7 +31,7 @@ static void existing_file(void **state)
     FILE *file;
 
     (void)state;
-    try_to_meet(&opening, 10);
+    try_to_meet(&opening, 30);
     file = fopen(opening.rendezvous, "w");
     assert_non_null(file);
     assert_true(fputs("mine", file) >= 0);
@@ -49,7 +49,7 @@ static void directory(void **state)
     struct fault_opening opening;
 
     (void)state;
-    try_to_meet(&opening, 10);
+    try_to_meet(&opening, 30);
     assert_int_equal(mkdir(opening.rendezvous, 0700), 0);
     fault_opening_start_all(&opening);
     fault_opening_wait(&opening, SLACK_S);
@@ -99,7 +99,7 @@ static void too_long(void **state)
     struct fault_opening opening;
 
     (void)state;
-    try_to_meet(&opening, 10);
+    try_to_meet(&opening, 30);
     (void)snprintf(opening.rendezvous, sizeof opening.rendezvous, "%.30s/tally-fault-%0120d",
                    folder, 1);
     fault_opening_start_all(&opening);
@@ -136,7 +136,7 @@ static void socket_of_the_dead(void **state)
     struct stat info;
 
     (void)state;
-    try_to_meet(&opening, 10);
+    try_to_meet(&opening, 30);
     fault_opening_start(&opening, 0);
     while (stat(opening.rendezvous, &info) != 0) {
         fault_sleep_ns(FAULT_NS_PER_MS);
@@ -157,8 +157,8 @@ static void socket_of_the_living(const char *before)
     struct fault_opening first;
     struct fault_opening second;
 
-    fault_opening_init(&first, 2, before, 20);
-    fault_opening_init(&second, 1, before, 20);
+    fault_opening_init(&first, 2, before, 30);
+    fault_opening_init(&second, 1, before, 30);
     fault_opening_start(&first, 0);
     fault_sleep_ns(200 * FAULT_NS_PER_MS);
     second.opener[0].config.world = 2;

@@ -21,7 +21,7 @@
 
 #include "fault/fault_opening.h"
 
-#define SLACK_S 5.0
+#define SLACK_S 10.0
 #define FILE_BYTES ((off_t)64 << 20)
 #define MOST_DESCRIPTORS 8
 /* On the wire: a hello from a rank, and a welcome from rank 0 with room for a text. */
@@ -190,7 +190,7 @@ static void memory_that_is_not(void **state)
         int connection;
 
         print_message("%s, %d ranks\n", gift->name, world);
-        fault_opening_init(&opening, world, "@", 10);
+        fault_opening_init(&opening, world, "@", 30);
         start(&opening, 0);
         connection = knock(&opening);
         say_hello(connection, gift, world);
@@ -216,7 +216,7 @@ static void nobody_at_home(void **state)
     int connection;
 
     (void)state;
-    fault_opening_init(&opening, 2, "@", 10);
+    fault_opening_init(&opening, 2, "@", 30);
     start(&opening, 0);
     connection = knock(&opening);
     say_hello(connection, &gift, 2);
@@ -239,7 +239,7 @@ static void false_rank_0(void **state)
         int fd = make_file(gift);
 
         print_message("%s of rank 0\n", gift->name);
-        fault_opening_init(&opening, 2, "@", 10);
+        fault_opening_init(&opening, 2, "@", 30);
         listener = fault_plain_listen(opening.rendezvous, SOCK_SEQPACKET, 4);
         assert_true(listener >= 0);
         start(&opening, 1);
@@ -276,7 +276,7 @@ static void nonsense_first(void **state)
         struct fault_opening opening;
 
         print_message("%s\n", nonsense[i].name);
-        fault_opening_init(&opening, 2, "@", 20);
+        fault_opening_init(&opening, 2, "@", 30);
         start(&opening, 0);
         for (int n = 0; n < 20; n++) {
             int connection = knock(&opening);
@@ -301,7 +301,7 @@ static void another_language(void **state)
     int connection;
 
     (void)state;
-    fault_opening_init(&opening, 2, "@", 10);
+    fault_opening_init(&opening, 2, "@", 30);
     start(&opening, 0);
     connection = knock(&opening);
     say_hello(connection, &gift, 2);
@@ -318,7 +318,7 @@ static void silence(void **state)
     int connection;
 
     (void)state;
-    fault_opening_init(&opening, 2, "@", 20);
+    fault_opening_init(&opening, 2, "@", 30);
     start(&opening, 0);
     connection = knock(&opening);
     start(&opening, 1);

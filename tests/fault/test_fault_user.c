@@ -14,7 +14,7 @@
 #include "fault/fault_opening.h"
 
 #define STRANGER 65534
-#define SLACK_S 3.0
+#define SLACK_S 10.0
 
 static char folder[64]; /* ends with a slash; everybody may enter and write */
 
@@ -23,7 +23,7 @@ static void stranger_knocks(const char *before, int status)
 {
     struct fault_opening opening;
 
-    fault_opening_init(&opening, 3, before, 10);
+    fault_opening_init(&opening, 3, before, 30);
     for (int i = 0; i < 3; i++) {
         opening.opener[i].config.world = 2;
     }
@@ -87,7 +87,7 @@ static void knocks_plainly(void **state)
     struct fault_opening opening;
 
     (void)state;
-    fault_opening_init(&opening, 3, "@", 10);
+    fault_opening_init(&opening, 3, "@", 30);
     for (int i = 0; i < 2; i++) {
         opening.opener[i].config.world = 2;
     }
@@ -133,7 +133,7 @@ static void lured(const char *before)
 {
     struct fault_opening opening;
 
-    fault_opening_init(&opening, 2, before, 10);
+    fault_opening_init(&opening, 2, before, 30);
     opening.start_ns = fault_now_ns();
     fault_crew_start(&opening.crew, 0, play_rank_0, &opening);
     while (atomic_load_explicit(&opening.crew.report[0].stage, memory_order_acquire) ==
@@ -169,7 +169,7 @@ static void strangers_socket(void **state)
     struct stat info;
 
     (void)state;
-    fault_opening_init(&opening, 2, folder, 10);
+    fault_opening_init(&opening, 2, folder, 30);
     listener = fault_plain_listen(opening.rendezvous, SOCK_SEQPACKET, 8);
     assert_true(listener >= 0);
     assert_int_equal(chown(opening.rendezvous, STRANGER, (gid_t)-1), 0);
