@@ -991,6 +991,33 @@ TALLY_API int tally_optimizer_step(tally_optimizer *optimizer);
 TALLY_API int tally_optimizer_set_lr(tally_optimizer *optimizer, int group, double lr);
 TALLY_API double tally_optimizer_lr(const tally_optimizer *optimizer, int group);
 
+/*
+ * Writes the state of this rank to blob, which has room for *bytes, and sets *bytes to what it
+ * takes; a NULL blob only asks for that. A checkpoint has the parameters and the blobs of all
+ * ranks. Local, not collective; between steps. Errors: ARG when there is too little room, STATE.
+ */
+TALLY_API int tally_optimizer_save(tally_optimizer *optimizer, void *blob, size_t *bytes);
+
+/*
+ * The same as one blob on rank root, with the state of all ranks; of an ignored parameter, root's.
+ * On other ranks blob and bytes are not looked at. Collective, between steps; blocks. Errors: as
+ * tally_optimizer_save, on all ranks; ARG for root; those of any exchange.
+ */
+TALLY_API int tally_optimizer_consolidate(tally_optimizer *optimizer, int root, void *blob,
+                                          size_t *bytes);
+
+/*
+ * Takes up the state that all ranks of a run saved, blobs[r] of bytes[r] bytes that of rank r, n of
+ * them, or one consolidated blob: the same on every rank. Parameters and groups are those of then,
+ * each with the same optimizer; its other options are those it has now, the learning rates those of
+ * then. There may be more or fewer ranks. With the same parameters and gradients it goes on to the
+ * bit as it would have. Collective, between steps; blocks. Errors: ARG naming the blob that is
+ * damaged, incomplete or of something else; MISMATCH when ranks give different blobs; STATE; NOMEM:
+ * on all ranks, and nothing has changed on any.
+ */
+TALLY_API int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs,
+                                   const size_t *bytes, size_t n);
+
 /* Times are in seconds: of the last update and, with mean_, averages over all; steps of others that
  * this rank took part in from tally_ddp_join apart. */
 typedef struct tally_optimizer_stats {

@@ -82,6 +82,10 @@ int tally__blob_open(const struct tally__blob_kind *kind, size_t n, size_t r, co
                      size_t n_bytes, struct tally__blob *blob);
 void tally__blob_close(struct tally__blob *blob);
 
+/* After each rank has looked at all blobs, with this status and a digest of them: whether all ranks
+ * are content, and have been given the same. Collective. Errors: the first rank's; MISMATCH. */
+int tally__load_agree(tally_ddp *ddp, const char *call, int status, uint64_t digest);
+
 /* A text from a blob, for an error's text, which is one line. */
 struct tally__blob_text {
     char text[64];

@@ -13,6 +13,8 @@ target_sources(tally_objects PRIVATE
   ddp/launch.c
   ddp/norm.c
   ddp/optimizer.c
+  ddp/optimizer_load.c
+  ddp/optimizer_save.c
   ddp/param_memory.c
   ddp/params.c
   ddp/plan.c

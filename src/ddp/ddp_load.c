@@ -206,10 +206,10 @@ static int prepare(struct loading *loading, const void *const *blobs, const size
 /* How it went on this rank, and what it was about. */
 struct opinion {
     struct tally__outcome outcome;
+    const char *call;
     uint64_t digest;
 };
 
-/* All ranks are content, and have been given the same. */
 static int agree_job(tally_lane *lane, void *user)
 {
     struct opinion *opinion = user;
@@ -219,7 +219,14 @@ static int agree_job(tally_lane *lane, void *user)
     TRY(tally_lane_broadcast(lane, &theirs, sizeof theirs, 0));
     return theirs == opinion->digest
                ? TALLY_OK
-               : tally__fail(TALLY_MISMATCH, "tally_ddp_load: other blobs here than on rank 0");
+               : tally__fail(TALLY_MISMATCH, "%s: other blobs here than on rank 0", opinion->call);
+}
+
+int tally__load_agree(tally_ddp *ddp, const char *call, int status, uint64_t digest)
+{
+    struct opinion opinion = {.outcome = tally__outcome_of(status), .call = call, .digest = digest};
+
+    return tally__ddp_run(ddp, agree_job, &opinion);
 }
 
 /* The hook takes its state on all ranks, or is left as it was. */
@@ -276,13 +283,11 @@ static void clean_up(struct loading *loading)
 int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes, size_t n)
 {
     struct loading loading = {.ddp = ddp, .n = n};
-    struct opinion opinion;
     int rc;
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_load"));
-    opinion.outcome = tally__outcome_of(prepare(&loading, blobs, bytes));
-    opinion.digest = loading.digest;
-    rc = tally__ddp_run(ddp, agree_job, &opinion);
+    rc = prepare(&loading, blobs, bytes);
+    rc = tally__load_agree(ddp, "tally_ddp_load", rc, loading.digest);
     if (rc == TALLY_OK) {
         rc = load_hook(&loading);
     }

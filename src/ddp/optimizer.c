@@ -316,6 +316,15 @@ int tally_optimizer_create(tally_ddp *ddp, const char *text, const tally_optimiz
     return tally__stats_note(ddp, create(ddp, text, config, optimizer));
 }
 
+int tally__optimizer_check(const tally_optimizer *optimizer, const char *call)
+{
+    if (!optimizer) {
+        return tally__fail(TALLY_ARG, "%s: optimizer is NULL", call);
+    }
+    return optimizer->ddp ? tally__check_between_steps(optimizer->ddp, call)
+                          : tally__fail(TALLY_STATE, "%s: its ddp was freed", call);
+}
+
 void tally__optimizer_leave(tally_ddp *ddp)
 {
     if (ddp->optimizer) {
@@ -344,17 +353,13 @@ int tally_optimizer_free(tally_optimizer *optimizer)
 
 int tally_optimizer_set_lr(tally_optimizer *optimizer, int group, double lr)
 {
-    if (!optimizer || group < -1 || (group >= 0 && (size_t)group >= optimizer->n_groups)) {
-        return tally__fail(TALLY_ARG, "tally_optimizer_set_lr: %s",
-                           optimizer ? "there is no such group" : "optimizer is NULL");
+    TRY(tally__optimizer_check(optimizer, "tally_optimizer_set_lr"));
+    if (group < -1 || (group >= 0 && (size_t)group >= optimizer->n_groups)) {
+        return tally__fail(TALLY_ARG, "tally_optimizer_set_lr: there is no group %d", group);
     }
     if (!(lr >= 0 && isfinite(lr))) {
         return tally__fail(TALLY_ARG, "tally_optimizer_set_lr: %g is not a learning rate", lr);
     }
-    if (!optimizer->ddp) {
-        return tally__fail(TALLY_STATE, "tally_optimizer_set_lr: its ddp was freed");
-    }
-    TRY(tally__check_between_steps(optimizer->ddp, "tally_optimizer_set_lr"));
     for (size_t g = 0; g < optimizer->n_groups; g++) {
         if (group < 0 || (size_t)group == g) {
             optimizer->lr[g] = lr;

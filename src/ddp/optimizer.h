@@ -47,6 +47,10 @@ struct tally_optimizer {
     struct tally__update_times times;
 };
 
+/* TALLY_OK between steps; ARG for NULL; STATE inside a step and when the ddp is gone. Names the
+ * call. */
+int tally__optimizer_check(const tally_optimizer *optimizer, const char *call);
+
 /* Called by the ddp as it is freed. */
 void tally__optimizer_leave(tally_ddp *ddp);
 

@@ -197,7 +197,6 @@ static int step(tally_optimizer *optimizer)
     uint64_t start_ns = tally__now_ns();
     uint64_t ns;
 
-    TRY(tally__check_between_steps(ddp, "tally_optimizer_step"));
     if (optimizer->overlaps) {
         return tally__fail(TALLY_STATE, "tally_optimizer_step: with config.overlap, tally_ddp_wait "
                                         "has updated the parameters");
@@ -221,10 +220,7 @@ static int step(tally_optimizer *optimizer)
 
 int tally_optimizer_step(tally_optimizer *optimizer)
 {
-    if (!optimizer || !optimizer->ddp) {
-        return tally__fail(optimizer ? TALLY_STATE : TALLY_ARG, "tally_optimizer_step: %s",
-                           optimizer ? "its ddp was freed" : "optimizer is NULL");
-    }
+    TRY(tally__optimizer_check(optimizer, "tally_optimizer_step"));
     return tally__stats_note(optimizer->ddp, step(optimizer));
 }
 

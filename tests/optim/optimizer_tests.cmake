@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of optimizers bound to a ddp, with ranks as threads and as processes.
 
-add_library(tally_opt_support STATIC support/opt_model.c)
+add_library(tally_opt_support STATIC support/opt_model.c support/opt_states.c)
 target_include_directories(tally_opt_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_opt_support PRIVATE tally_flags)
@@ -17,3 +17,4 @@ endfunction()
 
 tally_optimizer_test(test_optimizer_overlap)
 tally_optimizer_test(test_zero_bits)
+tally_optimizer_test(test_optimizer_save)
