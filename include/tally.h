@@ -470,6 +470,7 @@ typedef struct tally_buffer {
     const char *name; /* for messages; may be NULL */
     void *data;
     size_t bytes;
+    int dtype; /* of tally_dtype; only config.buffer_dtype looks at it */
 } tally_buffer;
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -689,6 +690,10 @@ typedef struct tally_ddp_config {
     int join;         /* 1: ranks may run out of input at different steps, see tally_ddp_join */
     int join_stops;   /* 1: when one has run out, all fail with STATE, instead of going on */
     int join_divides_by_active; /* 1: the mean is over the ranks that still have input, not all */
+    /* Mixed precision, see below. Each is 0 (none), TALLY_F16 or TALLY_BF16. */
+    int param_dtype;  /* of the copies that forward reads and of the gradients backward writes */
+    int reduce_dtype; /* with param_dtype: what gradients are reduced in; 0: fp32 */
+    int buffer_dtype; /* of the copies of buffers of dtype TALLY_F32 */
 } tally_ddp_config;
 
 /* Fills a config with "not set" throughout. size is sizeof(tally_ddp_config). */
@@ -754,6 +759,10 @@ TALLY_API tally_group *tally_ddp_group(const tally_ddp *ddp);
 /* Where parameter i's gradient lies, or NULL for one without. Any thread; never blocks. */
 TALLY_API void *tally_ddp_grad(const tally_ddp *ddp, int i);
 
+/* Where its mean is after a step: of the parameter's dtype, the same as tally_ddp_grad but for
+ * mixed precision. NULL for one without. Any thread; never blocks. */
+TALLY_API void *tally_ddp_mean(const tally_ddp *ddp, int i);
+
 /*
  * Where parameter i lies. A parameter that came without data, unless it is ignored, lies in memory
  * that tally provides, of the group, laid out like the buckets, zeros at first: there a sharded
@@ -802,11 +811,13 @@ TALLY_API int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused);
 TALLY_API int tally_ddp_no_sync_begin(tally_ddp *ddp);
 TALLY_API int tally_ddp_no_sync_end(tally_ddp *ddp);
 
-/* Sets all gradients to zero. Local; between steps. Errors: ARG, STATE. */
+/* Sets all gradients, those that backward writes, to zero. Local; between steps. Errors: ARG,
+ * STATE.
+ */
 TALLY_API int tally_ddp_zero_grad(tally_ddp *ddp);
 
 /*
- * Scales all gradients so that their joint 2-norm is at most max_norm, and gives the norm there was
+ * Scales all means so that their joint 2-norm is at most max_norm, and gives the norm there was
  * before. Per-parameter norms in fp64, added in parameter order: the same bits on every rank.
  * Local; between steps. norm may be NULL. Errors: ARG, STATE, also where an optimizer is sharded,
  * since no rank has all gradients then; NUMERIC naming the first parameter
@@ -1035,6 +1046,45 @@ typedef struct tally_optimizer_stats {
 /* Any thread; between steps for figures that belong together; never blocks long. Errors: ARG,
  * STATE when the ddp was freed. */
 TALLY_API int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats *stats);
+
+/* ---- mixed precision ----------------------------------------------------------------------- */
+
+/*
+ * With config.param_dtype the parameters given to tally_ddp_create are masters: TALLY_F32, what is
+ * updated and saved. Forward reads the low copy of each, backward writes a gradient of the same
+ * dtype, and the mean is fp32:
+ *
+ *     forward();                     reads tally_ddp_low(ddp, i)
+ *     backward();                    writes tally_ddp_grad(ddp, i), calls tally_ddp_grad_ready
+ *     tally_ddp_wait(ddp);           tally_ddp_mean(ddp, i) is now the mean, fp32
+ *     update();                      of the masters, from the means
+ *     tally_ddp_refresh_low(ddp);    unless an optimizer of tally's own made the update
+ *
+ * Gradients travel as config.reduce_dtype. If that is fp32, the lane casts them into the bucket,
+ * and the mean is there: hooks with error feedback work as ever, and sums lose nothing. If it is
+ * param_dtype and the application gave no arrays, gradients live in the buckets and are never
+ * copied; the lane casts the mean up to fp32 memory of its own. Hooks that quantize take fp32 only.
+ *
+ * A gradient that the application gives in tally_param.grad is of param_dtype too, and so are
+ * micro-steps that accumulate there. After wait what the gradient holds is undefined: zero it
+ * (tally_ddp_zero_grad) or overwrite it. Caps of buckets count bytes of reduce_dtype.
+ *
+ * What is flagged IGNORED has no low copy, and any dtype; what is FROZEN has one. Buffers of dtype
+ * TALLY_F32 get low copies by config.buffer_dtype: cast once, at creation; forward uses the copy,
+ * it is what is broadcast and what config.buffer_hook is given, and after each step data is the
+ * copy cast up.
+ */
+
+/* The copy of parameter i that forward reads: the master rounded to config.param_dtype, elements in
+ * the same order; NULL where there is none. Any thread; never blocks. */
+TALLY_API void *tally_ddp_low(const tally_ddp *ddp, int i);
+
+/* Brings the low copies in line with the masters, after the application changed those. Local;
+ * between steps. Errors: ARG, STATE. */
+TALLY_API int tally_ddp_refresh_low(tally_ddp *ddp);
+
+/* The low copy of buffer i, NULL where there is none. Any thread; never blocks. */
+TALLY_API void *tally_ddp_low_buffer(const tally_ddp *ddp, int i);
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
+#include "ddp/mixed.h"
 #include "ddp/plan.h"
 
 /* Splits the order: first all that travel with the step, then the delayed ones; keeps the rest. */
@@ -44,7 +45,10 @@ static int plan_buckets(const tally_ddp *ddp, const int *order, size_t n_normal,
         return TALLY_NOMEM;
     }
     for (size_t i = 0; i < ddp->n_params; i++) {
-        items[i] = (struct tally__plan_item){ddp->params[i].bytes, ddp->params[i].dtype};
+        const struct tally__param *param = &ddp->params[i];
+
+        items[i] = (struct tally__plan_item){param->n * tally_dtype_bytes(param->reduce_dtype),
+                                             param->reduce_dtype};
     }
     tally__plan_make(items, order, n_normal, ddp->caps, ddp->n_caps, &normal);
     tally__plan_make(items, order + n_normal, ddp->n_order - n_normal, &no_cap, 1, &delayed);
@@ -86,7 +90,7 @@ static tally_bucket_param *fill_bucket(tally_ddp *ddp, struct tally__buckets *bu
                                            .offset = seen->n,
                                            .n = param->n,
                                            .data = param->data};
-            seen->dtype = param->dtype;
+            seen->dtype = param->reduce_dtype;
             seen->n += param->n;
             seen->n_params++;
         }
@@ -196,6 +200,7 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets)
             if (ddp->views) {
                 param->grad = seen_param->gradient;
             }
+            param->place = tally__mixed_place(param, seen_param->gradient);
         }
         memory += bucket_bytes(seen);
     }

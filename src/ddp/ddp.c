@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/threads.h"
+#include "ddp/mixed.h"
 #include "ddp/optimizer.h"
 #include "ddp/stats.h"
 
@@ -116,7 +117,7 @@ static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
         TRY(copy_name(buffer->name, &ddp->buffers[i].name));
         ddp->n_buffers++;
     }
-    return TALLY_OK;
+    return tally__mixed_buffers_make(ddp, config);
 }
 
 static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
@@ -136,6 +137,7 @@ static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
         return tally__fail(TALLY_ARG, "config: %zu buffers, but buffers is NULL",
                            config->n_buffers);
     }
+    TRY(tally__mixed_check(config));
     TRY(copy_caps(ddp, config));
     TRY(copy_buffers(ddp, config));
     ddp->config = *config;
@@ -190,6 +192,7 @@ static void unmake(tally_ddp *ddp)
         (void)tally_group_close(ddp->group);
     }
     tally__params_free(ddp);
+    tally__mixed_buffers_free(ddp);
     tally_hook_free(ddp->hook);
     tally__keeper_free(ddp->keeper);
     tally__free(ddp->caps);
@@ -214,13 +217,16 @@ static int start(tally_group *group, struct creation *creation)
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
-        param->mean = param->flags & TALLY_PARAM_DELAYED ? NULL : param->grad;
+        param->mean = param->flags & TALLY_PARAM_DELAYED ? NULL : param->place;
     }
     TRY(tally__param_memory_make(ddp));
+    tally__mixed_refresh(ddp);
+    tally__mixed_buffers_lower(ddp);
     ddp->recording = ddp->config.static_graph != 0;
     ddp->presence.was_last = true;
-    /* Views never move; where any step may lack gradients, an order says nothing about the next. */
-    ddp->rebuild_due = !ddp->views && (!ddp->config.find_unused || ddp->config.static_graph);
+    /* Gradients of ours never move; where any step may lack gradients, an order says nothing about
+     * the next. */
+    ddp->rebuild_due = !ddp->provides && (!ddp->config.find_unused || ddp->config.static_graph);
     tally__step_reset(ddp);
     TRY(tally__hook_start(ddp));
     /* Figures are those of steps. */

@@ -11,6 +11,7 @@ target_sources(tally_objects PRIVATE
   ddp/grads.c
   ddp/join.c
   ddp/launch.c
+  ddp/mixed.c
   ddp/norm.c
   ddp/optimizer.c
   ddp/optimizer_load.c

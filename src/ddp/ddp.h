@@ -26,17 +26,23 @@ struct tally__param {
     size_t *shape;
     bool permuted;    /* not row-major */
     uint64_t strides; /* a hash of those that matter, to compare */
-    int dtype;
+    int dtype;        /* of data and mean */
+    int grad_dtype;   /* of the gradient as backward writes it, and as it travels: */
+    int reduce_dtype; /* both are dtype, but for mixed precision (mixed.h) */
     unsigned flags;
     size_t n;
-    size_t bytes;
+    size_t bytes; /* of data */
+    size_t grad_bytes;
     void *data;
-    bool provided;  /* data is ours: a place in data_memory, once there is that */
-    void *grad;     /* what the application sees: its own array, ours, or a place in a bucket; NULL
-                     for one without */
-    void *own_grad; /* the array we made for it when it keeps copies and gave none */
-    void *mean;     /* where the last step left the mean, the same on all ranks; NULL: it left none.
-                       Before the first step, the gradient of one that is not delayed */
+    bool provided;   /* data is ours: a place in data_memory, once there is that */
+    void *low;       /* what forward reads in place of data; NULL: there is none */
+    void *grad;      /* what the application sees: its own array, ours, or a place in a bucket; NULL
+                      for one without */
+    void *own_grad;  /* the array we made for it when it keeps copies and gave none */
+    void *place;     /* where steps leave the mean: grad, but for mixed precision */
+    float *own_mean; /* the array we made for that when it cannot be in the bucket */
+    void *mean; /* place, where the last step left the mean, the same on all ranks; NULL: it left
+                   none. Before the first step, the gradient of one that is not delayed */
     void *local_grad; /* of one that is ignored: the application's, which nobody reduces */
     int bucket;       /* -1: has no gradient */
     size_t offset;    /* in its bucket, in bytes */
@@ -127,12 +133,20 @@ struct tally__buckets {
     void *memory;               /* of the group: all gradients */
 };
 
+/* The low copy of a buffer, ours, and the array it is the copy of; NULL: it has none. */
+struct tally__low_buffer {
+    void *low;
+    float *given;
+};
+
 struct tally_ddp {
     tally_group *group; /* our own */
     tally_ddp_config config;
     size_t *caps;
     size_t n_caps;
-    tally_buffer *buffers; /* their names are ours */
+    tally_buffer *buffers; /* as forward uses them: low copies, or the application's; names are ours
+                            */
+    struct tally__low_buffer *low_buffers; /* per buffer */
     size_t n_buffers;
     size_t n_params;
     struct tally__param *params;
@@ -140,7 +154,8 @@ struct tally_ddp {
     size_t n_order;
     struct tally__buckets buckets;
     void *data_memory; /* of the group: the parameters that tally provides; NULL: none */
-    bool views;
+    bool provides;     /* all gradients: no array for one is the application's; buckets then stay */
+    bool views;        /* and they are in the buckets */
     bool rebuild_due;
     unsigned generation;
     unsigned long long step;

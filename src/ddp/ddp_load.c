@@ -93,6 +93,12 @@ static int look_at(const tally_ddp *ddp, struct saved *saved, size_t r, tally_ho
     }
     for (size_t i = 0; i < ddp->n_params; i++) {
         TRY(tally__blob_check_param(&ddp->params[i], &saved->params[i].is, r));
+        if (saved->params[i].sent && ddp->params[i].reduce_dtype != TALLY_F32) {
+            return tally__fail(TALLY_ARG,
+                               "blob %zu has a residual of parameter '%.200s', which travelled as "
+                               "fp32 then: config.reduce_dtype is another here",
+                               r, ddp->params[i].name);
+        }
     }
     if (order_bytes == 0) {
         saved->order = NULL;

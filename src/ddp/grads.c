@@ -27,6 +27,11 @@ void *tally_ddp_grad(const tally_ddp *ddp, int i)
     return is_param(ddp, i) ? ddp->params[i].grad : NULL;
 }
 
+void *tally_ddp_mean(const tally_ddp *ddp, int i)
+{
+    return is_param(ddp, i) ? ddp->params[i].place : NULL;
+}
+
 int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused)
 {
     if (!is_param(ddp, i) || !unused) {
@@ -65,7 +70,7 @@ int tally_ddp_zero_grad(tally_ddp *ddp)
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
-        memset(param->grad, 0, param->bytes);
+        memset(param->grad, 0, param->grad_bytes);
     }
     return TALLY_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/ddp.h"
+#include "ddp/mixed.h"
 #include "ddp/optimizer.h"
 #include "ddp/stats.h"
 
@@ -52,7 +53,10 @@ static int farewell_job(tally_lane *lane, void *user)
 
     TRY(tally_lane_all_reduce(lane, &root, 1, TALLY_I32, TALLY_MAX));
     TRY(tally__params_broadcast(lane, ddp, root));
-    return tally__buffers_broadcast(lane, ddp, root);
+    TRY(tally__buffers_broadcast(lane, ddp, root));
+    tally__mixed_refresh(ddp);
+    tally__mixed_buffers_raise(ddp);
+    return TALLY_OK;
 }
 
 static int shadow(tally_ddp *ddp)

@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/ddp.h"
+#include "ddp/mixed.h"
 #include "ddp/optimizer.h"
-#include "num/num.h"
 
 /* What is brought together to be reduced and spread should stay in the caches meanwhile. */
 #define TOGETHER_BYTES ((size_t)256 << 10)
@@ -38,7 +38,7 @@ struct range {
 
 static size_t bytes_of(const struct tally__bucket *bucket, int k)
 {
-    return bucket->ddp->params[bucket->seen.params[k].index].bytes;
+    return bucket->seen.params[k].n * tally_dtype_bytes(bucket->seen.dtype);
 }
 
 /* With copies, a hook that allows it is given large gradients one by one, and small ones that lie
@@ -67,9 +67,9 @@ static void gather(const struct tally__bucket *bucket, struct range range)
         const struct tally__param *param = &bucket->ddp->params[place->index];
 
         if (bucket->ddp->used[place->index]) {
-            tally__copy(param->bytes, param->grad, place->gradient);
+            tally__mixed_gather(param, place->gradient);
         } else {
-            memset(place->gradient, 0, param->bytes);
+            memset(place->gradient, 0, bytes_of(bucket, k));
         }
     }
 }
@@ -82,8 +82,8 @@ static void spread(const struct tally__bucket *bucket, struct range range)
         const tally_bucket_param *place = &bucket->seen.params[k];
         const struct tally__param *param = &bucket->ddp->params[place->index];
 
-        if (bucket->ddp->used[place->index]) {
-            tally__copy(param->bytes, place->gradient, param->grad);
+        if (bucket->ddp->used[place->index] || bucket->ddp->config.param_dtype) {
+            tally__mixed_spread(param, place->gradient);
         }
     }
 }
@@ -118,6 +118,17 @@ int tally__bucket_reduce(tally_lane *lane, const struct tally__bucket *bucket, c
     return hook->scatter(hook->state, lane, &bucket->seen, cut);
 }
 
+/* Whether the hook can take a gradient where it lies. */
+static bool lies_well(const struct tally__bucket *bucket, int k)
+{
+    const tally_ddp *ddp = bucket->ddp;
+    int index = bucket->seen.params[k].index;
+
+    return ddp->hook->elementwise && ddp->used[index] &&
+           bytes_of(bucket, k) >= TALLY__LARGE_BYTES &&
+           ddp->params[index].grad_dtype == bucket->seen.dtype;
+}
+
 static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, struct range range)
 {
     tally_ddp *ddp = bucket->ddp;
@@ -131,12 +142,15 @@ static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, st
     for (int k = 0; k < part.n_params; k++) {
         part.n += part.params[k].n;
     }
-    if (ddp->hook->elementwise && bytes_of(bucket, range.first) >= TALLY__LARGE_BYTES &&
-        ddp->used[first.index]) {
-        first.gradient = ddp->params[first.index].grad;
+    if (lies_well(bucket, range.first)) {
+        const struct tally__param *param = &ddp->params[first.index];
+
+        first.gradient = param->grad;
         part.params = &first;
         part.data = first.gradient;
-        return run_hook(lane, ddp, &part);
+        TRY(run_hook(lane, ddp, &part));
+        tally__mixed_spread(param, param->grad);
+        return TALLY_OK;
     }
     gather(bucket, range);
     TRY(run_hook(lane, ddp, &part));
@@ -151,6 +165,15 @@ static int reduce_copies(tally_lane *lane, const struct tally__bucket *bucket)
     for (int k = 0; k < bucket->seen.n_params; k = range.end) {
         range = next_range(bucket, k);
         TRY(reduce_range(lane, bucket, range));
+    }
+    return TALLY_OK;
+}
+
+static int reduce_views(tally_lane *lane, const struct tally__bucket *bucket)
+{
+    TRY(run_hook(lane, bucket->ddp, &bucket->seen));
+    if (bucket->ddp->config.param_dtype) {
+        spread(bucket, (struct range){0, bucket->seen.n_params});
     }
     return TALLY_OK;
 }
@@ -176,7 +199,7 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
             return TALLY_OK;
         }
     }
-    return ddp->views ? run_hook(lane, ddp, &bucket->seen) : reduce_copies(lane, bucket);
+    return ddp->views ? reduce_views(lane, bucket) : reduce_copies(lane, bucket);
 }
 
 static int bucket_job(tally_lane *lane, void *user)

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
+#include "ddp/mixed.h"
 #include "ddp/stats.h"
 
 static size_t to_line(size_t bytes)
@@ -97,7 +98,10 @@ static int align_job(tally_lane *lane, void *user)
         return tally__fail(TALLY_ARG, "tally_ddp_broadcast: there is no rank %d", alignment->root);
     }
     TRY(tally__params_broadcast(lane, alignment->ddp, alignment->root));
-    return tally__buffers_broadcast(lane, alignment->ddp, alignment->root);
+    TRY(tally__buffers_broadcast(lane, alignment->ddp, alignment->root));
+    tally__mixed_refresh(alignment->ddp);
+    tally__mixed_buffers_raise(alignment->ddp);
+    return TALLY_OK;
 }
 
 int tally_ddp_broadcast(tally_ddp *ddp, int root)

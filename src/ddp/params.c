@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "ddp/compare.h"
 #include "ddp/ddp.h"
+#include "ddp/mixed.h"
 
 static bool has_gradient(unsigned flags)
 {
@@ -130,8 +131,11 @@ static int copy_param(const tally_param *from, struct tally__param *to)
     }
     to->n_dims = from->n_dims;
     to->dtype = from->dtype;
+    to->grad_dtype = from->dtype;
+    to->reduce_dtype = from->dtype;
     to->flags = from->flags;
     to->bytes = to->n * tally_dtype_bytes(from->dtype);
+    to->grad_bytes = to->bytes;
     to->data = from->data;
     to->grad = has_gradient(from->flags) ? from->grad : NULL;
     to->local_grad = from->flags & TALLY_PARAM_IGNORED ? from->grad : NULL;
@@ -154,27 +158,34 @@ static int check_names(const tally_ddp *ddp)
     return TALLY_OK;
 }
 
-/* Gradients are views when no parameter brought an array of its own. */
+/* Gradients are views when no parameter brought an array of its own, and they travel as they are
+ * written. */
 static int choose_mode(tally_ddp *ddp)
 {
-    ddp->views = true;
+    bool as_written = true;
+
+    ddp->provides = true;
     for (size_t i = 0; i < ddp->n_params; i++) {
-        if (has_gradient(ddp->params[i].flags) && ddp->params[i].grad) {
-            ddp->views = false;
+        const struct tally__param *param = &ddp->params[i];
+
+        if (has_gradient(param->flags)) {
+            ddp->provides = ddp->provides && !param->grad;
+            as_written = as_written && param->grad_dtype == param->reduce_dtype;
         }
     }
+    ddp->views = ddp->provides && as_written;
     for (size_t i = 0; i < ddp->n_params && !ddp->views; i++) {
         struct tally__param *param = &ddp->params[i];
 
         /* Copies change their buckets: what is laid out like them would have to move. */
-        if (param->provided) {
+        if (param->provided && !ddp->provides) {
             return tally__fail(TALLY_ARG,
                                "parameter '%s' has no data: tally provides it only where it "
                                "provides all gradients",
                                param->name);
         }
         if (has_gradient(param->flags) && !param->grad) {
-            param->own_grad = tally__alloc(param->bytes, "a gradient");
+            param->own_grad = tally__alloc(param->grad_bytes, "a gradient");
             if (!param->own_grad) {
                 return TALLY_NOMEM;
             }
@@ -206,6 +217,7 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
         TRY(copy_param(param, &ddp->params[i]));
     }
     TRY(check_names(ddp));
+    TRY(tally__mixed_params_make(ddp));
     /* The last parameters' gradients are ready first. */
     for (size_t i = n; i-- > 0;) {
         if (has_gradient(ddp->params[i].flags)) {
@@ -224,6 +236,8 @@ void tally__params_free(tally_ddp *ddp)
         tally__free(ddp->params[i].name);
         tally__free(ddp->params[i].shape);
         tally__free(ddp->params[i].own_grad);
+        tally__free(ddp->params[i].own_mean);
+        tally__free(ddp->params[i].low);
     }
     tally__free(ddp->params);
     tally__free(ddp->order);
@@ -281,8 +295,8 @@ static void describe_buffer(const tally_buffer *buffer, size_t i, struct tally__
 {
     const char *name = buffer->name ? buffer->name : "";
 
-    (void)snprintf(about->words, sizeof about->words, "buffer %zu '%.100s' of %zu bytes", i, name,
-                   buffer->bytes);
+    (void)snprintf(about->words, sizeof about->words, "buffer %zu '%.100s' of %zu bytes, dtype %d",
+                   i, name, buffer->bytes, buffer->dtype);
     about->hash = tally__hash(0, name, strlen(name));
 }
 
@@ -291,11 +305,13 @@ static void describe_config(const tally_ddp *ddp, struct tally__description *abo
     const tally_ddp_config *config = &ddp->config;
     int used = snprintf(about->words, sizeof about->words,
                         "config find_unused=%d static_graph=%d skip_unused=%d join=%d%d%d "
-                        "keep_parameters=%d keep_buffers=%d buffer_hook=%d views=%d caps=",
+                        "keep_parameters=%d keep_buffers=%d buffer_hook=%d views=%d "
+                        "dtypes=%d,%d,%d caps=",
                         config->find_unused != 0, config->static_graph != 0,
                         config->skip_unused != 0, config->join != 0, config->join_stops != 0,
                         config->join_divides_by_active != 0, config->keep_parameters != 0,
-                        config->keep_buffers != 0, config->buffer_hook != NULL, ddp->views);
+                        config->keep_buffers != 0, config->buffer_hook != NULL, ddp->views,
+                        config->param_dtype, config->reduce_dtype, config->buffer_dtype);
 
     tally__describe_list(about, (size_t)used, ddp->n_caps, ddp->caps);
     about->hash = tally__hash(0, ddp->caps, ddp->n_caps * sizeof *ddp->caps);

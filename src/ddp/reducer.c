@@ -72,8 +72,8 @@ static int put_zeros(tally_ddp *ddp, const struct tally__param *param)
     if (!bucket->saved) {
         return TALLY_NOMEM;
     }
-    tally__copy(param->bytes, param->grad, bucket->saved + param->offset);
-    memset(param->grad, 0, param->bytes);
+    tally__copy(param->grad_bytes, param->grad, bucket->saved + param->offset);
+    memset(param->grad, 0, param->grad_bytes);
     return TALLY_OK;
 }
 

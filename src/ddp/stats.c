@@ -124,9 +124,9 @@ static void fill_sizes(const tally_ddp *ddp, tally_ddp_stats *out)
     for (size_t k = 0; k < ddp->n_order; k++) {
         const struct tally__param *param = &ddp->params[ddp->order[k]];
 
-        out->dtypes |= 1u << param->dtype;
-        out->gradient_bytes += param->bytes;
-        out->unused_bytes += param->unused ? param->bytes : 0;
+        out->dtypes |= 1u << param->grad_dtype;
+        out->gradient_bytes += param->grad_bytes;
+        out->unused_bytes += param->unused ? param->grad_bytes : 0;
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "ddp/mixed.h"
 #include "ddp/optimizer.h"
 #include "num/num.h"
 
@@ -71,7 +72,8 @@ static void take_down(tally_ddp *ddp)
         }
         param->mean = NULL;
         if (was_reduced(ddp, param) && is_used && !tally__zero_has(ddp, (size_t)ddp->order[k])) {
-            param->mean = is_shadow(ddp) ? (void *)tally__slice(ddp, param) : param->grad;
+            param->mean =
+                is_shadow(ddp) && !param->low ? (void *)tally__slice(ddp, param) : param->place;
         }
     }
     /* A rank without input in the first step of a static graph has counted nothing yet. */
@@ -107,8 +109,8 @@ static void settle_absent(tally_ddp *ddp)
             tally__residual_take_back(ddp, param);
         }
         if (ddp->views && param->unused) {
-            tally__copy(param->bytes, bucket->saved + param->offset, param->grad);
-        } else if (!ddp->views && param->mean) {
+            tally__copy(param->grad_bytes, bucket->saved + param->offset, param->grad);
+        } else if (!ddp->views && param->mean && !param->low) {
             tally__copy(param->bytes, tally__slice(ddp, param), param->grad);
         }
     }
@@ -125,6 +127,7 @@ static void forget_means(tally_ddp *ddp)
 int tally__step_end(tally_ddp *ddp)
 {
     TRY(tally__ddp_run(ddp, end_job, ddp));
+    tally__mixed_buffers_raise(ddp);
     take_down(ddp);
     settle_absent(ddp);
     TRY(tally__update_end(ddp));
@@ -153,6 +156,7 @@ void tally__step_arrange(tally_ddp *ddp)
     (void)pthread_mutex_lock(&ddp->mutex);
     memcpy(ddp->order, ddp->agreed_order, ddp->n_order * sizeof *ddp->order);
     tally__buckets_adopt(ddp, &buckets);
+    tally__mixed_carry_means(ddp, &old);
     ddp->stats.rebuilt = true;
     (void)pthread_mutex_unlock(&ddp->mutex);
     tally__buckets_free(ddp, &old);

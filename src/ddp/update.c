@@ -8,10 +8,12 @@
  * buckets, and the thread that waits or calls tally_optimizer_step.
  */
 #include <math.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/group.h"
+#include "ddp/mixed.h"
 #include "ddp/norm.h"
 #include "ddp/optimizer.h"
 #include "ddp/stats.h"
@@ -30,8 +32,16 @@ int tally__update_param(tally_optimizer *optimizer, size_t i, float *gradient, f
                                    .gradient = gradient + updated->moments.first,
                                    .lr = optimizer->lr[updated->group]};
 
-    return tally__moments_step(&updated->moments, optimizer->rules[updated->group], &seen, factor,
-                               optimizer->config.release_gradients != 0);
+    TRY(tally__moments_step(&updated->moments, optimizer->rules[updated->group], &seen, factor,
+                            optimizer->config.release_gradients && !param->low));
+    if (optimizer->config.release_gradients && param->low) {
+        memset(param->grad, 0, param->grad_bytes);
+    }
+    /* What is sharded is refreshed when all parts are there. */
+    if (!optimizer->zero) {
+        tally__mixed_refresh_param(param);
+    }
+    return TALLY_OK;
 }
 
 int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket)
@@ -49,7 +59,7 @@ int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket)
         size_t i = (size_t)bucket->seen.params[k].index;
 
         if (ddp->used[i] && optimizer->updated[i].group >= 0) {
-            TRY(tally__update_param(optimizer, i, ddp->params[i].grad, 1));
+            TRY(tally__update_param(optimizer, i, ddp->params[i].place, 1));
         }
     }
     return TALLY_OK;

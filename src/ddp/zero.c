@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "ddp/mixed.h"
 #include "ddp/optimizer.h"
 #include "ddp/step_end.h"
 #include "ddp/zero_cut.h"
@@ -193,7 +194,7 @@ int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
         tally__bucket_gather(bucket);
     }
     TRY(tally__bucket_reduce(lane, bucket, part->keeps_means ? NULL : part->cut));
-    if (!bucket->ddp->views && part->keeps_means) {
+    if (bucket->ddp->config.param_dtype || (!bucket->ddp->views && part->keeps_means)) {
         tally__bucket_spread(bucket);
     }
     /* Later, parameters lie where the means are now. */
@@ -206,6 +207,14 @@ int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
     return TALLY_OK;
 }
 
+/* Where the mean of a parameter is: in the bucket, unless that has halves. */
+static float *mean_of(const struct tally__bucket *bucket, const tally_bucket_param *place)
+{
+    const struct tally__param *param = &bucket->ddp->params[place->index];
+
+    return param->own_mean ? param->own_mean : place->gradient;
+}
+
 /* ---- the update ---- */
 
 static int update_own(tally_optimizer *optimizer, const struct tally__bucket *bucket, float factor)
@@ -216,7 +225,8 @@ static int update_own(tally_optimizer *optimizer, const struct tally__bucket *bu
         size_t i = (size_t)bucket->seen.params[k].index;
 
         if (part->used[k] && optimizer->updated[i].moments.n > 0) {
-            TRY(tally__update_param(optimizer, i, bucket->seen.params[k].gradient, factor));
+            TRY(tally__update_param(optimizer, i, mean_of(bucket, &bucket->seen.params[k]),
+                                    factor));
         }
     }
     return TALLY_OK;
@@ -296,10 +306,22 @@ static int gather(tally_lane *lane, const struct tally__bucket *bucket)
     if (!memchr(part->used, 1, (size_t)bucket->seen.n_params)) {
         return TALLY_OK;
     }
-    if (part->keeps_means) {
+    if (part->keeps_means || (!run && bucket->seen.dtype != TALLY_F32)) {
         return gather_params(lane, bucket);
     }
     return run ? gather_run(lane, bucket, run) : gather_through_bucket(lane, bucket);
+}
+
+/* Low copies follow what was updated. */
+static void refresh(const struct tally__bucket *bucket)
+{
+    const struct tally__zero_part *part = part_of(bucket);
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        if (part->used[k]) {
+            tally__mixed_refresh_param(&bucket->ddp->params[bucket->seen.params[k].index]);
+        }
+    }
 }
 
 /* What was used is zeros when the gradients are to be released. */
@@ -312,7 +334,7 @@ static void release(const struct tally__bucket *bucket)
         int i = bucket->seen.params[k].index;
 
         if (part->used[k] && ddp->optimizer->updated[i].group >= 0) {
-            memset(ddp->params[i].grad, 0, ddp->params[i].bytes);
+            memset(ddp->params[i].grad, 0, ddp->params[i].grad_bytes);
         }
     }
 }
@@ -327,6 +349,7 @@ static int update(tally_lane *lane, const struct tally__bucket *bucket, float fa
     TRY(update_own(optimizer, bucket, factor));
     *update_ns = tally__now_ns() - start_ns;
     TRY(gather(lane, bucket));
+    refresh(bucket);
     if (optimizer->config.release_gradients) {
         release(bucket);
     }
@@ -369,7 +392,7 @@ int tally__zero_norms(tally_lane *lane, tally_optimizer *optimizer)
 
             if (part_of(bucket)->used[k] && moments->n > 0) {
                 squares[place->index] =
-                    tally__sqnorm_f32(moments->n, (const float *)place->gradient + moments->first);
+                    tally__sqnorm_f32(moments->n, mean_of(bucket, place) + moments->first);
             }
         }
     }

@@ -58,11 +58,13 @@ static int average(void *user, tally_lane *lane, const tally_buffer *list, size_
 static void prepare(struct buffers *buffers, tally_ddp_config *config)
 {
     memset(buffers, 0, sizeof *buffers);
-    buffers->list[0] = (tally_buffer){sizeof(tally_buffer), "small", buffers->small, BUFFER_BYTES};
-    buffers->list[1] = (tally_buffer){sizeof(tally_buffer), "large", buffers->large, LARGE_BYTES};
-    buffers->list[2] = (tally_buffer){sizeof(tally_buffer), "empty", NULL, 0};
+    buffers->list[0] =
+        (tally_buffer){sizeof(tally_buffer), "small", buffers->small, BUFFER_BYTES, TALLY_U8};
+    buffers->list[1] =
+        (tally_buffer){sizeof(tally_buffer), "large", buffers->large, LARGE_BYTES, TALLY_U8};
+    buffers->list[2] = (tally_buffer){sizeof(tally_buffer), "empty", NULL, 0, TALLY_U8};
     buffers->list[3] =
-        (tally_buffer){sizeof(tally_buffer), "mean", buffers->mean, sizeof buffers->mean};
+        (tally_buffer){sizeof(tally_buffer), "mean", buffers->mean, sizeof buffers->mean, TALLY_U8};
     tally_ddp_config_init(config, sizeof *config);
     config->buffers = buffers->list;
     config->n_buffers = 4;

@@ -231,9 +231,10 @@ static int prepare(struct given *given)
     for (size_t c = 0; c < N_CAPS; c++) {
         given->caps[c] = (1 << 20) + c;
     }
-    given->buffers[0] = (tally_buffer){sizeof(tally_buffer), "counter", given->buffer_data, 8};
+    given->buffers[0] =
+        (tally_buffer){sizeof(tally_buffer), "counter", given->buffer_data, 8, TALLY_U8};
     given->buffers[1] =
-        (tally_buffer){sizeof(tally_buffer), "running mean", given->buffer_data + 16, 32};
+        (tally_buffer){sizeof(tally_buffer), "running mean", given->buffer_data + 16, 32, TALLY_U8};
     tally_ddp_config_init(&given->config, sizeof given->config);
     given->config.bucket_caps = given->caps;
     given->config.n_bucket_caps = N_CAPS;

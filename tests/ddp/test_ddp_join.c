@@ -146,7 +146,7 @@ static int check_end(tally_group *group, const struct epoch *epoch)
 static int uneven(tally_group *group, const struct options *options, int variant)
 {
     struct epoch epoch = {.options = *options, .variant = variant, .seed = 50};
-    tally_buffer buffer = {sizeof buffer, "counter", epoch.buffer, sizeof epoch.buffer};
+    tally_buffer buffer = {sizeof buffer, "counter", epoch.buffer, sizeof epoch.buffer, TALLY_U8};
     tally_ddp_config config;
 
     tally_ddp_config_init(&config, sizeof config);

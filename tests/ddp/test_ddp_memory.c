@@ -82,7 +82,7 @@ static int count(tally_group *group, const struct variant *variant, unsigned fir
     struct ddp_spec specs[DDP_N_MIXED];
     struct ddp_model model;
     char text[32] = "";
-    tally_buffer buffer = {sizeof buffer, "text", text, sizeof text};
+    tally_buffer buffer = {sizeof buffer, "text", text, sizeof text, TALLY_U8};
     tally_ddp_config config;
     tally_ddp *ddp;
     size_t before;
@@ -146,7 +146,7 @@ struct alone {
 static int make_and_free(tally_group *group, struct alone *alone)
 {
     const tally_hook_table table = {.size = sizeof table, .name = "own", .reduce = reduce};
-    tally_buffer buffer = {sizeof buffer, "text", alone->text, sizeof alone->text};
+    tally_buffer buffer = {sizeof buffer, "text", alone->text, sizeof alone->text, TALLY_U8};
     tally_ddp_config config;
     tally_hook *hook = NULL;
     tally_ddp *ddp;
@@ -327,7 +327,7 @@ static int creation_body(tally_group *group, void *user)
 {
     int last = tally_group_size(group) - 1;
     struct ddp_model model;
-    tally_buffer buffer = {sizeof buffer, "buffer", &last, 0};
+    tally_buffer buffer = {sizeof buffer, "buffer", &last, 0, TALLY_U8};
     tally_ddp_config config;
     tally_ddp *ddp = NULL;
     int rc = TALLY_NOMEM;

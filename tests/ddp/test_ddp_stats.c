@@ -250,7 +250,7 @@ static int beside_body(tally_group *group, void *user)
     unsigned long long others = (unsigned long long)tally_group_size(group) - 1;
     int rank = tally_group_rank(group);
     unsigned char bytes[BUFFER] = {0};
-    tally_buffer buffer = {sizeof buffer, "buffer", bytes, sizeof bytes};
+    tally_buffer buffer = {sizeof buffer, "buffer", bytes, sizeof bytes, TALLY_U8};
     unsigned long long total = 0;
     struct ddp_model model;
     tally_ddp_config config;
