@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of the ddp: parameters, buckets, steps, hooks, with ranks as threads and as processes.
 
-add_library(tally_ddp_support STATIC support/ddp_model.c support/ddp_net.c)
+add_library(tally_ddp_support STATIC
+  support/ddp_model.c support/ddp_net.c support/mixed_model.c)
 target_include_directories(tally_ddp_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_ddp_support PRIVATE tally_flags)
@@ -32,6 +33,9 @@ tally_ddp_test(test_ddp_stats)
 tally_ddp_test(test_ddp_memory)
 tally_ddp_test(test_ddp_corners)
 tally_ddp_test(test_ddp_lost)
+tally_ddp_test(test_mixed_means)
+tally_ddp_test(test_mixed_setup)
+tally_ddp_test(test_mixed_steps)
 
 # The same program with and without flushing of subnormal numbers: -Ofast flushes when a program is
 # linked with it.
