@@ -773,9 +773,9 @@ TALLY_API void *tally_ddp_mean(const tally_ddp *ddp, int i);
  */
 TALLY_API void *tally_ddp_data(const tally_ddp *ddp, int i);
 
-/* Makes all parameters but the ignored ones, and all buffers, those of rank root. Collective,
- * between steps, before any rank is in tally_ddp_join; blocks. Errors: ARG, STATE, those of any
- * exchange. */
+/* Makes all parameters but the ignored ones, and all buffers, those of rank root; low copies
+ * follow. Collective, between steps, before any rank is in tally_ddp_join; blocks. Errors: ARG,
+ * STATE, those of any exchange. */
 TALLY_API int tally_ddp_broadcast(tally_ddp *ddp, int root);
 
 /*

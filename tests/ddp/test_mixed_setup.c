@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Around the steps of mixed precision: low copies of buffers, what is refused and how, what ranks
- * that disagree are told, and checkpoints.
+ * that disagree are told, masters in memory of tally's own, and checkpoints.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,6 +196,35 @@ static int disagree_body(tally_group *group, void *user)
     return 0;
 }
 
+/* ---- memory of tally's own ---- */
+
+/* A master that tally provides: filled on one rank, brought in line with its low copy. */
+static int provided_body(tally_group *group, void *user)
+{
+    const struct mixed_case *of = user;
+    struct ddp_model model;
+    tally_ddp_config config;
+    tally_ddp *ddp;
+    void *given;
+
+    CHECK(group, mixed_make(&model, of, tally_group_rank(group), &config) == 0);
+    given = model.params[1].data;
+    model.params[1].data = NULL;
+    CHECK_OK(group, tally_ddp_create(group, model.params, model.n, &config, &ddp));
+    model.params[1].data = tally_ddp_data(ddp, 1);
+    CHECK(group, mixed_wrong_lows(&model, ddp, of->param_dtype) == 0);
+    ddp_fill_data(&model, 1, 5, tally_group_rank(group));
+    CHECK_OK(group, tally_ddp_broadcast(ddp, 0));
+    CHECK(group, ddp_not_of(&model, 1, model.params[1].data, 5, 0) == 0);
+    CHECK(group, mixed_wrong_lows(&model, ddp, of->param_dtype) == 0);
+    CHECK_OK(group, mixed_right_step(group, ddp, &model, of, 1));
+    CHECK_OK(group, mixed_right_step(group, ddp, &model, of, 2));
+    CHECK_OK(group, tally_ddp_free(ddp));
+    model.params[1].data = given;
+    ddp_model_free(&model);
+    return 0;
+}
+
 /* ---- checkpoints ---- */
 
 struct blobs {
@@ -294,6 +323,11 @@ int main(void)
     n_failures += ddp_run("buffers", buffers_body, NULL, 1);
     n_failures += ddp_run("refused", refused_body, NULL, 1);
     n_failures += ddp_run("disagree", disagree_body, NULL, 1);
+    for (size_t c = 0; c < 2; c++) {
+        struct mixed_case of = mixed_cases[c];
+
+        n_failures += ddp_run("provided", provided_body, &of, 1);
+    }
     n_failures += ddp_run("checkpoint", checkpoint_body, NULL, 1);
     return n_failures != 0;
 }
