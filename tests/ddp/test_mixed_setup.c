@@ -246,7 +246,7 @@ static int share(tally_group *group, struct blobs *blobs, const void *own, size_
     for (int r = 0; r < world; r++) {
         total += blobs->n_bytes[r];
     }
-    all = malloc(total);
+    all = malloc(total + 1);
     CHECK(group, all != NULL);
     CHECK_OK(group, tally_all_gather(group, own, blobs->n_bytes, all, &future));
     CHECK_OK(group, ranks_finish(future));
@@ -288,7 +288,7 @@ static int checkpoint_body(tally_group *group, void *user)
         CHECK_OK(group, mixed_step(group, ddp[0], &model[0], &wide, s));
     }
     CHECK_OK(group, tally_ddp_save(ddp[0], NULL, &bytes));
-    blob = malloc(bytes);
+    blob = malloc(bytes + 1);
     CHECK(group, blob != NULL);
     CHECK_OK(group, tally_ddp_save(ddp[0], blob, &bytes));
     CHECK_OK(group, share(group, &blobs, blob, bytes));
