@@ -16,5 +16,6 @@ function(tally_optimizer_test name)
 endfunction()
 
 tally_optimizer_test(test_optimizer_overlap)
+tally_optimizer_test(test_optimizer_backward)
 tally_optimizer_test(test_zero_bits)
 tally_optimizer_test(test_optimizer_save)

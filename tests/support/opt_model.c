@@ -67,6 +67,9 @@ int opt_start(tally_group *group, const struct opt_setup *setup, struct opt_run 
                                 setup->copies) == 0);
     for (size_t i = 0; i < run->model.n; i++) {
         ddp_fill_data(&run->model, i, 77, 0);
+        if (run->model.spec[i].flags & TALLY_PARAM_IGNORED) {
+            run->model.params[i].grad = calloc(run->model.count[i], sizeof(float));
+        }
         if (setup->provided) {
             free(run->model.params[i].data);
             run->model.params[i].data = NULL;
@@ -93,7 +96,8 @@ void opt_gradient(const struct opt_run *run, size_t i, unsigned seed, bool adds)
 {
     int rank = tally_group_rank(run->group);
     const float *data = run->model.params[i].data;
-    float *grad = tally_ddp_grad(run->ddp, (int)i);
+    float *grad = run->model.spec[i].flags & TALLY_PARAM_IGNORED ? run->model.params[i].grad
+                                                                 : tally_ddp_grad(run->ddp, (int)i);
 
     for (size_t e = 0; e < run->model.count[i]; e++) {
         float noise = (float)ddp_value(TALLY_F32, seed, rank, i, e);
@@ -107,7 +111,9 @@ int opt_step(struct opt_run *run, unsigned seed, unsigned absent)
     for (size_t i = run->model.n; i-- > 0;) {
         bool is_there = !(absent >> i & 1) && !(run->model.spec[i].flags & TALLY_PARAM_DELAYED);
 
-        if (ddp_has_gradient(&run->model, i) && is_there) {
+        if (run->model.spec[i].flags & TALLY_PARAM_IGNORED) {
+            opt_gradient(run, i, seed, false);
+        } else if (ddp_has_gradient(&run->model, i) && is_there) {
             opt_gradient(run, i, seed, false);
             CHECK_OK(run->group, tally_ddp_grad_ready(run->ddp, (int)i));
         }

@@ -38,16 +38,16 @@ struct opt_setup {
     const tally_ddp_config *ddp;          /* hook apart */
 };
 
-/* The ddp with values that rank 0 begins with, and the optimizer, if there is a text or a config.
- */
+/* The ddp with values that all ranks begin with, and the optimizer, if there is a text or a config.
+ * Parameters that are ignored have a gradient too. */
 int opt_start(tally_group *group, const struct opt_setup *setup, struct opt_run *run);
 int opt_end(struct opt_run *run);
 
 /* Writes, or with adds adds, the gradient of parameter i. */
 void opt_gradient(const struct opt_run *run, size_t i, unsigned seed, bool adds);
 
-/* Every gradient, the last parameter's first, announced; wait. Those in absent are not announced.
- */
+/* Every gradient, the last parameter's first, written and announced; wait. Those in absent are not
+ * there; delayed ones are left alone. */
 int opt_step(struct opt_run *run, unsigned seed, unsigned absent);
 
 /* n passes whose gradients add up; the last one announces. */
