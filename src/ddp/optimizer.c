@@ -207,14 +207,16 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
     return own.shard ? tally__zero_make(optimizer) : TALLY_OK;
 }
 
-/* What the application gave is still the application's when there is no optimizer. */
+/* What the application gave is still the application's when there is no optimizer; what belongs to
+ * tally's own rules, which tally__free destroys, is not. */
 static void unmake(tally_optimizer *optimizer, bool keeps_users)
 {
     if (!optimizer) {
         return;
     }
     for (size_t g = 0; optimizer->rules && g < optimizer->n_groups; g++) {
-        if (keeps_users && optimizer->rules[g]) {
+        if (keeps_users && optimizer->rules[g] &&
+            optimizer->rules[g]->table.destroy != tally__free) {
             optimizer->rules[g]->table.destroy = NULL;
         }
         tally__rule_free(optimizer->rules[g]);
