@@ -207,18 +207,22 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
     return own.shard ? tally__zero_make(optimizer) : TALLY_OK;
 }
 
-/* What the application gave is still the application's when there is no optimizer; what belongs to
- * tally's own rules, which tally__free destroys, is not. */
-static void unmake(tally_optimizer *optimizer, bool keeps_users)
+/* What the application gave is still the application's when there is no optimizer. */
+static void give_back(tally_optimizer *optimizer, const tally_optimizer_config *config)
+{
+    for (size_t g = 0; optimizer && optimizer->rules && g < optimizer->n_groups; g++) {
+        if (optimizer->rules[g] && config && config->groups && group_at(config, g)->table) {
+            optimizer->rules[g]->table.destroy = NULL;
+        }
+    }
+}
+
+static void unmake(tally_optimizer *optimizer)
 {
     if (!optimizer) {
         return;
     }
     for (size_t g = 0; optimizer->rules && g < optimizer->n_groups; g++) {
-        if (keeps_users && optimizer->rules[g] &&
-            optimizer->rules[g]->table.destroy != tally__free) {
-            optimizer->rules[g]->table.destroy = NULL;
-        }
         tally__rule_free(optimizer->rules[g]);
     }
     tally__zero_free(optimizer);
@@ -303,7 +307,8 @@ static int create(tally_ddp *ddp, const char *text, const tally_optimizer_config
     creation.outcome = tally__outcome_of(rc);
     rc = tally__ddp_run(ddp, create_job, &creation);
     if (rc != TALLY_OK || !optimizer || !creation.optimizer) {
-        unmake(creation.optimizer, true);
+        give_back(creation.optimizer, config);
+        unmake(creation.optimizer);
         return rc;
     }
     ddp->optimizer = creation.optimizer;
@@ -347,7 +352,7 @@ int tally_optimizer_free(tally_optimizer *optimizer)
         TRY(tally__check_between_steps(optimizer->ddp, "tally_optimizer_free"));
         tally__optimizer_leave(optimizer->ddp);
     }
-    unmake(optimizer, false);
+    unmake(optimizer);
     return TALLY_OK;
 }
 
