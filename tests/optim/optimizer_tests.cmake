@@ -16,6 +16,7 @@ function(tally_optimizer_test name)
 endfunction()
 
 tally_optimizer_test(test_optimizer_overlap)
+tally_optimizer_test(test_optimizer_memory)
 tally_optimizer_test(test_optimizer_groups)
 tally_optimizer_test(test_optimizer_backward)
 tally_optimizer_test(test_zero_bits)
