@@ -581,8 +581,8 @@ TALLY_API int tally_hook_create(const tally_hook_table *table, void *state, tall
  * between the parts do not count. Options belong to the name they follow. Only wrappers take a hook
  * in brackets: "fp16" and "bf16", which set how the fp32 exchanges of the hook inside travel (where
  * that hook has a form of its own on the wire, that one wins, and so does an inner wrapper), and
- * "postlocal", which says among which ranks the hook inside exchanges. Without brackets they wrap
- * "allreduce". `tally hooks` lists all names
+ * "postlocal", which says among which ranks the hook inside exchanges, and goes with an averager
+ * (tally_averager_create). Without brackets they wrap "allreduce". `tally hooks` lists all names
  * and options. A text has at most 200 characters, and 8 hooks inside one another.
  *
  * The hook's name is its text in one form, so that equal settings have equal names: without blanks,
@@ -845,6 +845,98 @@ TALLY_API int tally_ddp_join(tally_ddp *ddp);
  * them too. A second call in a step does nothing. Not with config.join. Collective, in the same
  * step on all ranks; does not wait for communication. Errors: ARG, STATE, NOMEM, ABORTED. */
 TALLY_API int tally_ddp_reduce_delayed(tally_ddp *ddp);
+
+/* ---- averaging parameters ------------------------------------------------------------------ */
+
+/*
+ * Post-local SGD: after a warm-up in which all ranks exchange gradients in every step, only ranks
+ * of a group do (the hook "postlocal"), or none, and an averager brings the parameters together
+ * every few steps. Far fewer bytes travel; docs/post-local-sgd.md has the formula and what it
+ * costs. A step:
+ *
+ *     tally_ddp_wait(ddp);
+ *     update();
+ *     tally_averager_step(averager, NULL);
+ *
+ * Levels say who averages how often. Each has a period and groups of consecutive ranks, made of
+ * whole groups of the level before; the last one has all ranks. When the periods of several levels
+ * have passed, the last of these counts, alone. Steps are counted from 0, and periods from the end
+ * of the warm-up: an averaging is due after step warmup, and then whenever period steps have
+ * passed. So the first one is of all ranks.
+ *
+ * The averages may travel by any hook. One that loses something is given what parameters have
+ * changed since all ranks last had the same ones, not the parameters; what it leaves out comes with
+ * the next averaging, if it has error feedback. The first averaging sends parameters as they are.
+ *
+ * An outer optimizer, as in DiLoCo, takes the mean change of all ranks as a gradient, and moves
+ * what all ranks last had by it: "sgd:lr=0.7,momentum=0.9,nesterov=1". It is called by averagings
+ * of all ranks but the first, which only makes them equal.
+ *
+ * After an averaging, the ranks that took part have the same bits. Under mixed precision it is the
+ * masters that are averaged; low copies follow.
+ */
+typedef struct tally_averager tally_averager;
+
+typedef struct tally_averager_level {
+    int period; /* steps; at least 1, and more than that of the level before */
+    int group;  /* consecutive ranks that average together; 0: all */
+} tally_averager_level;
+
+typedef struct tally_averager_config {
+    size_t size;                        /* set by tally_averager_config_init */
+    const tally_averager_level *levels; /* the last one is of all ranks; copied */
+    size_t n_levels;                    /* at least 1 */
+    int warmup;        /* steps without averaging; the start of the hook "postlocal" */
+    const int *params; /* numbers of the parameters to average; NULL: all with a gradient */
+    size_t n_params;
+    const char *hook;  /* how averages travel, as tally_hook_parse takes it; NULL: "allreduce" */
+    const char *outer; /* an optimizer, as below, on the mean change; NULL: none */
+} tally_averager_config;
+
+/* Fills a config with "not set" throughout. size is sizeof(tally_averager_config). */
+TALLY_API void tally_averager_config_init(tally_averager_config *config, size_t size);
+
+/*
+ * Makes an averager for the parameters of a ddp, which has no other. It takes room for each of them
+ * once more, and with a hook that loses something, or an outer optimizer, for an anchor besides.
+ * Must be freed before the ddp. Collective, between steps; blocks. Errors: ARG naming what is wrong
+ * with a level, the hook or the optimizer, or when the ddp has a hook "postlocal" whose start is
+ * not warmup (as tally_ddp_set_hook then refuses such a hook); UNSUPPORTED with config.join, and
+ * with outer for a parameter that is not fp32; STATE when there is one already; MISMATCH when ranks
+ * give different configs; NOMEM; those of any exchange: on all ranks.
+ */
+TALLY_API int tally_averager_create(tally_ddp *ddp, const tally_averager_config *config,
+                                    tally_averager **averager);
+
+/* Frees an averager. NULL is accepted. Collective, between steps; blocks; not from a lane (STATE).
+ */
+TALLY_API int tally_averager_free(tally_averager *averager);
+
+/*
+ * After each update: counts a step, and averages when it is time. n_averaged, which may be NULL, is
+ * then the number of ranks averaged over; 0: none was due. Collective, between steps; blocks when
+ * one is due. Errors: ARG, STATE, what the hook returned, those of any exchange; the step does not
+ * count then, and parameters are as they were.
+ */
+TALLY_API int tally_averager_step(tally_averager *averager, int *n_averaged);
+
+/* Steps counted so far, those of the run loaded too. Not during a step; 0 for NULL. */
+TALLY_API unsigned long long tally_averager_steps(const tally_averager *averager);
+
+/* Times are in seconds. */
+typedef struct tally_averager_stats {
+    size_t size;             /* set by the caller: sizeof(tally_averager_stats) */
+    unsigned long long step; /* as tally_averager_steps */
+    unsigned long long n_averagings;
+    unsigned long long wire_bytes; /* payload this rank sent for the parameters in the last one */
+    unsigned long long total_wire_bytes;       /* in all */
+    unsigned long long total_other_wire_bytes; /* that it sent besides, to agree */
+    double average_s;                          /* how long the last one waited for the exchange */
+    double mean_average_s;
+} tally_averager_stats;
+
+/* Between steps; never blocks long. Errors: ARG. */
+TALLY_API int tally_averager_get_stats(tally_averager *averager, tally_averager_stats *stats);
 
 /* ---- optimizers ---------------------------------------------------------------------------- */
 

@@ -282,6 +282,9 @@ int tally_ddp_free(tally_ddp *ddp)
     if (tally__threads_is_lane(ddp->group->threads)) {
         return tally__fail(TALLY_STATE, "tally_ddp_free: not from a job on a lane");
     }
+    if (ddp->averager) {
+        return tally__fail(TALLY_STATE, "tally_ddp_free: its averager must be freed first");
+    }
     /* A step that was begun and not ended will never end: the others must not wait for it. */
     if (ddp->in_step) {
         (void)tally__fail(TALLY_ABORTED, "rank %d freed its ddp in the middle of a step",

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Parameters, buckets, steps.
 target_sources(tally_objects PRIVATE
+  ddp/averager.c
+  ddp/averager_hook.c
+  ddp/averager_levels.c
+  ddp/averager_step.c
   ddp/blob.c
   ddp/buckets.c
   ddp/compare.c

@@ -163,6 +163,7 @@ struct tally_ddp {
     tally_hook *hook;
     struct tally__keeper *keeper;
     tally_optimizer *optimizer; /* NULL: none; changes between steps only */
+    tally_averager *averager;   /* NULL: none */
 
     pthread_mutex_t mutex; /* guards what follows, and the state of parameters and buckets */
     bool in_step;          /* something was announced since the last wait */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The wrapper postlocal, for post-local SGD: the hook inside means gradients over all ranks up to a
- * step, and from then on over groups of consecutive ranks, or not at all. To
- * bring the parameters together again is not its task. Reduces on lanes; the rest is the
+ * step, and from then on over groups of consecutive ranks, or not at all. An
+ * averager brings the parameters together again (ddp/averager.h). Reduces on lanes; the rest is the
  * application's thread's, between steps. Serves one ddp at a time.
  */
 #include "base/memory.h"
@@ -123,7 +123,7 @@ static const struct tally__option options[] = {
         .max = 1e15,
         .accepts = "0 or more",
         .fallback = "1000",
-        .help = "steps in which all ranks exchange first",
+        .help = "steps in which all ranks exchange first; an averager's warmup is the same",
     },
     {
         .name = "group",

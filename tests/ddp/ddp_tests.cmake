@@ -36,6 +36,8 @@ tally_ddp_test(test_ddp_lost)
 tally_ddp_test(test_mixed_means)
 tally_ddp_test(test_mixed_setup)
 tally_ddp_test(test_mixed_steps)
+tally_ddp_test(test_averager)
+tally_ddp_test(test_averager_changes)
 
 # The same program with and without flushing of subnormal numbers: -Ofast flushes when a program is
 # linked with it.

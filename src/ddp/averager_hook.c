@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hook of an averager's ddp: what config names, among the ranks of the level that is due. On
+ * lanes; the level is chosen before the step and stays. */
+#include "base/memory.h"
+#include "base/status.h"
+#include "ddp/averager.h"
+#include "exchange/keeper.h"
+#include "hook/wrapper.h"
+
+struct level_hook {
+    struct tally__wrapper wrapper;
+    const tally_averager *averager;
+};
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    const struct level_hook *own = state;
+    const tally_averager *averager = own->averager;
+    const struct tally__averager_level *level = &averager->levels[averager->due];
+    const tally_hook *inner = own->wrapper.inner;
+
+    if (averager->is_lossy && !averager->has_anchor) {
+        return tally__hook_send_plain(lane, bucket);
+    }
+    if (averager->last_n_ranks > 0 && averager->last_n_ranks != level->n_ranks) {
+        TRY(tally__keeper_disown(bucket, averager->last_n_ranks));
+    }
+    return level->group ? tally__hook_reduce_within(inner, lane, level->group, bucket)
+                        : inner->table.reduce(inner->state, lane, bucket);
+}
+
+int tally__averager_wrap(tally_averager *averager, tally_hook *inner)
+{
+    struct level_hook *own = tally__alloc(sizeof *own, "a hook");
+    int rc;
+
+    if (!own) {
+        return TALLY_NOMEM;
+    }
+    own->averager = averager;
+    rc = tally__wrapper_make(inner->table.name, &own->wrapper, inner, reduce, &averager->hook);
+    if (rc != TALLY_OK) {
+        tally__free(own);
+    }
+    return rc;
+}
