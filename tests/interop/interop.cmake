@@ -18,7 +18,7 @@ function(tally_interop_test name)
     add_test(NAME interop_${name}
       COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/interop/${name}.sh ${ARGN})
   endif()
-  set_tests_properties(interop_${name} PROPERTIES LABELS interop TIMEOUT 120 SKIP_RETURN_CODE 77)
+  set_tests_properties(interop_${name} PROPERTIES LABELS interop TIMEOUT 300 SKIP_RETURN_CODE 77)
 endfunction()
 
 tally_interop_test(header_alone ${CMAKE_C_COMPILER} ${PROJECT_SOURCE_DIR}/include)

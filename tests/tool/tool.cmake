@@ -2,11 +2,11 @@
 # The command as a person meets it.
 add_test(NAME tool_command_line
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_command_line.sh $<TARGET_FILE:tally_tool>)
-set_tests_properties(tool_command_line PROPERTIES LABELS tool TIMEOUT 120)
+set_tests_properties(tool_command_line PROPERTIES LABELS tool TIMEOUT 300)
 foreach(list hooks optimizers)
   add_test(NAME tool_${list}
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_${list}.sh $<TARGET_FILE:tally_tool>)
-  set_tests_properties(tool_${list} PROPERTIES LABELS tool TIMEOUT 120)
+  set_tests_properties(tool_${list} PROPERTIES LABELS tool TIMEOUT 300)
 endforeach()
 
 # What the tests of `tally run` start: a rank of a real group, and a terminal.
