@@ -29,4 +29,5 @@ target_sources(tally_objects PRIVATE
   ddp/update.c
   ddp/zero.c
   ddp/zero_cut.c
+  ddp/zero_state.c
 )

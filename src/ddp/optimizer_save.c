@@ -100,7 +100,8 @@ int tally_optimizer_save(tally_optimizer *optimizer, void *blob, size_t *bytes)
 }
 
 /* On root; the others have nothing to do but to hear how it went. */
-static int save_whole(const tally_optimizer *optimizer, int root, void *blob, size_t *bytes)
+static int save_whole(const tally_optimizer *optimizer, const struct tally__updated *whole,
+                      int root, void *blob, size_t *bytes)
 {
     int size = tally_group_size(optimizer->ddp->group);
 
@@ -111,16 +112,23 @@ static int save_whole(const tally_optimizer *optimizer, int root, void *blob, si
     if (tally_group_rank(optimizer->ddp->group) != root) {
         return TALLY_OK;
     }
-    return bytes ? save(optimizer, optimizer->updated, true, blob, bytes)
+    return bytes ? save(optimizer, whole, true, blob, bytes)
                  : tally__fail(TALLY_ARG, "tally_optimizer_consolidate: bytes is NULL");
 }
 
 int tally_optimizer_consolidate(tally_optimizer *optimizer, int root, void *blob, size_t *bytes)
 {
+    struct tally__updated *collected = NULL;
     struct tally__outcome outcome;
 
     TRY(tally__optimizer_check(optimizer, "tally_optimizer_consolidate"));
-    outcome = tally__outcome_of(save_whole(optimizer, root, blob, bytes));
+    if (optimizer->zero) {
+        TRY(tally__stats_note(optimizer->ddp,
+                              tally__zero_collect(optimizer, root, blob != NULL, &collected)));
+    }
+    outcome = tally__outcome_of(
+        save_whole(optimizer, collected ? collected : optimizer->updated, root, blob, bytes));
+    tally__zero_collected_free(optimizer, collected);
     return tally__stats_note(optimizer->ddp,
                              tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome));
 }

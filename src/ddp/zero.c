@@ -41,25 +41,25 @@ bool tally__zero_has(const tally_ddp *ddp, size_t i)
            ddp->params[i].bucket >= 0;
 }
 
-/* The elements of a bucket's parameter that rank has. */
-struct run {
-    size_t first;
-    size_t n;
-};
-
-static struct run run_of(const struct tally__zero_part *part, const tally_bucket_param *place,
-                         int rank)
+static struct tally__zero_run run_of(const struct tally__zero_part *part,
+                                     const tally_bucket_param *place, int rank)
 {
     size_t begin = part->cut[rank];
     size_t end = part->cut[rank + 1];
-    struct run run = {0};
+    struct tally__zero_run run = {0};
 
     begin = begin > place->offset ? begin : place->offset;
     end = end < place->offset + place->n ? end : place->offset + place->n;
     if (begin < end) {
-        run = (struct run){begin - place->offset, end - begin};
+        run = (struct tally__zero_run){begin - place->offset, end - begin};
     }
     return run;
+}
+
+struct tally__zero_run tally__zero_run(const struct tally__bucket *bucket,
+                                       const tally_bucket_param *place, int rank)
+{
+    return run_of(part_of(bucket), place, rank);
 }
 
 /* ---- making it ---- */
@@ -99,7 +99,7 @@ static int cover_bucket(tally_optimizer *optimizer, const tally_bucket *seen,
         struct tally__updated *updated = &optimizer->updated[seen->params[k].index];
 
         if (updated->group >= 0) {
-            struct run own = run_of(part, &seen->params[k], rank);
+            struct tally__zero_run own = run_of(part, &seen->params[k], rank);
 
             TRY(tally__moments_cover(&updated->moments,
                                      optimizer->rules[updated->group]->table.n_states, own.first,
@@ -224,7 +224,8 @@ static int update_own(tally_optimizer *optimizer, const struct tally__bucket *bu
     for (int k = 0; k < bucket->seen.n_params; k++) {
         size_t i = (size_t)bucket->seen.params[k].index;
 
-        if (part->used[k] && optimizer->updated[i].moments.n > 0) {
+        /* Who has no part of it counts its steps like the others. */
+        if (part->used[k] && optimizer->updated[i].group >= 0) {
             TRY(tally__update_param(optimizer, i, mean_of(bucket, &bucket->seen.params[k]),
                                     factor));
         }
@@ -279,7 +280,7 @@ static int gather_through_bucket(tally_lane *lane, const struct tally__bucket *b
 
     for (int k = 0; k < bucket->seen.n_params; k++) {
         const tally_bucket_param *place = &bucket->seen.params[k];
-        struct run own = run_of(part, place, rank);
+        struct tally__zero_run own = run_of(part, place, rank);
 
         copy_part(own.first, own.first + own.n, bucket->ddp->params[place->index].data,
                   place->gradient);
@@ -288,7 +289,7 @@ static int gather_through_bucket(tally_lane *lane, const struct tally__bucket *b
     for (int k = 0; k < bucket->seen.n_params; k++) {
         const tally_bucket_param *place = &bucket->seen.params[k];
         float *data = bucket->ddp->params[place->index].data;
-        struct run own = run_of(part, place, rank);
+        struct tally__zero_run own = run_of(part, place, rank);
 
         if (part->used[k]) {
             copy_part(0, own.first, place->gradient, data);

@@ -28,6 +28,14 @@ struct tally__zero {
 int tally__zero_make(tally_optimizer *optimizer);
 void tally__zero_free(tally_optimizer *optimizer);
 
+/* The elements of a shared bucket's parameter that rank has. */
+struct tally__zero_run {
+    size_t first;
+    size_t n;
+};
+struct tally__zero_run tally__zero_run(const struct tally__bucket *bucket,
+                                       const tally_bucket_param *place, int rank);
+
 /* Whether the bucket's parameters are updated in parts. */
 bool tally__zero_shares(const struct tally__bucket *bucket);
 
@@ -45,5 +53,15 @@ int tally__zero_update(tally_lane *lane, struct tally__bucket *bucket);
  * squares; and then the updates of all buckets, by the means times factor. */
 int tally__zero_norms(tally_lane *lane, tally_optimizer *optimizer);
 int tally__zero_update_all(tally_lane *lane, tally_optimizer *optimizer, float factor);
+
+/*
+ * zero_state.c: the state of all ranks, on root; NULL on others. Without wants, which counts on
+ * root, only its size is right. Collective. Errors: ARG for root, NOMEM, those of any exchange: on
+ * all ranks.
+ */
+struct tally__updated;
+int tally__zero_collect(tally_optimizer *optimizer, int root, bool wants,
+                        struct tally__updated **whole);
+void tally__zero_collected_free(const tally_optimizer *optimizer, struct tally__updated *whole);
 
 #endif
