@@ -29,6 +29,8 @@ struct samples {
     double all[STEP_N_SIDES][STEP_MAX_STEPS];
     double backward[STEP_MAX_STEPS]; /* of the overlapped step */
     double exposed[STEP_MAX_STEPS];
+    double update[STEP_MAX_STEPS];   /* on call, without what came before */
+    double added[2][STEP_MAX_STEPS]; /* by the optimizer to the overlapped step: on call, behind */
 };
 
 static int check(const struct step_bench *bench)
@@ -84,6 +86,12 @@ static void add_samples(const struct step_run *run, struct samples *samples)
             span = join(run, (enum step_side)side, step);
             samples->all[side][i] = ms(span.start_ns, span.end_ns);
         }
+        span = join(run, STEP_UPDATED_ON_CALL, step);
+        samples->update[i] = ms(span.backward_end_ns, span.end_ns);
+        for (int k = 0; k < 2; k++) {
+            samples->added[k][i] =
+                samples->all[STEP_UPDATED_ON_CALL + k][i] - samples->all[STEP_OVERLAPPED][i];
+        }
     }
 }
 
@@ -92,8 +100,8 @@ static int run_team(struct step_run *run, struct samples *samples, struct step_r
     static unsigned n_runs;
     const struct step_bench *bench = run->bench;
     size_t bytes = step_shared_bytes(bench->ranks);
-    /* Three sides have a backward; with more ranks than CPUs they take turns. */
-    double backward_s = 3e-3 * bench->backward_ms * (double)(run->n_steps + 2) * bench->ranks;
+    /* Up to five sides have a backward; with more ranks than CPUs they take turns. */
+    double backward_s = 5e-3 * bench->backward_ms * (double)(run->n_steps + 2) * bench->ranks;
     int rc;
 
     (void)snprintf(run->rendezvous, sizeof run->rendezvous, "@tally-step-%ld-%u", (long)getpid(),
@@ -109,6 +117,30 @@ static int run_team(struct step_run *run, struct samples *samples, struct step_r
     return rc;
 }
 
+static double median(double *samples, size_t n, bool measured)
+{
+    return measured ? bench_quantile(samples, n, 0.5) : (double)NAN;
+}
+
+/* What an optimizer costs. */
+static void conclude_updates(const struct step_bench *bench, struct samples *samples,
+                             struct step_result *result)
+{
+    bool measured = bench->backward_ms > 0 && bench->optimizer;
+    size_t n = samples->n;
+
+    result->on_call_ms = median(samples->all[STEP_UPDATED_ON_CALL], n, measured);
+    result->behind_ms = median(samples->all[STEP_UPDATED_BEHIND], n, measured);
+    result->update_ms = median(samples->update, n, measured);
+    result->exposed_on_call = median(samples->added[0], n, measured);
+    result->exposed_behind = median(samples->added[1], n, measured);
+    result->exposed_ratio = result->exposed_on_call > 0
+                                ? result->exposed_behind / result->exposed_on_call
+                                : (double)NAN;
+    result->update_over_traffic =
+        result->update_ms / median(samples->all[STEP_TRAFFIC], n, measured);
+}
+
 static void conclude(const struct step_bench *bench, struct samples *samples,
                      struct step_result *result)
 {
@@ -118,7 +150,7 @@ static void conclude(const struct step_bench *bench, struct samples *samples,
     for (int s = 0; s < STEP_N_SIDES; s++) {
         bool measured = bench->backward_ms > 0 || s >= STEP_ALL_REDUCE;
 
-        side[s] = measured ? bench_quantile(samples->all[s], samples->n, 0.5) : (double)NAN;
+        side[s] = median(samples->all[s], samples->n, measured);
     }
     result->cpus = bench_cpus();
     result->overlapped_ms = side[STEP_OVERLAPPED];
@@ -126,8 +158,8 @@ static void conclude(const struct step_bench *bench, struct samples *samples,
     result->backward_ms = side[STEP_BACKWARD];
     result->all_reduce_ms = side[STEP_ALL_REDUCE];
     result->at_once_ms = side[STEP_AT_ONCE];
-    result->exposed_ms =
-        bench->backward_ms > 0 ? bench_quantile(samples->exposed, samples->n, 0.5) : (double)NAN;
+    result->exposed_ms = median(samples->exposed, samples->n, bench->backward_ms > 0);
+    conclude_updates(bench, samples, result);
     result->comm_ms = result->serial_ms - result->backward_ms;
     result->overlap = result->comm_ms > 0
                           ? (result->serial_ms - result->overlapped_ms) / result->comm_ms

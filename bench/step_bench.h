@@ -6,12 +6,16 @@
  *   overlapped   backward, announcing each gradient when it is written; wait
  *   serial       the same backward in silence; then all gradients announced at once; wait
  *   backward     the same backward alone
+ *   on call      with an optimizer: as overlapped, then tally_optimizer_step
+ *   behind       with an optimizer: as overlapped, with updates on the lanes
+ *   traffic      memcpy of half the bytes that an update reads and writes
  *   all-reduce   one all-reduce of the same bytes in group memory
  *   at once      gradients that lie ready, all announced at once; wait
  *
  * Every rank writes all its gradients anew for every side, and every element of every mean is
- * checked. A time is that from the first rank's leaving a barrier to the last rank's being done, on
- * a clock they share. Medians over all steps.
+ * checked; parameters must be the same, to the bit, with both optimizers and on all ranks. A time
+ * is that from the first rank's leaving a barrier to the last rank's being done, on a clock they
+ * share. Medians over all steps.
  */
 #ifndef TALLY_BENCH_STEP_BENCH_H
 #define TALLY_BENCH_STEP_BENCH_H
@@ -25,7 +29,8 @@ struct step_bench {
     int ranks;
     size_t bytes; /* of all gradients, fp32 */
     size_t n_params;
-    double backward_ms;  /* how long the backward pass should take; 0: only the last two sides */
+    const char *optimizer; /* its text; NULL: none */
+    double backward_ms;    /* how long the backward pass should take; 0: only the last two sides */
     bool copies;         /* the application keeps gradients of its own; otherwise they are views */
     size_t bucket_bytes; /* cap of every bucket; 0: tally's own caps */
     int lanes;
@@ -45,6 +50,14 @@ struct step_result {
     double overlap;             /* (serial - overlapped) / comm; NaN where noise made comm <= 0 */
     double backward_stretch;    /* the overlapped backward / the backward alone */
     double step_over_allreduce; /* at once / all-reduce */
+    double on_call_ms;          /* with an optimizer */
+    double behind_ms;           /* likewise */
+    double update_ms;           /* tally_optimizer_step alone */
+    double exposed_on_call;     /* what the optimizer adds to a step on call, in ms: on call -
+                                   overlapped, */
+    double exposed_behind;      /* and behind the hook; pairs of the same step */
+    double exposed_ratio;       /* the second by the first; NaN where noise made the first <= 0 */
+    double update_over_traffic; /* update_ms / traffic */
     unsigned long long wire_bytes; /* sent by rank 0 in a step */
 };
 

@@ -7,9 +7,10 @@
  */
 #include "bench/step_rank.h"
 
-#include <stdio.h>
+#include <string.h>
 #include <tally.h>
 
+#include "base/checksum.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -17,6 +18,7 @@
 #include "bench/pattern.h"
 #include "bench/rank_group.h"
 #include "bench/rank_team.h"
+#include "bench/step_model.h"
 #include "bench/timing.h"
 
 #define OPEN_TIMEOUT_S 30.0
@@ -24,16 +26,9 @@
 /* Steps before the first that counts: after the first one, buckets of copies are arranged anew. */
 #define N_WARM_UP 2
 #define N_CALIBRATIONS 3
-#define NAME_BYTES 32
 
-/* A parameter's place in all gradients, counted in elements. */
-struct slice {
-    size_t first;
-    size_t n;
-    float *gradient; /* where the application writes it */
-    uint64_t units;  /* of backward before it */
-    char name[NAME_BYTES];
-};
+/* One for the sides without an optimizer, one for each of the two with. */
+#define STEP_N_MODELS 3
 
 struct rank_state {
     const struct step_run *run;
@@ -44,11 +39,11 @@ struct rank_state {
     uint32_t pattern; /* the repetition of the pattern */
     size_t n;         /* elements of all gradients */
     tally_group *group;
-    tally_ddp *ddp;
-    struct slice *slices;
-    float *data;  /* the parameters */
-    float *own;   /* the application's gradients, if it keeps copies */
+    struct step_model models[STEP_N_MODELS];
+    struct step_slice *slices;
     float *plain; /* what the one all-reduce works on */
+    float *spare; /* what is copied there and back, for the traffic of an update */
+    size_t traffic_bytes;
     struct backward backward;
 };
 
@@ -64,34 +59,35 @@ static void meet(struct rank_state *s)
 
 /* ---- what the sides are made of ------------------------------------------------------------ */
 
-static void write_gradient(const struct rank_state *s, const struct slice *slice)
+static void write_gradient(const struct rank_state *s, const struct step_model *model, size_t i)
 {
-    pattern_fill(slice->gradient, slice->first, slice->n, s->pattern, pattern_factor(s->rank));
+    pattern_fill(model->gradient[i], s->slices[i].first, s->slices[i].n, s->pattern,
+                 pattern_factor(s->rank));
 }
 
 static void write_all(const struct rank_state *s)
 {
     for (size_t i = s->bench->n_params; i-- > 0;) {
-        write_gradient(s, &s->slices[i]);
+        write_gradient(s, &s->models[0], i);
     }
 }
 
 static int announce_all(const struct rank_state *s)
 {
     for (size_t i = s->bench->n_params; i-- > 0;) {
-        TRY(tally_ddp_grad_ready(s->ddp, (int)i));
+        TRY(tally_ddp_grad_ready(s->models[0].ddp, (int)i));
     }
     return TALLY_OK;
 }
 
 /* The last parameter's gradient comes first. */
-static int go_backward(struct rank_state *s, bool announce)
+static int go_backward(struct rank_state *s, const struct step_model *model, bool announce)
 {
     for (size_t i = s->bench->n_params; i-- > 0;) {
         backward_burn(&s->backward, s->slices[i].units);
-        write_gradient(s, &s->slices[i]);
+        write_gradient(s, model, i);
         if (announce) {
-            TRY(tally_ddp_grad_ready(s->ddp, (int)i));
+            TRY(tally_ddp_grad_ready(model->ddp, (int)i));
         }
     }
     return TALLY_OK;
@@ -101,23 +97,57 @@ static int go_backward(struct rank_state *s, bool announce)
 
 static int do_overlapped(struct rank_state *s, struct step_span *span)
 {
-    TRY(go_backward(s, true));
+    TRY(go_backward(s, &s->models[0], true));
     span->backward_end_ns = tally__now_ns();
-    return tally_ddp_wait(s->ddp);
+    return tally_ddp_wait(s->models[0].ddp);
 }
 
 static int do_serial(struct rank_state *s, struct step_span *span)
 {
-    TRY(go_backward(s, false));
+    TRY(go_backward(s, &s->models[0], false));
     span->backward_end_ns = tally__now_ns();
     TRY(announce_all(s));
-    return tally_ddp_wait(s->ddp);
+    return tally_ddp_wait(s->models[0].ddp);
 }
 
 static int do_backward(struct rank_state *s, struct step_span *span)
 {
-    TRY(go_backward(s, false));
+    TRY(go_backward(s, &s->models[0], false));
     span->backward_end_ns = tally__now_ns();
+    return TALLY_OK;
+}
+
+static int do_on_call(struct rank_state *s, struct step_span *span)
+{
+    const struct step_model *model = &s->models[STEP_ON_CALL];
+
+    TRY(go_backward(s, model, true));
+    TRY(tally_ddp_wait(model->ddp));
+    span->backward_end_ns = tally__now_ns();
+    return tally_optimizer_step(model->optimizer);
+}
+
+static int do_behind_hook(struct rank_state *s, struct step_span *span)
+{
+    const struct step_model *model = &s->models[STEP_BEHIND_HOOK];
+
+    TRY(go_backward(s, model, true));
+    span->backward_end_ns = tally__now_ns();
+    return tally_ddp_wait(model->ddp);
+}
+
+/* As many bytes as an update reads and writes: the gradient, and parameter and state twice. */
+static int do_traffic(struct rank_state *s, struct step_span *span)
+{
+    size_t left = s->traffic_bytes / 2;
+    size_t most = s->n * sizeof *s->plain;
+    bool there = true;
+
+    span->backward_end_ns = span->start_ns;
+    for (size_t bytes; left > 0; left -= bytes, there = !there) {
+        bytes = left < most ? left : most;
+        memcpy(there ? s->spare : s->plain, there ? s->plain : s->spare, bytes);
+    }
     return TALLY_OK;
 }
 
@@ -137,7 +167,7 @@ static int do_at_once(struct rank_state *s, struct step_span *span)
 {
     span->backward_end_ns = span->start_ns;
     TRY(announce_all(s));
-    return tally_ddp_wait(s->ddp);
+    return tally_ddp_wait(s->models[0].ddp);
 }
 
 static const struct {
@@ -147,17 +177,30 @@ static const struct {
     [STEP_OVERLAPPED] = {"the overlapped step", do_overlapped},
     [STEP_SERIAL] = {"the serial step", do_serial},
     [STEP_BACKWARD] = {"the backward alone", do_backward},
+    [STEP_UPDATED_ON_CALL] = {"the step with an optimizer on call", do_on_call},
+    [STEP_UPDATED_BEHIND] = {"the step with an optimizer behind the hook", do_behind_hook},
+    [STEP_TRAFFIC] = {"the traffic of an update", do_traffic},
     [STEP_ALL_REDUCE] = {"the all-reduce", do_all_reduce},
     [STEP_AT_ONCE] = {"the step without a backward", do_at_once},
 };
 
-/* What must lie ready before the clock starts. */
-static void prepare(struct rank_state *s, enum step_side side)
+/* The model that a side works on; those of an optimizer see the same gradients in each step. */
+static const struct step_model *model_of(const struct rank_state *s, enum step_side side)
 {
-    s->pattern++;
+    if (side == STEP_UPDATED_ON_CALL) {
+        return &s->models[STEP_ON_CALL];
+    }
+    return &s->models[side == STEP_UPDATED_BEHIND ? STEP_BEHIND_HOOK : STEP_NO_UPDATE];
+}
+
+/* What must lie ready before the clock starts. */
+static void prepare(struct rank_state *s, enum step_side side, size_t step)
+{
+    s->pattern = (uint32_t)(step * STEP_N_SIDES);
+    s->pattern += side == STEP_UPDATED_BEHIND ? STEP_UPDATED_ON_CALL : (uint32_t)side;
     if (side == STEP_AT_ONCE) {
         write_all(s);
-    } else if (side == STEP_ALL_REDUCE) {
+    } else if (side == STEP_ALL_REDUCE || side == STEP_TRAFFIC) {
         pattern_fill(s->plain, 0, s->n, s->pattern, pattern_factor(s->rank));
     }
 }
@@ -166,26 +209,50 @@ static void prepare(struct rank_state *s, enum step_side side)
  */
 static int verify(const struct rank_state *s, enum step_side side)
 {
+    const struct step_model *model = model_of(s, side);
     float mean = (float)(s->bench->ranks + 1) / 2;
+    bool is_plain = side == STEP_ALL_REDUCE || side == STEP_TRAFFIC;
     size_t n_wrong = 0;
 
-    if (side == STEP_ALL_REDUCE) {
-        n_wrong = pattern_count_wrong(s->plain, 0, s->n, s->pattern, mean);
+    if (is_plain) {
+        n_wrong = pattern_count_wrong(s->plain, 0, s->n, s->pattern,
+                                      side == STEP_TRAFFIC ? pattern_factor(s->rank) : mean);
     }
-    for (size_t i = 0; side != STEP_ALL_REDUCE && i < s->bench->n_params; i++) {
-        const struct slice *slice = &s->slices[i];
-
-        n_wrong += pattern_count_wrong(slice->gradient, slice->first, slice->n, s->pattern,
-                                       side == STEP_BACKWARD ? pattern_factor(s->rank) : mean);
+    for (size_t i = 0; !is_plain && i < s->bench->n_params; i++) {
+        n_wrong +=
+            pattern_count_wrong(model->gradient[i], s->slices[i].first, s->slices[i].n, s->pattern,
+                                side == STEP_BACKWARD ? pattern_factor(s->rank) : mean);
     }
     return n_wrong == 0 ? TALLY_OK
                         : tally__fail(TALLY_INTERNAL, "%s left %zu of %zu elements wrong",
                                       sides[side].name, n_wrong, s->n);
 }
 
-static int measure(struct rank_state *s, enum step_side side, struct step_span *span)
+/* Both optimizers have made the same parameters, to the bit, and not those of the step before. */
+static int verify_updates(struct rank_state *s)
 {
-    prepare(s, side);
+    const float *on_call = s->models[STEP_ON_CALL].data;
+    const float *behind = s->models[STEP_BEHIND_HOOK].data;
+    uint64_t checksum = tally__checksum(on_call, s->n * sizeof *on_call);
+
+    if (memcmp(on_call, behind, s->n * sizeof *on_call) != 0) {
+        return tally__fail(TALLY_INTERNAL, "the two optimizers left different parameters");
+    }
+    if (checksum == s->record->checksum) {
+        return tally__fail(TALLY_INTERNAL, "a step left the parameters as they were");
+    }
+    s->record->checksum = checksum;
+    meet(s);
+    if (checksum != s->run->shared->records[0].checksum) {
+        return tally__fail(TALLY_INTERNAL, "this rank has other parameters than rank 0");
+    }
+    meet(s);
+    return TALLY_OK;
+}
+
+static int measure(struct rank_state *s, enum step_side side, size_t step, struct step_span *span)
+{
+    prepare(s, side, step);
     meet(s);
     span->start_ns = tally__now_ns();
     TRY(sides[side].run(s, span));
@@ -195,24 +262,32 @@ static int measure(struct rank_state *s, enum step_side side, struct step_span *
     return verify(s, side);
 }
 
+/* Whether it was asked for. */
+static bool has_side(const struct step_bench *bench, enum step_side side)
+{
+    if (side >= STEP_ALL_REDUCE) {
+        return true;
+    }
+    return bench->backward_ms > 0 && (side <= STEP_BACKWARD || bench->optimizer);
+}
+
 static int measure_steps(struct rank_state *s)
 {
-    int first = s->bench->backward_ms > 0 ? STEP_OVERLAPPED : STEP_ALL_REDUCE;
-    int n_sides = STEP_N_SIDES - first;
     tally_ddp_stats stats = {.size = sizeof stats};
 
     for (size_t step = 0; step < N_WARM_UP + s->run->n_steps; step++) {
-        for (int k = 0; k < n_sides; k++) {
-            int side = first + (int)((step + (size_t)k) % (size_t)n_sides);
+        for (size_t k = 0; k < STEP_N_SIDES; k++) {
+            enum step_side side = (enum step_side)((step + k) % STEP_N_SIDES);
             struct step_span span = {0};
 
-            TRY(measure(s, (enum step_side)side, &span));
+            TRY(has_side(s->bench, side) ? measure(s, side, step, &span) : TALLY_OK);
             if (step >= N_WARM_UP) {
                 s->record->spans[side][step - N_WARM_UP] = span;
             }
         }
+        TRY(has_side(s->bench, STEP_UPDATED_BEHIND) ? verify_updates(s) : TALLY_OK);
     }
-    TRY(tally_ddp_get_stats(s->ddp, &stats));
+    TRY(tally_ddp_get_stats(s->models[0].ddp, &stats));
     s->record->wire_bytes = stats.wire_bytes;
     return TALLY_OK;
 }
@@ -268,56 +343,20 @@ static void calibrate(struct rank_state *s)
 
 /* ---- set-up -------------------------------------------------------------------------------- */
 
-static int get_array(size_t n, float **array)
+/* The models with an optimizer, and room for the traffic that an update must be. */
+static int make_updated(struct rank_state *s)
 {
-    *array = tally__alloc_array(n, sizeof **array, "the step bench");
-    return *array ? TALLY_OK : TALLY_NOMEM;
-}
+    tally_optimizer_stats stats = {.size = sizeof stats};
+    size_t bytes = s->n * sizeof(float);
 
-/* Parameters of equal size, but for a remainder. */
-static void cut_slices(struct rank_state *s)
-{
-    size_t n_params = s->bench->n_params;
-    size_t first = 0;
-
-    for (size_t i = 0; i < n_params; i++) {
-        struct slice *slice = &s->slices[i];
-
-        slice->first = first;
-        slice->n = s->n / n_params + (i < s->n % n_params);
-        first += slice->n;
-        (void)snprintf(slice->name, sizeof slice->name, "parameter %zu", i);
+    for (int update = STEP_ON_CALL; update <= STEP_BEHIND_HOOK; update++) {
+        TRY(step_model_make(s->group, s->bench, s->slices, (enum step_update)update,
+                            &s->models[update]));
     }
-}
-
-static int make_ddp(struct rank_state *s)
-{
-    size_t n_params = s->bench->n_params;
-    tally_param *params = tally__alloc_array(n_params, sizeof *params, "the step bench");
-    tally_ddp_config config;
-    int rc;
-
-    TRY(params ? TALLY_OK : TALLY_NOMEM);
-    for (size_t i = 0; i < n_params; i++) {
-        const struct slice *slice = &s->slices[i];
-
-        params[i] = (tally_param){.size = sizeof *params,
-                                  .name = slice->name,
-                                  .n_dims = 1,
-                                  .shape = &slice->n,
-                                  .dtype = TALLY_F32,
-                                  .data = s->data + slice->first,
-                                  .grad = s->own ? s->own + slice->first : NULL};
-    }
-    tally_ddp_config_init(&config, sizeof config);
-    config.bucket_cap_bytes = s->bench->bucket_bytes;
-    config.keep_parameters = 1;
-    rc = tally_ddp_create(s->group, params, n_params, &config, &s->ddp);
-    tally__free(params);
-    for (size_t i = 0; rc == TALLY_OK && i < n_params; i++) {
-        s->slices[i].gradient = tally_ddp_grad(s->ddp, (int)i);
-    }
-    return rc;
+    TRY(tally_optimizer_get_stats(s->models[STEP_ON_CALL].optimizer, &stats));
+    s->traffic_bytes = 3 * bytes + 2 * stats.state_bytes;
+    s->spare = tally__alloc(bytes, "the step bench");
+    return s->spare ? TALLY_OK : TALLY_NOMEM;
 }
 
 /* The process ends after this, so a failure leaves its memory and its group to the system. */
@@ -327,24 +366,22 @@ static int measure_in_group(struct rank_state *s)
 
     s->slices = tally__alloc_array(s->bench->n_params, sizeof *s->slices, "the step bench");
     TRY(s->slices ? TALLY_OK : TALLY_NOMEM);
-    cut_slices(s);
-    TRY(get_array(s->n, &s->data));
-    if (s->bench->copies) {
-        TRY(get_array(s->n, &s->own));
-    }
+    step_slices_cut(s->bench, s->slices);
     TRY(tally_group_alloc(s->group, s->n * sizeof *s->plain, &plain));
     s->plain = plain;
-    TRY(make_ddp(s));
+    TRY(step_model_make(s->group, s->bench, s->slices, STEP_NO_UPDATE, &s->models[0]));
+    TRY(has_side(s->bench, STEP_UPDATED_BEHIND) ? make_updated(s) : TALLY_OK);
     if (s->bench->backward_ms > 0) {
         TRY(backward_create(&s->backward));
         calibrate(s);
     }
     TRY(measure_steps(s));
-    TRY(tally_ddp_free(s->ddp));
+    for (int m = 0; m < STEP_N_MODELS; m++) {
+        TRY(step_model_free(&s->models[m]));
+    }
     TRY(tally_group_free(s->group, plain));
     backward_free(&s->backward);
-    tally__free(s->own);
-    tally__free(s->data);
+    tally__free(s->spare);
     tally__free(s->slices);
     return TALLY_OK;
 }

@@ -8,17 +8,21 @@
 
 #include "bench/step_bench.h"
 
-/* As in step_bench.h. The first three have a backward pass. */
+/* As in step_bench.h. Those before the traffic have a backward pass. */
 enum step_side {
     STEP_OVERLAPPED,
     STEP_SERIAL,
     STEP_BACKWARD,
+    STEP_UPDATED_ON_CALL,
+    STEP_UPDATED_BEHIND,
+    STEP_TRAFFIC,
     STEP_ALL_REDUCE,
     STEP_AT_ONCE,
     STEP_N_SIDES
 };
 
-/* Of one rank, on one clock for all: left the barrier; backward done; all done. */
+/* Of one rank, on one clock for all: left the barrier; backward done, on call the means there too;
+ * all done. */
 struct step_span {
     uint64_t start_ns;
     uint64_t backward_end_ns;
@@ -29,6 +33,7 @@ struct step_record {
     double unit_ns;  /* of the synthetic backward */
     double write_ns; /* to write all gradients */
     unsigned long long wire_bytes;
+    uint64_t checksum; /* of the parameters with an optimizer */
     struct step_span spans[STEP_N_SIDES][STEP_MAX_STEPS];
 };
 

@@ -21,9 +21,13 @@
 /* What the step without a backward may take, in all-reduces, where gradients are views. */
 #define GOAL 1.05
 
+/* What an update may take, in copies of the bytes that it reads and writes. */
+#define TRAFFIC_GOAL 1.3
+
 /* The options as they were given, before they are read further. */
 struct words {
     const char *ranks;
+    const char *optimizer;
     struct option_count mb;
     struct option_count backward_ms;
     struct option_count n_params;
@@ -58,6 +62,16 @@ static void print_json(const struct step_bench *bench, const struct step_result 
     json_real(&json, "at_once_ms", result->at_once_ms);
     json_real(&json, "step_over_allreduce", result->step_over_allreduce);
     json_count(&json, "wire_bytes", (size_t)result->wire_bytes);
+    if (bench->optimizer) {
+        json_text(&json, "optimizer", bench->optimizer);
+        json_real(&json, "on_call_ms", result->on_call_ms);
+        json_real(&json, "behind_hook_ms", result->behind_ms);
+        json_real(&json, "exposed_on_call_ms", result->exposed_on_call);
+        json_real(&json, "exposed_behind_hook_ms", result->exposed_behind);
+        json_real(&json, "exposed_ratio", result->exposed_ratio);
+        json_real(&json, "update_ms", result->update_ms);
+        json_real(&json, "update_over_traffic", result->update_over_traffic);
+    }
     json_end(&json);
 }
 
@@ -74,6 +88,20 @@ static void print_backward_rows(const struct step_result *result)
     } else {
         printf("  %-36s %9s   communication was lost in the noise\n", "overlap", "-");
     }
+}
+
+static void print_update_rows(const struct step_bench *bench, const struct step_result *result)
+{
+    printf("  %-36s %9.2f   the optimizer adds %.2f; its update alone: %.2f\n",
+           "then the optimizer, on call", result->on_call_ms, result->exposed_on_call,
+           result->update_ms);
+    printf("  %-36s %9.2f   the optimizer adds %.2f", "the optimizer behind the hook",
+           result->behind_ms, result->exposed_behind);
+    if (isfinite(result->exposed_ratio)) {
+        printf(": %.2f of that", result->exposed_ratio);
+    }
+    printf("\n  %-36s %9.2f   memcpies of the bytes it must move (goal: %.1f)\n", bench->optimizer,
+           result->update_over_traffic, TRAFFIC_GOAL);
 }
 
 /* Why there may be no overlap, where that is so. */
@@ -98,6 +126,9 @@ static void print_table(const struct step_bench *bench, const struct step_result
     if (bench->backward_ms > 0) {
         print_backward_rows(result);
     }
+    if (bench->optimizer) {
+        print_update_rows(bench, result);
+    }
     printf("  %-36s %9.2f\n", "all-reduce of the same bytes", result->all_reduce_ms);
     printf("  %-36s %9.2f   %.3f all-reduces", "step without a backward", result->at_once_ms,
            result->step_over_allreduce);
@@ -120,6 +151,8 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
          "length of the backward pass; 0: only compare a step with an all-reduce (200)"},
         {"views", OPTION_FLAG, &words->views, NULL, "gradients live in the buckets (the default)"},
         {"copies", OPTION_FLAG, &words->copies, NULL, "gradients are copied in and out"},
+        {"optimizer", OPTION_TEXT, &words->optimizer, "TEXT",
+         "such as adamw: time updates too, on call and behind the hook"},
         {"params", OPTION_COUNT, &words->n_params, "N", "parameters, of equal size (100)"},
         {"bucket-mb", OPTION_COUNT, &words->bucket_mb, "M",
          "cap of a bucket, in millions of bytes; 0: tally's own (0)"},
@@ -136,7 +169,11 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
         "and\n"
         "one all-reduce of the same bytes (allreduce_ms). Every element of every mean is checked.\n"
         "overlap is (serial - step) / (serial - backward alone): the part of the communication\n"
-        "that backward hides. Ranks are bound to CPUs while there are enough.",
+        "that backward hides. With --optimizer two sides more: updates after wait, on call, and "
+        "on\n"
+        "the lanes behind the hook; exposed_..._ms is what each adds to a step, and parameters "
+        "must\n"
+        "be the same on both. Ranks are bound to CPUs while there are enough.",
         NAME " --ranks 2 --mb 100 --backward-ms 200 --json", options,
         sizeof options / sizeof options[0]};
 
@@ -147,6 +184,10 @@ static bool read_ranks(const struct words *words, struct size_list *ranks)
 {
     if (words->views && words->copies) {
         (void)fprintf(stderr, NAME ": --views and --copies exclude each other\n");
+        return false;
+    }
+    if (words->optimizer && words->backward_ms.value == 0) {
+        (void)fprintf(stderr, NAME ": --optimizer needs a backward pass: --backward-ms is 0\n");
         return false;
     }
     if (!size_list_read(words->ranks, ranks)) {
@@ -180,6 +221,7 @@ int bench_step(int argc, char **argv)
                                              ranks.values[i] > 4096 ? 4096 : (int)ranks.values[i],
                                          .bytes = words.mb.value * MB,
                                          .n_params = words.n_params.value,
+                                         .optimizer = words.optimizer,
                                          .backward_ms = (double)words.backward_ms.value,
                                          .copies = words.copies,
                                          .bucket_bytes = words.bucket_mb.value * MB,

@@ -35,6 +35,14 @@ fi
 measures 1 --backward-ms 2 --ranks 1 --params 1 --lanes 0 --views
 prints '"ranks": 1, .*"mode": "views", "params": 1, "lanes": 0'
 prints '"wire_bytes": 0\}$'
+plain=$line
+line="${plain%\\\}\$}, \"optimizer\": \"adamw\""
+for field in on_call_ms behind_hook_ms; do
+    line+=", \"$field\": $positive"
+done
+line+=", \"exposed_on_call_ms\": $any, \"exposed_behind_hook_ms\": $any, \"exposed_ratio\": (null|$any)"
+line+=", \"update_ms\": $positive, \"update_over_traffic\": $positive\\}\$"
+measures 1 --backward-ms 2 --optimizer adamw --copies --params 3
 line=$(line_of null null null)
 measures 2 --backward-ms 0 --ranks 2,3 --mb 3 --bucket-mb 1
 prints '"ranks": 3, "mb": 3, "backward_ms": 0, '
@@ -45,11 +53,19 @@ if [ "$sanitized" -eq 0 ]; then
     prints '^  step without a backward +[0-9.]+   [0-9.]+ all-reduces \(goal: 1\.05\)$'
     prints '^Without lanes all communication happens in wait'
 fi
+if [ "$sanitized" -eq 0 ]; then
+    "$tally" bench step --mb 1 --steps 1 --backward-ms 2 --optimizer sgd:momentum=0.9 >"$work/out"
+    prints '^  then the optimizer, on call +[0-9.]+   the optimizer adds -?[0-9.]+; its update alone: [0-9.]+$'
+    prints '^  the optimizer behind the hook +[0-9.]+   the optimizer adds -?[0-9.]+'
+    prints '^  sgd:momentum=0.9 +[0-9.]+   memcpies of the bytes it must move \(goal: 1\.3\)$'
+fi
 "$tally" bench step --mb 1 --steps 1 --backward-ms 0 --copies >"$work/out"
 prints '^  step without a backward +[0-9.]+   [0-9.]+ all-reduces$'
 ! grep -q 'backward alone' "$work/out" || complain "there is a backward: $(cat "$work/out")"
 
 refuses '--views and --copies exclude each other' --views --copies
+refuses '--optimizer needs a backward pass' --optimizer adamw --backward-ms 0
+refuses "column 1: no optimizer 'adamx'" --mb 1 --optimizer adamx
 refuses '--ranks x is no list of numbers' --ranks x
 refuses '65 ranks are not in 1..64' --ranks 65
 refuses '--mb 0 is not accepted; use a whole number from 1' --mb 0
