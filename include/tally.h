@@ -208,7 +208,15 @@ TALLY_API int tally_isa(const char **name);
  * ranks of it must do, in the same order: such calls are called collective below.
  *
  * The ranks of a group are one process alone (backend "self"), threads of one process ("thread"),
- * or processes on one machine ("shm"). Everything below works alike on all of them.
+ * processes on one machine ("shm"), or processes of MPI, on any number of machines ("mpi").
+ * Everything below works alike on all of them.
+ *
+ * Backend "mpi" needs Open MPI or MPICH, and is chosen where mpirun, mpiexec or srun has started
+ * the program. The program may have initialized MPI itself, with MPI_THREAD_MULTIPLE, or with
+ * MPI_THREAD_SERIALIZED if it calls MPI only while no job of tally's is under way; with less, lanes
+ * must be 0. It then finalizes MPI itself, after the groups are closed. Otherwise tally initializes
+ * MPI, and finalizes it when the process ends. MPI does not tell who has died: its launcher usually
+ * ends the others, and where it does not, the deadline names the rank.
  *
  * It fails, it does not hang. A rank that dies is named on every other rank within a second (PEER).
  * A rank that is late beyond the deadline is named too (TIMEOUT), and so are ranks that disagree
@@ -219,14 +227,16 @@ typedef struct tally_group tally_group;
 
 typedef struct tally_group_config {
     size_t size;            /* set by tally_group_config_init */
-    const char *backend;    /* "self" or "shm"; NULL: TALLY_BACKEND, else what fits */
+    const char *backend;    /* "self", "shm" or "mpi"; NULL: TALLY_BACKEND, else what fits */
     int rank;               /* -1: from the environment */
     int world;              /* number of ranks; 0: from the environment */
     const char *rendezvous; /* where the ranks meet: the path of a Unix socket that rank 0 makes and
                                removes, or "@name" for one without a file. NULL: environment */
     double timeout_s;       /* how long to wait in a round for a rank; 0: TALLY_TIMEOUT (600) */
     double open_timeout_s;  /* deadline for all ranks to arrive; 0: TALLY_OPEN_TIMEOUT (60) */
-    int lanes; /* lane threads; 0: jobs run inside tally_future_wait; -1: TALLY_LANES */
+    int lanes;           /* lane threads; 0: jobs run inside tally_future_wait; -1: TALLY_LANES */
+    const int *mpi_comm; /* the communicator whose processes are the ranks, as MPI_Comm_c2f gives
+                            it; tally duplicates it. NULL: all processes of MPI */
 } tally_group_config;
 
 /* Fills a config with "not set" throughout. size is sizeof(tally_group_config). */
@@ -236,8 +246,9 @@ TALLY_API void tally_group_config_init(tally_group_config *config, size_t size);
  * Opens this process's place in a group. config may be NULL: everything then comes from the
  * environment, in this order: TALLY_RANK, TALLY_WORLD and TALLY_RENDEZVOUS, as `tally run` sets
  * them; RANK and WORLD_SIZE of other launchers on one machine, with the job's id taken from
- * TALLY_RENDEZVOUS or from MASTER_ADDR, MASTER_PORT and TORCHELASTIC_RUN_ID; with nothing set, a
- * world of one. If any known launcher says that there are more ranks than that, it is an error.
+ * TALLY_RENDEZVOUS or from MASTER_ADDR, MASTER_PORT and TORCHELASTIC_RUN_ID; OMPI_COMM_WORLD_SIZE,
+ * PMI_SIZE or SLURM_STEP_NUM_TASKS above 1, which is backend "mpi"; with nothing set, a world of
+ * one. If any known launcher says that there are more ranks than that, it is an error.
  * Collective over the world; blocks until all ranks have arrived or open_timeout_s has passed.
  * Errors: ARG, TIMEOUT naming who is missing, MISMATCH when ranks disagree about the world or the
  * number of lanes, PEER, SYSTEM, NOMEM, UNSUPPORTED.

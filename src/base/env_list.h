@@ -12,7 +12,7 @@
       "instruction set to compute with; auto takes the best this CPU has")                         \
     X(LOG, "TALLY_LOG", CHOICE, "none|error|warn|info|debug", "",                                  \
       "least urgent messages that reach the log callback; wins over the program's choice")         \
-    X(BACKEND, "TALLY_BACKEND", CHOICE, "auto|self|shm", "auto",                                   \
+    X(BACKEND, "TALLY_BACKEND", CHOICE, "auto|self|shm|mpi", "auto",                               \
       "how ranks talk to one another; auto takes what fits the launcher")                          \
     X(RANK, "TALLY_RANK", COUNT, "a whole number", "", "this process's rank; set by tally run")    \
     X(WORLD, "TALLY_WORLD", COUNT, "a whole number", "", "number of ranks; set by tally run")      \
@@ -36,11 +36,13 @@
     X(MASTER_ADDR, "MASTER_ADDR", TEXT, "any text", "", "part of the job's id with WORLD_SIZE")    \
     X(MASTER_PORT, "MASTER_PORT", TEXT, "any text", "", "part of the job's id with WORLD_SIZE")    \
     X(RUN_ID, "TORCHELASTIC_RUN_ID", TEXT, "any text", "", "part of the job's id with WORLD_SIZE") \
+    X(MPI, "TALLY_MPI", TEXT, "auto|openmpi|mpich, or a path", "auto",                             \
+      "which MPI backend mpi uses; auto takes the program's, or the launcher's")                   \
     X(OMPI_WORLD, "OMPI_COMM_WORLD_SIZE", COUNT, "a whole number", "",                             \
-      "number of ranks under Open MPI's mpirun: above 1, a world of one is an error")              \
+      "number of ranks under Open MPI's mpirun; above 1, backend auto is mpi")                     \
     X(PMI_WORLD, "PMI_SIZE", COUNT, "a whole number", "",                                          \
-      "number of ranks under MPICH's mpiexec: above 1, a world of one is an error")                \
+      "number of ranks under MPICH's mpiexec; above 1, backend auto is mpi")                       \
     X(SLURM_WORLD, "SLURM_STEP_NUM_TASKS", COUNT, "a whole number", "",                            \
-      "number of ranks under srun: above 1, a world of one is an error")
+      "number of ranks under srun; above 1, backend auto is mpi")
 
 #endif

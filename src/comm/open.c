@@ -3,6 +3,7 @@
 #include "comm/open.h"
 
 #include "base/status.h"
+#include "comm/mpi/mpi_open.h"
 #include "comm/shm/shm_domain.h"
 #include "comm/thread/thread_domain.h"
 #include "num/num.h"
@@ -32,7 +33,7 @@ int tally_group_open(const tally_group_config *config, tally_group **group)
     if (place.is_self) {
         return tally__open_threads(1, place.lanes, place.timeout_s, group);
     }
-    return tally__open_shm(&place, group);
+    return (place.is_mpi ? tally__open_mpi : tally__open_shm)(&place, group);
 }
 
 int tally_group_open_threads(const tally_group_config *config, int n, tally_group **groups)

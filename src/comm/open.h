@@ -15,6 +15,8 @@ struct tally__place {
     double open_timeout_s;
     int lanes;
     int is_self; /* the backend is "self" */
+    int is_mpi;  /* the backend is "mpi": rank and world are what the config asks for, or -1, 0 */
+    const int *mpi_comm;
 };
 
 /* config may be NULL. Errors: ARG, UNSUPPORTED. */

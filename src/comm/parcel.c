@@ -67,7 +67,7 @@ int tally__carry_line(tally_lane *lane, const struct tally__line *line)
     const struct tally__domain *domain = group->domain;
     const struct tally__slot *own = lane->slots[group->rank];
 
-    for (int i = 0; domain->carrier && i < group->size - 1; i++) {
+    for (int i = 0; i < group->size - 1; i++) {
         struct tally__put text = {.offset = tally__offset_of(domain, own->text[lane->round % 2]),
                                   .bytes = TALLY__TEXT_BYTES,
                                   .flag_offset = TALLY__NO_FLAG};
@@ -135,9 +135,6 @@ static void settle(tally_lane *lane)
 
 void tally__settle_job(tally_lane *lane)
 {
-    if (!lane->group->domain->carrier) {
-        return;
-    }
     settle(lane);
     for (tally_lane *other = lane->borrowed; other; other = other->next_borrowed) {
         settle(other);

@@ -23,15 +23,16 @@ static inline bool tally__carries(const tally_lane *lane)
 int tally__parcel(tally_lane *lane, int rank, uint64_t round, size_t offset, size_t bytes);
 int tally__parcel_to_all(tally_lane *lane, uint64_t round, size_t offset, size_t bytes);
 
-/* Brings this rank's line of the current round to all, after its parcels. Errors: likewise. */
+/* Where parcels travel: brings this rank's line of the current round to all, after its parcels.
+ * Errors: likewise. */
 int tally__carry_line(tally_lane *lane, const struct tally__line *line);
 
 /* Tells all that this rank has left the group. */
 void tally__carry_leaving(tally_group *group);
 
 /*
- * The end of a job: waits until all ranks have what this rank sent in it. A lane that runs nothing
- * does not help its bytes along, so it may not rest before.
+ * Where parcels travel, the end of a job: waits until all ranks have what this rank sent in it. A
+ * lane that runs nothing does not help its bytes along, so it may not rest before.
  */
 void tally__settle_job(tally_lane *lane);
 

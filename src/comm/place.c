@@ -51,14 +51,32 @@ static int derive_rendezvous(struct tally__place *place)
     return copy_rendezvous(name, place);
 }
 
+/* What launchers say about the number of ranks; from OMPI_WORLD on, launchers of MPI. */
+static const enum tally__env_id sizes[] = {TALLY__ENV_WORLD, TALLY__ENV_OTHER_WORLD,
+                                           TALLY__ENV_OMPI_WORLD, TALLY__ENV_PMI_WORLD,
+                                           TALLY__ENV_SLURM_WORLD};
+
+#define N_SIZES (sizeof sizes / sizeof sizes[0])
+#define FIRST_OF_MPI 2
+
+/* Whether a launcher of MPI has started several of us. */
+static int check_mpi_launcher(struct tally__place *place)
+{
+    for (size_t i = FIRST_OF_MPI; i < N_SIZES; i++) {
+        int size = 0;
+
+        if (tally__env_is_set(sizes[i])) {
+            TRY(tally__env_count(sizes[i], &size));
+        }
+        place->is_mpi = place->is_mpi || size > 1;
+    }
+    return TALLY_OK;
+}
+
 /* Alone, although a launcher started several of us: never in silence. */
 static int check_alone(void)
 {
-    static const enum tally__env_id sizes[] = {TALLY__ENV_WORLD, TALLY__ENV_OTHER_WORLD,
-                                               TALLY__ENV_OMPI_WORLD, TALLY__ENV_PMI_WORLD,
-                                               TALLY__ENV_SLURM_WORLD};
-
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < N_SIZES; i++) {
         int size;
 
         if (!tally__env_is_set(sizes[i])) {
@@ -88,6 +106,12 @@ static int place_by_launcher(const tally_group_config *config, struct tally__pla
         return tally__fail(TALLY_ARG, "TALLY_WORLD is set, but TALLY_RANK is not");
     }
     return tally__env_count(TALLY__ENV_RANK, &place->rank);
+}
+
+static bool is_other_launcher(const tally_group_config *config)
+{
+    return tally__env_is_set(TALLY__ENV_OTHER_WORLD) &&
+           (tally__env_is_set(TALLY__ENV_OTHER_RANK) || config->rank != UNSET_RANK);
 }
 
 static int place_by_other_launcher(const tally_group_config *config, struct tally__place *place)
@@ -135,8 +159,7 @@ static int find_rank_and_world(const tally_group_config *config, struct tally__p
         TRY(place_in_given_world(config, place));
     } else if (tally__env_is_set(TALLY__ENV_WORLD)) {
         TRY(place_by_launcher(config, place));
-    } else if (tally__env_is_set(TALLY__ENV_OTHER_WORLD) &&
-               (tally__env_is_set(TALLY__ENV_OTHER_RANK) || config->rank != UNSET_RANK)) {
+    } else if (is_other_launcher(config)) {
         TRY(place_by_other_launcher(config, place));
     } else {
         place->world = 1;
@@ -153,13 +176,28 @@ static int find_rank_and_world(const tally_group_config *config, struct tally__p
     return TALLY_OK;
 }
 
-static int find_backend(const tally_group_config *config, struct tally__place *place)
+/* Whether the ranks are MPI's: asked for, or started by a launcher of MPI and nothing else. */
+static int find_mpi(const tally_group_config *config, const char *backend,
+                    struct tally__place *place)
 {
-    const char *backend = config->backend;
+    bool is_auto = strcmp(backend, "auto") == 0;
 
-    if (!backend) {
-        TRY(tally__env_choice(TALLY__ENV_BACKEND, &backend));
+    if (config->mpi_comm && !is_auto && strcmp(backend, "mpi") != 0) {
+        return tally__fail(TALLY_ARG, "a communicator is for backend mpi, not %s", backend);
     }
+    place->is_mpi = config->mpi_comm || strcmp(backend, "mpi") == 0;
+    place->mpi_comm = config->mpi_comm;
+    place->rank = config->rank;
+    place->world = config->world;
+    if (is_auto && config->world == 0 && !tally__env_is_set(TALLY__ENV_WORLD) &&
+        !is_other_launcher(config)) {
+        TRY(check_mpi_launcher(place));
+    }
+    return TALLY_OK;
+}
+
+static int find_backend(const char *backend, struct tally__place *place)
+{
     if (strcmp(backend, "auto") == 0) {
         place->is_self = place->world == 1;
     } else if (strcmp(backend, "self") == 0) {
@@ -170,7 +208,7 @@ static int find_backend(const tally_group_config *config, struct tally__place *p
     } else if (strcmp(backend, "shm") == 0) {
         place->is_self = 0;
     } else {
-        return tally__fail(TALLY_ARG, "unknown backend '%s'; accepted: auto self shm", backend);
+        return tally__fail(TALLY_ARG, "unknown backend '%s'; accepted: auto self shm mpi", backend);
     }
     return TALLY_OK;
 }
@@ -220,6 +258,7 @@ static int find_limits(const tally_group_config *config, struct tally__place *pl
 int tally__find_place(const tally_group_config *config, struct tally__place *place)
 {
     tally_group_config unset;
+    const char *backend;
 
     tally_group_config_init(&unset, sizeof unset);
     if (!config) {
@@ -231,8 +270,15 @@ int tally__find_place(const tally_group_config *config, struct tally__place *pla
             config->size, sizeof *config);
     }
     *place = (struct tally__place){0};
-    TRY(find_rank_and_world(config, place));
-    TRY(find_backend(config, place));
-    TRY(find_rendezvous(config, place));
+    backend = config->backend;
+    if (!backend) {
+        TRY(tally__env_choice(TALLY__ENV_BACKEND, &backend));
+    }
+    TRY(find_mpi(config, backend, place));
+    if (!place->is_mpi) {
+        TRY(find_rank_and_world(config, place));
+        TRY(find_backend(backend, place));
+        TRY(find_rendezvous(config, place));
+    }
     return find_limits(config, place);
 }

@@ -51,6 +51,9 @@ static void describe(const struct tally__call *call, char *text, size_t bytes)
     case TALLY__KIND_ALLOC:
         (void)snprintf(text, bytes, "%s of %llu bytes", name, (unsigned long long)call->count);
         break;
+    case TALLY__KIND_OPEN:
+        (void)snprintf(text, bytes, "%s with %llu lanes", name, (unsigned long long)call->count);
+        break;
     case TALLY__KIND_EXCHANGE:
         (void)snprintf(text, bytes, "%s of %llu elements with codec %llx", name,
                        (unsigned long long)call->count, (unsigned long long)call->detail >> 8);
@@ -195,7 +198,7 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
      * sleepers below must not come before it (partner: sleep_on, wait.c). */
     atomic_store_explicit(&line->round, (uint32_t)lane->round, memory_order_seq_cst);
     tally__wake_sleepers(lane, line);
-    return tally__carry_line(lane, line);
+    return tally__carries(lane) ? tally__carry_line(lane, line) : TALLY_OK;
 }
 
 /* Whether a rank has gone on to the next round: then this one was good, whatever came later. */
@@ -227,6 +230,9 @@ static int complete(tally_lane *lane, const struct tally__call *call, const char
         }
     }
     /* Who has given up may have arrived here long ago, in a job that failed. */
+    if (tally__carries(lane)) {
+        tally__look_again(lane);
+    }
     if (tally__is_given_up(lane, &late) && !is_passed(lane)) {
         return tally__give_up_late(lane, group->rank, &late, "");
     }

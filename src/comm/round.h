@@ -20,7 +20,8 @@
     X(EXCHANGE, "exchange")             \
     X(ALLOC, "tally_group_alloc")       \
     X(FREE, "tally_group_free")         \
-    X(SPLIT, "tally_group_split")
+    X(SPLIT, "tally_group_split")       \
+    X(OPEN, "tally_group_open")
 
 enum tally__kind {
 #define TALLY__KIND_ENUM(name, text) TALLY__KIND_##name,

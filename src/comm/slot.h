@@ -51,13 +51,12 @@ struct tally__slot {
     struct tally__line line[2];
     /* 1 + the rank on whose line the owner sleeps; 0 when awake. */
     _Alignas(64) _Atomic uint32_t asleep;
-    /* The last round of a job the owner has completed; only where memory is mirrored. */
-    _Alignas(64) _Atomic uint32_t settled;
     /* Not 0: the owner has given the group up, or closed it. Stored after status and text. */
     _Alignas(64) _Atomic uint32_t given_up;
     int32_t given_up_status;
     char given_up_text[TALLY__TEXT_BYTES];
-    char text[2][TALLY__TEXT_BYTES];     /* why call.status is not TALLY_OK, per line */
+    char text[2][TALLY__TEXT_BYTES]; /* why call.status is not TALLY_OK, per line */
+    _Atomic uint32_t settled; /* the last round that the owner has settled, where it is mirrored */
     _Alignas(64) unsigned char stages[]; /* TALLY__N_STAGES of them, as long as the domain says */
 };
 

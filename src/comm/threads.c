@@ -73,7 +73,9 @@ static void run_job(tally_future *future)
     status = tally__check_alive(lane->group);
     if (status == TALLY_OK) {
         status = run_function(future);
-        tally__settle_job(lane);
+        if (tally__carries(lane)) {
+            tally__settle_job(lane);
+        }
     }
     tally__fpenv_leave(saved);
     future->status = status;

@@ -32,6 +32,8 @@
 #define ASK_NS 50000u
 #define PAUSE_NS 50000
 #define LOOK_NS 2000000u
+/* Of the carrier: messages behind a round that are taken at once; more is the next round's. */
+#define N_LOOKS 4
 
 static bool spin(const tally_lane *lane, int rank, int n)
 {
@@ -279,6 +281,20 @@ int tally__wait_for_room(tally_lane *lane, int rank, uint64_t *since_ns, struct 
         TRY(ask(lane, rank, &asking, late));
     } while (asking.moved_ns == begun_ns);
     return TALLY_OK;
+}
+
+void tally__look_again(tally_lane *lane)
+{
+    struct tally__domain *domain = lane->group->domain;
+
+    for (int i = 0; i < N_LOOKS; i++) {
+        bool moved = false;
+
+        /* What is broken shows in the next round. */
+        if (domain->carrier->progress(domain, &moved) != TALLY_OK || !moved) {
+            break;
+        }
+    }
 }
 
 int tally__wait_settled(tally_lane *lane, struct tally__late *late)

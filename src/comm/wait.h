@@ -42,6 +42,9 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late);
  */
 int tally__wait_for_room(tally_lane *lane, int rank, uint64_t *since_ns, struct tally__late *late);
 
+/* Likewise: takes what came behind the lines of this round, such as words of leaving. */
+void tally__look_again(tally_lane *lane);
+
 /* Likewise: waits until all ranks have settled the lane's last round. */
 int tally__wait_settled(tally_lane *lane, struct tally__late *late);
 

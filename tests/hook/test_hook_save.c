@@ -258,8 +258,9 @@ static int inherit_body(tally_group *group, void *user)
 
 static int check_worlds(const char *hook, int from, int to)
 {
-    struct legacy legacy = {hook, tmpfile()};
-    int n_failures = legacy.file == NULL;
+    /* Under MPI another world's states are not to be had. */
+    struct legacy legacy = {hook, ranks_are_mpi() ? NULL : tmpfile()};
+    int n_failures = legacy.file == NULL && !ranks_are_mpi();
 
     for (int kind = 0; kind < 2 && legacy.file; kind++) {
         struct ranks ranks = {.kind = kind ? RANKS_PROCESSES : RANKS_THREADS,

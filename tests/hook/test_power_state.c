@@ -313,7 +313,8 @@ int main(void)
         return 1;
     }
     for (size_t w = 0; w < RANKS_N_WORLDS - 1; w++) {
-        n_failures += check_bits(ranks_worlds[w]);
+        /* Compares what several runs have left; test_hook_bits does so under MPI. */
+        n_failures += ranks_are_mpi() ? 0 : check_bits(ranks_worlds[w]);
     }
     n_failures += hook_run("counting", counting_body, NULL, 2);
     n_failures += hook_run("counting", counting_body, NULL, 3);

@@ -18,11 +18,15 @@ static void age(tally_group *group, uint32_t rounds)
 {
     for (int i = 0; i < group->n_lanes; i++) {
         tally_lane *lane = &group->lanes[i];
-        struct tally__slot *own = lane->slots[group->rank];
 
         lane->round = rounds;
-        atomic_store(&own->line[rounds % 2].round, rounds);
-        atomic_store(&own->line[(rounds + 1) % 2].round, rounds - 1);
+        for (int r = 0; r < group->size; r++) {
+            /* The others age their own, unless we have a mirror of it. */
+            if (r == group->rank || group->domain->carrier) {
+                atomic_store(&lane->slots[r]->line[rounds % 2].round, rounds);
+                atomic_store(&lane->slots[r]->line[(rounds + 1) % 2].round, rounds - 1);
+            }
+        }
     }
 }
 

@@ -225,6 +225,7 @@ static int cycles_body(tally_group *group, void *user)
 {
     int rank = tally_group_rank(group);
     bool is_alone = ranks_now()->kind == RANKS_PROCESSES;
+    bool is_mpi = strcmp(tally_group_backend(group), "mpi") == 0;
     tally_future *future;
     size_t before = 0;
 
@@ -244,7 +245,7 @@ static int cycles_body(tally_group *group, void *user)
             CHECK_OK(group, tally_barrier(group, &future));
             CHECK_OK(group, ranks_finish(future));
             before = is_alone ? shared_kilobytes() : counting_memory_live();
-            CHECK(group, before > 0);
+            CHECK(group, before > 0 || is_mpi);
             atomic_store(&live_after_warm_up, before);
             CHECK_OK(group, tally_barrier(group, &future));
             CHECK_OK(group, ranks_finish(future));

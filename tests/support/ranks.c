@@ -20,33 +20,18 @@
 
 #include "comm/group.h"
 #include "support/counting_memory.h"
-
-#define MAX_RANKS 16
-#define DEADLINE_S 240
-
-/* Shared by all ranks of a run, whatever they are. */
-struct board {
-    _Atomic uint32_t words[RANKS_N_WORDS];
-    _Atomic uint32_t done[MAX_RANKS];
-    uint64_t everywhere[MAX_RANKS];
-    uint64_t this_run[MAX_RANKS];
-};
-
-struct rank_context {
-    const struct ranks *ranks;
-    tally_group *group;
-    ranks_body *body;
-    void *user;
-    int rank;
-    int n_failures;
-    pthread_t thread;
-};
+#include "support/ranks_inner.h"
 
 static struct board *board;
 static _Thread_local struct rank_context *current;
 
 static const char *const kind_names[] = {"threads", "processes"};
 static const char *const memory_names[] = {"group memory", "heap", "staged", "mixed"};
+
+struct board *ranks_board(void)
+{
+    return board;
+}
 
 bool ranks_have_processes(void)
 {
@@ -133,13 +118,15 @@ void ranks_note(tally_group *group, uint64_t everywhere, uint64_t this_run)
 {
     int rank = tally_group_rank(group);
 
-    board->everywhere[rank] = ranks_hash(board->everywhere[rank], &everywhere, sizeof everywhere);
-    board->this_run[rank] = ranks_hash(board->this_run[rank], &this_run, sizeof this_run);
+    board->of_run.everywhere[rank] =
+        ranks_hash(board->of_run.everywhere[rank], &everywhere, sizeof everywhere);
+    board->of_run.this_run[rank] =
+        ranks_hash(board->of_run.this_run[rank], &this_run, sizeof this_run);
 }
 
 _Atomic uint32_t *ranks_words(void)
 {
-    return board->words;
+    return board->of_run.words;
 }
 
 int ranks_await(_Atomic uint32_t *word, uint32_t value)
@@ -152,7 +139,7 @@ int ranks_await(_Atomic uint32_t *word, uint32_t value)
 
 /* ---- one rank from beginning to end ---- */
 
-static void run_rank(struct rank_context *context)
+void ranks_run_one(struct rank_context *context)
 {
     current = context;
     context->group->always_stages = context->ranks->memory == RANKS_STAGED;
@@ -168,7 +155,7 @@ static void run_rank(struct rank_context *context)
                       tally_last_error());
         context->n_failures++;
     }
-    atomic_store(&board->done[context->rank], 1);
+    atomic_store(&board->of_run.done[context->rank], 1);
 }
 
 static int count_descriptors(void)
@@ -214,7 +201,7 @@ static int compare_stock(const struct ranks *ranks, struct holdings before, cons
     return n_failures;
 }
 
-static void fill_config(const struct ranks *ranks, tally_group_config *config)
+void ranks_fill_config(const struct ranks *ranks, tally_group_config *config)
 {
     tally_group_config_init(config, sizeof *config);
     config->lanes = ranks->lanes;
@@ -225,7 +212,7 @@ static void fill_config(const struct ranks *ranks, tally_group_config *config)
 static void say_missing(const struct ranks *ranks)
 {
     for (int r = 0; r < ranks->world; r++) {
-        if (!atomic_load(&board->done[r])) {
+        if (!atomic_load(&board->of_run.done[r])) {
             (void)fprintf(stderr, "rank %d of %d (%s, %s) is not done after %d s\n", r,
                           ranks->world, kind_names[ranks->kind], memory_names[ranks->memory],
                           DEADLINE_S);
@@ -237,14 +224,14 @@ static void say_missing(const struct ranks *ranks)
 
 static void *thread_main(void *argument)
 {
-    run_rank(argument);
+    ranks_run_one(argument);
     return NULL;
 }
 
 static bool all_done(int world)
 {
     for (int r = 0; r < world; r++) {
-        if (!atomic_load(&board->done[r])) {
+        if (!atomic_load(&board->of_run.done[r])) {
             return false;
         }
     }
@@ -258,7 +245,7 @@ static int run_threads(const struct ranks *ranks, ranks_body *body, void *user)
     tally_group_config config;
     int n_failures = 0;
 
-    fill_config(ranks, &config);
+    ranks_fill_config(ranks, &config);
     if (tally_group_open_threads(&config, ranks->world, groups) != TALLY_OK) {
         (void)fprintf(stderr, "cannot open: %s\n", tally_last_error());
         return 1;
@@ -294,7 +281,7 @@ static void process_main(const struct ranks *ranks, int rank, const char *rendez
     struct holdings before = take_stock();
     tally_group_config config;
 
-    fill_config(ranks, &config);
+    ranks_fill_config(ranks, &config);
     config.backend = "shm";
     config.rank = rank;
     config.world = ranks->world;
@@ -303,7 +290,7 @@ static void process_main(const struct ranks *ranks, int rank, const char *rendez
         (void)fprintf(stderr, "rank %d cannot open: %s\n", rank, tally_last_error());
         exit(1);
     }
-    run_rank(&context);
+    ranks_run_one(&context);
     context.n_failures += compare_stock(ranks, before, "a rank's process");
     exit(context.n_failures != 0);
 }
@@ -378,10 +365,10 @@ static int run_processes(const struct ranks *ranks, ranks_body *body, void *user
 
 /* ---- runs ---- */
 
-static int compare_notes(const struct ranks *ranks)
+int ranks_compare_notes(const struct ranks *ranks)
 {
     for (int r = 1; r < ranks->world; r++) {
-        if (board->this_run[r] != board->this_run[0]) {
+        if (board->of_run.this_run[r] != board->of_run.this_run[0]) {
             (void)fprintf(stderr, "ranks 0 and %d of %d (%s, %s) have different results\n", r,
                           ranks->world, kind_names[ranks->kind], memory_names[ranks->memory]);
             return 1;
@@ -390,7 +377,22 @@ static int compare_notes(const struct ranks *ranks)
     return 0;
 }
 
-int ranks_run(const struct ranks *ranks, ranks_body *body, void *user)
+static void make_board(void)
+{
+    int fd = ranks_mpi_board();
+
+    if (board) {
+        return;
+    }
+    board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
+    if (board == MAP_FAILED) {
+        (void)fprintf(stderr, "no memory for the board\n");
+        exit(1);
+    }
+}
+
+static int run(const struct ranks *ranks, ranks_body *body, void *user)
 {
     struct holdings before;
     int n_failures;
@@ -398,20 +400,24 @@ int ranks_run(const struct ranks *ranks, ranks_body *body, void *user)
     if (ranks->kind == RANKS_PROCESSES && !ranks_have_processes()) {
         return 0;
     }
-    if (!board) {
-        board =
-            mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (board == MAP_FAILED) {
-            (void)fprintf(stderr, "no memory for the board\n");
-            exit(1);
-        }
+    make_board();
+    if (ranks_mpi_world() > 0 && ranks->kind == RANKS_PROCESSES) {
+        return ranks->world == ranks_mpi_world() ? ranks_run_mpi(ranks, body, user) : 0;
     }
-    memset((void *)board, 0, sizeof *board);
+    if (!ranks_mpi_is_first()) {
+        return 0;
+    }
+    memset((void *)&board->of_run, 0, sizeof board->of_run);
     before = take_stock();
     n_failures = (ranks->kind == RANKS_THREADS ? run_threads : run_processes)(ranks, body, user);
     n_failures += compare_stock(ranks, before, "the test's process");
-    n_failures += compare_notes(ranks);
+    n_failures += ranks_compare_notes(ranks);
     return n_failures;
+}
+
+int ranks_run(const struct ranks *ranks, ranks_body *body, void *user)
+{
+    return ranks_mpi_world() > 0 && ranks->kind == RANKS_THREADS ? 0 : run(ranks, body, user);
 }
 
 /* Every way that data can take. To a thread, all memory is memory of the group. */
@@ -426,6 +432,16 @@ static const struct {
 
 const int ranks_worlds[6] = {1, 2, 3, 7, 4, 8};
 
+/* Under MPI the first rank alone runs threads, and only for what the others are compared with. */
+static bool is_to_run(const struct ranks *ranks, size_t way, bool compare)
+{
+    if (ranks_mpi_world() == 0) {
+        return ranks->kind == RANKS_THREADS || ranks_have_processes();
+    }
+    return ranks->world == ranks_mpi_world() &&
+           (way == 0 ? compare : ranks->kind == RANKS_PROCESSES && ranks->memory != RANKS_MIXED);
+}
+
 int ranks_run_world(ranks_body *body, void *user, int lanes, int world, bool compare)
 {
     uint64_t first = 0;
@@ -434,14 +450,14 @@ int ranks_run_world(ranks_body *body, void *user, int lanes, int world, bool com
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         struct ranks ranks = {ways[i].kind, ways[i].memory, world, lanes, 0, false};
 
-        if (ranks.kind == RANKS_PROCESSES && !ranks_have_processes()) {
+        if (!is_to_run(&ranks, i, compare)) {
             continue;
         }
-        n_failures += ranks_run(&ranks, body, user);
+        n_failures += run(&ranks, body, user);
         (void)printf("world %d, %s, %s: %016llx\n", world, kind_names[ranks.kind],
-                     memory_names[ranks.memory], (unsigned long long)board->everywhere[0]);
-        first = i == 0 ? board->everywhere[0] : first;
-        if (compare && board->everywhere[0] != first) {
+                     memory_names[ranks.memory], (unsigned long long)board->of_run.everywhere[0]);
+        first = i == 0 ? board->of_run.everywhere[0] : first;
+        if (compare && ranks_mpi_is_first() && board->of_run.everywhere[0] != first) {
             (void)fprintf(stderr, "these results are not those of threads: %016llx\n",
                           (unsigned long long)first);
             n_failures++;

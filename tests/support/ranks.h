@@ -55,6 +55,13 @@ int ranks_run_world(ranks_body *body, void *user, int lanes, int world, bool com
 #define RANKS_N_WORLDS RANKS_REPEATS(6, 4)
 extern const int ranks_worlds[6];
 
+/*
+ * Whether mpirun has started this program (tests/support/run_mpi.sh). Then ranks are MPI's
+ * processes in place of processes of one machine; only worlds of their number are run; and what one
+ * run leaves in the program's memory or files, the next one sees on the same rank only.
+ */
+bool ranks_are_mpi(void);
+
 /* Whether ranks can be processes here: not under ThreadSanitizer, which does not follow fork. */
 bool ranks_have_processes(void);
 

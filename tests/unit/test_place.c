@@ -96,10 +96,15 @@ static const struct environment environments[] = {
     {"WORLD_SIZE=1", TALLY_OK, 0, 1, ""},
     /* never alone in silence */
     {"WORLD_SIZE=4", TALLY_ARG, 0, 0, "WORLD_SIZE=4"},
-    {"OMPI_COMM_WORLD_SIZE=2", TALLY_ARG, 0, 0, "OMPI_COMM_WORLD_SIZE=2"},
+    {"TALLY_BACKEND=shm OMPI_COMM_WORLD_SIZE=2", TALLY_ARG, 0, 0, "OMPI_COMM_WORLD_SIZE=2"},
     {"OMPI_COMM_WORLD_SIZE=1", TALLY_OK, 0, 1, ""},
-    {"PMI_SIZE=3", TALLY_ARG, 0, 0, "PMI_SIZE=3"},
-    {"SLURM_STEP_NUM_TASKS=64", TALLY_ARG, 0, 0, "SLURM_STEP_NUM_TASKS=64"},
+    {"TALLY_BACKEND=self PMI_SIZE=3", TALLY_ARG, 0, 0, "PMI_SIZE=3"},
+    {"TALLY_BACKEND=self SLURM_STEP_NUM_TASKS=64", TALLY_ARG, 0, 0, "SLURM_STEP_NUM_TASKS=64"},
+    /* rank and world are MPI's to say */
+    {"OMPI_COMM_WORLD_SIZE=2", TALLY_OK, -1, 0, ""},
+    {"PMI_SIZE=3", TALLY_OK, -1, 0, ""},
+    {"SLURM_STEP_NUM_TASKS=64", TALLY_OK, -1, 0, ""},
+    {"TALLY_BACKEND=mpi", TALLY_OK, -1, 0, ""},
     {"OMPI_COMM_WORLD_SIZE=zwei", TALLY_ARG, 0, 0, "OMPI_COMM_WORLD_SIZE"},
     {"RANK=0 WORLD_SIZE=1 OMPI_COMM_WORLD_SIZE=4", TALLY_ARG, 0, 0, "OMPI_COMM_WORLD_SIZE=4"},
     {"TALLY_WORLD=2 TALLY_RANK=1 TALLY_RENDEZVOUS=@x OMPI_COMM_WORLD_SIZE=2", TALLY_OK, 1, 2, "@x"},
@@ -207,6 +212,9 @@ static const struct configured configured[] = {
     {"", 0, 0, NULL, NULL, TALLY_OK, 0, 1, ""},
     /* A world of one that was asked for is not a silent one. */
     {"OMPI_COMM_WORLD_SIZE=4", 0, 1, NULL, NULL, TALLY_OK, 0, 1, ""},
+    /* Of MPI, what is given is only compared. */
+    {"TALLY_WORLD=2 TALLY_RANK=0 TALLY_RENDEZVOUS=@e", -1, 0, NULL, "mpi", TALLY_OK, -1, 0, ""},
+    {"", 3, 4, NULL, "mpi", TALLY_OK, 3, 4, ""},
 };
 
 static void test_configs(void **state)

@@ -3,9 +3,24 @@
 #include "comm/shm/extents.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/status.h"
+
+#define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
+#define MIN_MAP_BYTES (UINT64_C(4) << 30)
+
+size_t tally__map_bytes(int n_ranks)
+{
+    const uint64_t most =
+        (UINT64_C(1) << 46) / (uint64_t)n_ranks / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    uint64_t bytes = 2 * (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+
+    bytes = (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
+    bytes = bytes < MIN_MAP_BYTES ? MIN_MAP_BYTES : bytes;
+    return (size_t)(bytes < most ? bytes : most);
+}
 
 static int make_room(struct tally__extents *extents)
 {

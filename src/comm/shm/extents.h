@@ -19,6 +19,10 @@ struct tally__extents {
     uint64_t limit;
 };
 
+/* How much address space each rank's memory gets: twice the machine's memory, which is more than
+ * any rank can ever reserve; but all ranks' together at most half of what a process can address. */
+size_t tally__map_bytes(int n_ranks);
+
 /* Finds bytes (a multiple of the page) aligned to align and marks them used. Errors: NOMEM. */
 int tally__extents_take(struct tally__extents *extents, uint64_t bytes, uint64_t align,
                         uint64_t *offset);

@@ -28,7 +28,6 @@
 
 #define PAGE_BYTES UINT64_C(4096)
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
-#define MIN_MAP_BYTES (UINT64_C(4) << 30)
 #define RESERVE_BYTES (UINT64_C(64) << 20)
 
 struct shm_domain {
@@ -213,19 +212,6 @@ static const struct tally__domain_ops shm_ops = {
     .destroy = shm_destroy,
 };
 
-/* Twice the machine's memory, which is more than any rank can ever reserve; but all ranks' together
- * at most half of what a process can address. */
-static size_t choose_map_bytes(int n_ranks)
-{
-    const uint64_t most =
-        (UINT64_C(1) << 46) / (uint64_t)n_ranks / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    uint64_t bytes = 2 * (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
-
-    bytes = (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
-    bytes = bytes < MIN_MAP_BYTES ? MIN_MAP_BYTES : bytes;
-    return (size_t)(bytes < most ? bytes : most);
-}
-
 static int make_domain(const struct tally__place *place, struct shm_domain **domain)
 {
     size_t n = (size_t)place->world;
@@ -249,7 +235,7 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
         shm_destroy(&made->common);
         return TALLY_NOMEM;
     }
-    made->map_bytes = choose_map_bytes(place->world);
+    made->map_bytes = tally__map_bytes(place->world);
     made->extents.limit = made->map_bytes;
     *domain = made;
     return TALLY_OK;

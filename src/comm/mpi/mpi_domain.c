@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The MPI domain: memory of this rank, and a mirror of every other rank's, which the post fills.
+ * Mirrors take address space; pages are touched only where parcels land. One lock for the whole
+ * process is held around every call of MPI; nothing waits while it is held.
+ *
+ * A domain that is destroyed stays in a list until all ranks have said that they have left, because
+ * until then messages may come: it is looked at whenever another is made or destroyed, and when MPI
+ * ends. Application threads enter to open and close; lane threads enter the carrier.
+ */
+#include "comm/mpi/mpi_domain.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/shm/free_memory.h"
+
+/* So long that the time for coding a stageful and for agreeing on it vanishes against the time on
+ * the line. */
+#define STAGE_BYTES ((size_t)4 << 20)
+#define PAGE_BYTES UINT64_C(4096)
+/* How long the end of a group, and that of MPI, wait for words on their way. Short messages are on
+ * it as soon as MPI has looked after them; long ones may wait for ranks that do not come. */
+#define CLOSE_NS UINT64_C(50000000)
+#define END_NS UINT64_C(1000000000)
+
+static pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Guarded by the lock. */
+static struct tally__mpi_domain *all_domains;
+static bool has_ended;
+
+void tally__mpi_lock(void)
+{
+    (void)pthread_mutex_lock(&mpi_lock);
+}
+
+void tally__mpi_unlock(void)
+{
+    (void)pthread_mutex_unlock(&mpi_lock);
+}
+
+bool tally__mpi_has_ended(void)
+{
+    return has_ended;
+}
+
+static struct tally__mpi_domain *mpi_of(const struct tally__domain *domain)
+{
+    return (struct tally__mpi_domain *)(uintptr_t)domain; // NOLINT(performance-no-int-to-ptr)
+}
+
+/* ---- memory ---- */
+
+static int mpi_alloc(struct tally__domain *domain, size_t bytes, void **memory)
+{
+    struct tally__mpi_domain *mpi = mpi_of(domain);
+    uint64_t wanted = ((uint64_t)bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    uint64_t offset;
+    int rc;
+
+    if (bytes > mpi->map_bytes || tally__free_memory() < bytes) {
+        return tally__fail(TALLY_NOMEM, "cannot reserve %zu bytes of group memory", bytes);
+    }
+    (void)pthread_mutex_lock(&mpi->mutex);
+    rc = tally__extents_take(&mpi->extents, wanted ? wanted : PAGE_BYTES, PAGE_BYTES, &offset);
+    (void)pthread_mutex_unlock(&mpi->mutex);
+    if (rc == TALLY_OK) {
+        *memory = tally__at(domain, domain->rank, offset);
+    }
+    return rc;
+}
+
+static void mpi_free(struct tally__domain *domain, void *memory)
+{
+    struct tally__mpi_domain *mpi = mpi_of(domain);
+    uint64_t bytes;
+
+    (void)pthread_mutex_lock(&mpi->mutex);
+    bytes = tally__extents_give(&mpi->extents, tally__offset_of(domain, memory));
+    if (bytes > 0) {
+        /* Whoever gets it next finds zeros. */
+        (void)madvise(memory, bytes, MADV_DONTNEED);
+    }
+    (void)pthread_mutex_unlock(&mpi->mutex);
+}
+
+static bool mpi_owns(struct tally__domain *domain, const void *memory)
+{
+    struct tally__mpi_domain *mpi = mpi_of(domain);
+    bool owns;
+
+    (void)pthread_mutex_lock(&mpi->mutex);
+    owns = tally__extents_has(&mpi->extents, tally__offset_of(domain, memory));
+    (void)pthread_mutex_unlock(&mpi->mutex);
+    return owns;
+}
+
+static bool mpi_shares(const struct tally__domain *domain, const void *memory, size_t bytes)
+{
+    (void)memory;
+    (void)bytes;
+    return domain->n_ranks == 1;
+}
+
+/* MPI does not tell; its launcher ends those who are left, or the deadline does. */
+static bool mpi_alive(const struct tally__domain *domain, int rank)
+{
+    (void)domain;
+    (void)rank;
+    return true;
+}
+
+/* ---- the carrier ---- */
+
+static int check_not_ended(void)
+{
+    return has_ended ? tally__fail(TALLY_SYSTEM, "MPI was finalized while a group was open")
+                     : TALLY_OK;
+}
+
+static int mpi_put(struct tally__domain *domain, int rank, struct tally__put *put)
+{
+    struct tally__mpi_domain *mpi = mpi_of(domain);
+    int rc;
+
+    tally__mpi_lock();
+    rc = check_not_ended();
+    if (rc == TALLY_OK) {
+        rc = tally__post_put(&mpi->post, rank, tally__at(domain, domain->rank, 0), put);
+    }
+    tally__mpi_unlock();
+    return rc;
+}
+
+static int mpi_progress(struct tally__domain *domain, bool *moved)
+{
+    int rc;
+
+    tally__mpi_lock();
+    rc = check_not_ended();
+    if (rc == TALLY_OK) {
+        rc = tally__post_progress(&mpi_of(domain)->post, moved);
+    }
+    tally__mpi_unlock();
+    return rc;
+}
+
+static const struct tally__carrier_ops mpi_carrier = {.put = mpi_put, .progress = mpi_progress};
+
+/* ---- the end ---- */
+
+void tally__mpi_free(struct tally__mpi_domain *mpi)
+{
+    for (int r = 0; mpi->common.base && r < mpi->common.n_ranks; r++) {
+        if (mpi->common.base[r]) {
+            (void)munmap(tally__at(&mpi->common, r, 0), mpi->map_bytes);
+        }
+    }
+    (void)pthread_mutex_destroy(&mpi->mutex);
+    tally__free(mpi->extents.used);
+    tally__free(mpi->common.base);
+    tally__free(mpi->common.first_slot);
+    tally__free(mpi);
+}
+
+/* Whether nothing more will come, and nothing is on its way. With the lock held. */
+static bool is_quiet(struct tally__mpi_domain *mpi)
+{
+    bool moved = false;
+
+    if (tally__post_progress(&mpi->post, &moved) != TALLY_OK || mpi->post.n_under_way > 0) {
+        return false;
+    }
+    for (int r = 0; r < mpi->common.n_ranks; r++) {
+        const struct tally__slot *slot = tally__at(&mpi->common, r, mpi->common.first_slot[r]);
+
+        /* Partner: the post's store. */
+        if (r != mpi->common.rank &&
+            atomic_load_explicit(&slot->given_up, memory_order_acquire) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Frees the domains that have been left by all. With the lock held. */
+void tally__mpi_reap(void)
+{
+    struct tally__mpi_domain **link = &all_domains;
+
+    while (*link) {
+        struct tally__mpi_domain *mpi = *link;
+
+        if (!mpi->is_left || !is_quiet(mpi)) {
+            link = &mpi->next;
+            continue;
+        }
+        *link = mpi->next;
+        tally__post_end(&mpi->post);
+        (void)mpi->post.api->close(&mpi->post.comm);
+        tally__mpi_free(mpi);
+    }
+}
+
+static bool any_under_way(void)
+{
+    bool moved;
+
+    for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
+        if (tally__post_progress(&mpi->post, &moved) == TALLY_OK && mpi->post.n_under_way > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Waits for so long at most until all that was sent is on its way. With the lock held. */
+static void flush(uint64_t most_ns)
+{
+    const struct timespec pause = {0, 100000};
+    uint64_t end_ns = tally__now_ns() + most_ns;
+
+    while (any_under_way() && tally__now_ns() < end_ns) {
+        tally__mpi_unlock();
+        (void)nanosleep(&pause, NULL);
+        tally__mpi_lock();
+    }
+}
+
+/* Tells the others why a rank that has not closed its group will not come any more. */
+static void tell_end(struct tally__mpi_domain *mpi)
+{
+    struct tally__domain *domain = &mpi->common;
+    struct tally__slot *own = mpi->slots;
+
+    if (mpi->is_left || atomic_load_explicit(&own->given_up, memory_order_acquire) != 0) {
+        return;
+    }
+    own->given_up_status = TALLY_PEER;
+    (void)snprintf(own->given_up_text, sizeof own->given_up_text,
+                   "rank %d ended without closing its group", domain->rank);
+    for (int r = 0; r < domain->n_ranks; r++) {
+        struct tally__put words = {
+            .offset = tally__offset_of(domain, &own->given_up_status),
+            .bytes = sizeof own->given_up_status + sizeof own->given_up_text,
+            .flag_offset = tally__offset_of(domain, &own->given_up),
+            .flag = 1,
+        };
+
+        if (r != domain->rank) {
+            (void)tally__post_put(&mpi->post, r, tally__at(domain, domain->rank, 0), &words);
+        }
+    }
+}
+
+/* MPI is about to be finalized: receives are taken back, words brought on their way. What is still
+ * not quiet then stays as it is. */
+void tally__mpi_end(void)
+{
+    uint64_t end_ns;
+
+    tally__mpi_lock();
+    for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
+        tell_end(mpi);
+    }
+    flush(END_NS);
+    end_ns = tally__now_ns() + END_NS;
+    for (tally__mpi_reap(); all_domains && tally__now_ns() < end_ns; tally__mpi_reap()) {
+        const struct timespec pause = {0, 100000};
+        bool any_left = false;
+
+        for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
+            any_left = any_left || mpi->is_left;
+        }
+        if (!any_left) {
+            break;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
+        tally__post_end(&mpi->post);
+    }
+    has_ended = true;
+    tally__mpi_unlock();
+}
+
+/* The group's last words have been put. */
+static void mpi_destroy(struct tally__domain *domain)
+{
+    struct tally__mpi_domain *mpi = mpi_of(domain);
+
+    if (!mpi->is_kept) {
+        tally__mpi_free(mpi);
+        return;
+    }
+    tally__mpi_lock();
+    mpi->is_left = true;
+    if (!has_ended) {
+        flush(CLOSE_NS);
+        tally__mpi_reap();
+    }
+    tally__mpi_unlock();
+}
+
+static const struct tally__domain_ops mpi_ops = {
+    .name = "mpi",
+    .alloc = mpi_alloc,
+    .free = mpi_free,
+    .owns = mpi_owns,
+    .shares = mpi_shares,
+    .alive = mpi_alive,
+    .destroy = mpi_destroy,
+};
+
+/* ---- the beginning ---- */
+
+struct tally__mpi_domain *tally__mpi_make(const struct tally__mpi_api *api)
+{
+    struct tally__mpi_domain *made = tally__alloc(sizeof *made, "a domain of MPI");
+
+    if (made) {
+        (void)pthread_mutex_init(&made->mutex, NULL);
+        made->common.ops = &mpi_ops;
+        made->common.n_cpus = 1;
+        made->common.stage_bytes = STAGE_BYTES;
+        made->common.carrier = &mpi_carrier;
+        made->post.api = api;
+    }
+    return made;
+}
+
+/* Address space for everybody's memory. The first allocation on every rank is its slots. */
+int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots)
+{
+    struct tally__domain *common = &mpi->common;
+    size_t n = (size_t)common->n_ranks;
+    void *slots = NULL;
+
+    common->base = tally__alloc_array(n, sizeof *common->base, "peers' memory");
+    common->first_slot = tally__alloc_array(n, sizeof(uint64_t), "peers' slots");
+    if (!common->base || !common->first_slot) {
+        return TALLY_NOMEM;
+    }
+    mpi->map_bytes = tally__map_bytes(common->n_ranks);
+    mpi->extents.limit = mpi->map_bytes;
+    for (size_t r = 0; r < n; r++) {
+        void *map = mmap(NULL, mpi->map_bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+        if (map == MAP_FAILED) {
+            return tally__fail_errno(TALLY_SYSTEM, errno,
+                                     "cannot reserve %zu bytes of address space for rank %zu",
+                                     mpi->map_bytes, r);
+        }
+        common->base[r] = (uintptr_t)map;
+    }
+    TRY(mpi_alloc(common, (size_t)n_slots * tally__slot_bytes(common->stage_bytes), &slots));
+    mpi->slots = slots;
+    for (size_t r = 0; r < n; r++) {
+        common->first_slot[r] = tally__offset_of(common, slots);
+    }
+    return TALLY_OK;
+}
+
+void tally__mpi_keep(struct tally__mpi_domain *mpi)
+{
+    mpi->is_kept = true;
+    mpi->next = all_domains;
+    all_domains = mpi;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The MPI domain, as mpi_open.c makes it and mpi_domain.c keeps and ends it. */
+#ifndef TALLY_COMM_MPI_DOMAIN_H
+#define TALLY_COMM_MPI_DOMAIN_H
+
+#include "comm/group.h"
+#include "comm/mpi/mpi_post.h"
+#include "comm/shm/extents.h"
+
+struct tally__mpi_domain {
+    struct tally__domain common;
+    pthread_mutex_t mutex; /* guards extents */
+    struct tally__extents extents;
+    size_t map_bytes;
+    struct tally__post post;
+    struct tally__slot *slots;      /* ours, of the group that spans the domain */
+    bool is_kept;                   /* it is in the list of all */
+    bool is_left;                   /* the group is closed */
+    struct tally__mpi_domain *next; /* in that list */
+};
+
+/* One lock for all calls of MPI in this process. Nobody waits for another rank while holding it. */
+void tally__mpi_lock(void);
+void tally__mpi_unlock(void);
+
+/* All below with the lock held. */
+
+/* Whether MPI has been finalized. */
+bool tally__mpi_has_ended(void);
+
+/* A domain without ranks and memory. NULL: no memory. */
+struct tally__mpi_domain *tally__mpi_make(const struct tally__mpi_api *api);
+
+/* Once it knows its rank and the number of ranks: memory, mirrors, slots. Errors: NOMEM, SYSTEM. */
+int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots);
+
+/* From here on the domain ends when the last rank has left it. */
+void tally__mpi_keep(struct tally__mpi_domain *mpi);
+
+/* Frees one that is not kept. */
+void tally__mpi_free(struct tally__mpi_domain *mpi);
+
+/* Frees those that all ranks have left. */
+void tally__mpi_reap(void);
+
+/* What MPI calls before it is finalized; without the lock. */
+void tally__mpi_end(void);
+
+#endif

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls of MPI, for one MPI: this file becomes libtally-openmpi.so, libtally-mpich.so. Knows
+ * nothing of groups and rounds. The caller's lock is held in every function but the two that MPI
+ * and the C library call at the end.
+ */
+#include <limits.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/mpi/mpi_api.h"
+
+_Static_assert(sizeof(MPI_Comm) <= sizeof(struct tally__mpi_handle), "a handle has room");
+_Static_assert(sizeof(MPI_Request) <= sizeof(struct tally__mpi_handle), "a handle has room");
+
+/* What libtally looks for. */
+__attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_api(void);
+
+#define TAG 7
+#define CANCEL_LOOKS 1000
+
+static char error_text[MPI_MAX_ERROR_STRING + 64];
+static void (*call_at_end)(void);
+static pid_t initialized_by;
+
+static const char *last_error(void)
+{
+    return error_text;
+}
+
+static int fail(const char *what, int code)
+{
+    char words[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+
+    if (code != MPI_SUCCESS) {
+        (void)MPI_Error_string(code, words, &n);
+    }
+    (void)snprintf(error_text, sizeof error_text, "%s%s%s", what, n > 0 ? ": " : "", words);
+    return -1;
+}
+
+static MPI_Comm comm_of(const struct tally__mpi_handle *handle)
+{
+    MPI_Comm comm;
+
+    memcpy(&comm, handle, sizeof comm);
+    return comm;
+}
+
+static MPI_Request request_of(const struct tally__mpi_handle *handle)
+{
+    MPI_Request request;
+
+    memcpy(&request, handle, sizeof request);
+    return request;
+}
+
+/* ---- the beginning and the end ---- */
+
+/* MPI deletes what is attached to its process's own communicator before it ends anything else. */
+static int before_finalize(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void)comm;
+    (void)key;
+    (void)value;
+    (void)extra;
+    call_at_end();
+    return MPI_SUCCESS;
+}
+
+static int watch_for_end(void (*at_end)(void))
+{
+    int key;
+    int code = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, before_finalize, &key, NULL);
+
+    call_at_end = at_end;
+    if (code == MPI_SUCCESS) {
+        code = MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+        (void)MPI_Comm_free_keyval(&key);
+    }
+    return code == MPI_SUCCESS ? 0 : fail("MPI_Comm_set_attr", code);
+}
+
+static void finalize_ours(void)
+{
+    int is_finalized = 0;
+
+    /* A forked child has not initialized anything. */
+    if (getpid() == initialized_by && MPI_Finalized(&is_finalized) == MPI_SUCCESS &&
+        !is_finalized) {
+        (void)MPI_Finalize();
+    }
+}
+
+static int initialize(int *level)
+{
+    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, level);
+
+    if (code != MPI_SUCCESS) {
+        return fail("MPI_Init_thread", code);
+    }
+    initialized_by = getpid();
+    return atexit(finalize_ours) == 0 ? 0 : fail("atexit", MPI_SUCCESS);
+}
+
+static int start(void (*at_end)(void), int *threads, int *n_processes)
+{
+    int is_initialized = 0;
+    int is_finalized = 0;
+    int level = MPI_THREAD_SINGLE;
+    int code;
+
+    (void)MPI_Initialized(&is_initialized);
+    (void)MPI_Finalized(&is_finalized);
+    if (is_finalized) {
+        return fail("MPI has been finalized, and cannot be started again", MPI_SUCCESS);
+    }
+    if (!is_initialized) {
+        if (initialize(&level) != 0) {
+            return -1;
+        }
+    } else {
+        code = MPI_Query_thread(&level);
+        if (code != MPI_SUCCESS) {
+            return fail("MPI_Query_thread", code);
+        }
+    }
+    if (!call_at_end && watch_for_end(at_end) != 0) {
+        return -1;
+    }
+    *threads = level == MPI_THREAD_MULTIPLE     ? TALLY__MPI_MULTIPLE
+               : level == MPI_THREAD_SERIALIZED ? TALLY__MPI_SERIALIZED
+               : level == MPI_THREAD_FUNNELED   ? TALLY__MPI_FUNNELED
+                                                : TALLY__MPI_SINGLE;
+    code = MPI_Comm_size(MPI_COMM_WORLD, n_processes);
+    return code == MPI_SUCCESS ? 0 : fail("MPI_Comm_size", code);
+}
+
+/* ---- communicators ---- */
+
+static int duplicate(const int *fortran, struct tally__mpi_handle *comm,
+                     struct tally__mpi_handle *request)
+{
+    MPI_Comm from = fortran ? MPI_Comm_f2c((MPI_Fint)*fortran) : MPI_COMM_WORLD;
+    MPI_Request begun;
+    int is_inter = 0;
+    int code;
+
+    if (from == MPI_COMM_NULL) {
+        return fail("the communicator is MPI_COMM_NULL", MPI_SUCCESS);
+    }
+    code = MPI_Comm_test_inter(from, &is_inter);
+    if (code != MPI_SUCCESS || is_inter) {
+        return fail("the communicator is an inter-communicator", code);
+    }
+    /* MPI writes the new handle when the request is done: straight to where it is kept. */
+    code = MPI_Comm_idup(from, (MPI_Comm *)(void *)comm, &begun);
+    if (code != MPI_SUCCESS) {
+        return fail("MPI_Comm_idup", code);
+    }
+    memcpy(request, &begun, sizeof begun);
+    return 0;
+}
+
+static int place(const struct tally__mpi_handle *handle, int *rank, int *size)
+{
+    MPI_Comm comm = comm_of(handle);
+    /* What goes wrong is ours to report, not MPI's to end the program for. */
+    int code = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+
+    code = code == MPI_SUCCESS ? MPI_Comm_rank(comm, rank) : code;
+    code = code == MPI_SUCCESS ? MPI_Comm_size(comm, size) : code;
+    return code == MPI_SUCCESS ? 0 : fail("MPI_Comm_rank", code);
+}
+
+static int close_comm(struct tally__mpi_handle *handle)
+{
+    MPI_Comm comm = comm_of(handle);
+    int code = MPI_Comm_free(&comm);
+
+    return code == MPI_SUCCESS ? 0 : fail("MPI_Comm_free", code);
+}
+
+/* ---- messages ---- */
+
+static int send_bytes(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
+                      struct tally__mpi_handle *request)
+{
+    MPI_Request begun;
+    int code;
+
+    if (n > INT_MAX) {
+        return fail("a message is too long", MPI_SUCCESS);
+    }
+    code = MPI_Isend(bytes, (int)n, MPI_BYTE, to, TAG, comm_of(comm), &begun);
+    if (code != MPI_SUCCESS) {
+        return fail("MPI_Isend", code);
+    }
+    memcpy(request, &begun, sizeof begun);
+    return 0;
+}
+
+static int receive_bytes(const struct tally__mpi_handle *comm, void *bytes, size_t n,
+                         struct tally__mpi_handle *request)
+{
+    MPI_Request begun;
+    int code;
+
+    if (n > INT_MAX) {
+        return fail("a message is too long", MPI_SUCCESS);
+    }
+    code = MPI_Irecv(bytes, (int)n, MPI_BYTE, MPI_ANY_SOURCE, TAG, comm_of(comm), &begun);
+    if (code != MPI_SUCCESS) {
+        return fail("MPI_Irecv", code);
+    }
+    memcpy(request, &begun, sizeof begun);
+    return 0;
+}
+
+static int test(struct tally__mpi_handle *handle, struct tally__mpi_status *status)
+{
+    MPI_Request request = request_of(handle);
+    MPI_Status came;
+    int code = MPI_Test(&request, &status->is_done, &came);
+
+    memcpy(handle, &request, sizeof request);
+    if (code != MPI_SUCCESS) {
+        return fail("MPI_Test", code);
+    }
+    status->source = -1;
+    status->bytes = 0;
+    if (status->is_done) {
+        status->source = came.MPI_SOURCE;
+        (void)MPI_Get_count(&came, MPI_BYTE, &status->bytes);
+    }
+    return 0;
+}
+
+static int cancel(struct tally__mpi_handle *handle)
+{
+    const struct timespec pause = {0, 100000};
+    MPI_Request request = request_of(handle);
+    int is_done = 0;
+    int code = MPI_Cancel(&request);
+
+    /* One that was matched before may never end, if its sender has died. */
+    for (int i = 0; code == MPI_SUCCESS && !is_done && i < CANCEL_LOOKS; i++) {
+        code = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+        if (!is_done) {
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+    return code == MPI_SUCCESS && is_done ? 0 : fail("MPI_Cancel", code);
+}
+
+const struct tally__mpi_api *tally_mpi_api(void)
+{
+    static const struct tally__mpi_api api = {
+        .size = sizeof api,
+        .version = TALLY__MPI_API_VERSION,
+#ifdef OPEN_MPI
+        .name = "Open MPI",
+#else
+        .name = "MPICH",
+#endif
+        .error = last_error,
+        .start = start,
+        .duplicate = duplicate,
+        .place = place,
+        .send = send_bytes,
+        .receive = receive_bytes,
+        .test = test,
+        .cancel = cancel,
+        .close = close_comm,
+    };
+
+    return &api;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening a group over MPI: loads and starts MPI, duplicates the communicator, makes the domain,
+ * and waits until all ranks are there. Application threads enter.
+ */
+#include "comm/mpi/mpi_open.h"
+
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "comm/mpi/mpi_domain.h"
+#include "comm/mpi/mpi_load.h"
+#include "comm/round.h"
+#include "comm/threads.h"
+
+/* A launcher that has started several processes, of which MPI sees one: it is another MPI's. */
+static int check_launcher(const char *mpi_name, int n_processes)
+{
+    static const enum tally__env_id sizes[] = {TALLY__ENV_OMPI_WORLD, TALLY__ENV_PMI_WORLD,
+                                               TALLY__ENV_SLURM_WORLD};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        tally_env_var var = {.size = sizeof var};
+        int size;
+
+        if (!tally__env_is_set(sizes[i])) {
+            continue;
+        }
+        TRY(tally__env_count(sizes[i], &size));
+        TRY(tally_env_get((size_t)sizes[i], &var));
+        if (size > 1 && n_processes == 1) {
+            return tally__fail(TALLY_ARG,
+                               "%s=%d says that there are %d ranks, but %s sees one: the launcher "
+                               "is another MPI's; use that of %s, or set TALLY_MPI",
+                               var.name, size, size, mpi_name, mpi_name);
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Loads and starts MPI. With the lock held. */
+static int start(const struct tally__place *place, const struct tally__mpi_api **api)
+{
+    static const char *const levels[] = {"SINGLE", "FUNNELED"};
+    int threads;
+    int n_processes;
+
+    if (tally__mpi_has_ended()) {
+        return tally__fail(TALLY_STATE, "MPI has been finalized: no group can be opened any more");
+    }
+    TRY(tally__mpi_load(api));
+    if ((*api)->start(tally__mpi_end, &threads, &n_processes) != 0) {
+        return tally__fail(TALLY_SYSTEM, "%s: %s", (*api)->name, (*api)->error());
+    }
+    if (threads < TALLY__MPI_SERIALIZED && place->lanes > 0) {
+        return tally__fail(TALLY_ARG,
+                           "this program has initialized %s with MPI_THREAD_%s: lane threads need "
+                           "MPI_THREAD_SERIALIZED at least; ask for it with MPI_Init_thread, or "
+                           "open the group with lanes = 0",
+                           (*api)->name, levels[threads]);
+    }
+    return check_launcher((*api)->name, n_processes);
+}
+
+/* A communicator of our own: nobody else's messages are in it. */
+static int duplicate(struct tally__mpi_domain *mpi, const struct tally__place *place)
+{
+    const struct tally__mpi_api *api = mpi->post.api;
+    const struct timespec pause = {0, 100000};
+    uint64_t end_ns =
+        tally__now_ns() + (uint64_t)(place->open_timeout_s * (double)TALLY__NS_PER_SECOND);
+    struct tally__mpi_handle request;
+    struct tally__mpi_status status = {0};
+    int rc = api->duplicate(place->mpi_comm, &mpi->post.comm, &request);
+
+    while (rc == 0 && !status.is_done) {
+        rc = api->test(&request, &status);
+        if (rc == 0 && !status.is_done) {
+            if (tally__now_ns() > end_ns) {
+                return tally__fail(TALLY_TIMEOUT,
+                                   "not all ranks of MPI have opened the group within %g s",
+                                   place->open_timeout_s);
+            }
+            tally__mpi_unlock();
+            (void)nanosleep(&pause, NULL);
+            tally__mpi_lock();
+        }
+    }
+    if (rc == 0) {
+        rc = api->place(&mpi->post.comm, &mpi->common.rank, &mpi->common.n_ranks);
+    }
+    return rc == 0 ? TALLY_OK : tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
+}
+
+/* What the config says of rank and world must be what MPI says. */
+static int check_place(const struct tally__mpi_domain *mpi, const struct tally__place *place)
+{
+    if (mpi->common.n_ranks > TALLY__MAX_WORLD) {
+        return tally__fail(TALLY_ARG, "a world of %d ranks is not in 1..%d", mpi->common.n_ranks,
+                           TALLY__MAX_WORLD);
+    }
+    if ((place->world != 0 && place->world != mpi->common.n_ranks) ||
+        (place->rank >= 0 && place->rank != mpi->common.rank)) {
+        return tally__fail(TALLY_ARG, "the config asks for rank %d of %d, MPI says rank %d of %d",
+                           place->rank, place->world, mpi->common.rank, mpi->common.n_ranks);
+    }
+    return TALLY_OK;
+}
+
+/* With the lock held. On failure the domain is gone. */
+static int open_domain(const struct tally__place *place, struct tally__mpi_domain **domain)
+{
+    const struct tally__mpi_api *api;
+    struct tally__mpi_domain *mpi;
+    int rc;
+
+    TRY(start(place, &api));
+    tally__mpi_reap();
+    mpi = tally__mpi_make(api);
+    if (!mpi) {
+        return TALLY_NOMEM;
+    }
+    rc = duplicate(mpi, place);
+    if (rc == TALLY_TIMEOUT) {
+        return rc; /* MPI may still write to it */
+    }
+    if (rc == TALLY_OK) {
+        rc = check_place(mpi, place);
+    }
+    if (rc == TALLY_OK) {
+        rc = tally__mpi_map(mpi, place->lanes > 0 ? place->lanes : 1);
+    }
+    if (rc == TALLY_OK) {
+        mpi->post.n_ranks = mpi->common.n_ranks;
+        mpi->post.base = mpi->common.base;
+        mpi->post.map_bytes = mpi->map_bytes;
+        rc = tally__post_begin(&mpi->post);
+        if (rc != TALLY_OK) {
+            tally__post_end(&mpi->post);
+        }
+    }
+    if (rc != TALLY_OK) {
+        tally__mpi_free(mpi);
+        return rc;
+    }
+    tally__mpi_keep(mpi);
+    *domain = mpi;
+    return TALLY_OK;
+}
+
+/* All ranks are there, and have opened the same. */
+static int first_job(tally_lane *lane, void *user)
+{
+    const struct tally__call call = {.kind = TALLY__KIND_OPEN,
+                                     .count = (uint64_t)lane->group->n_lanes,
+                                     .detail = tally__slot_bytes(lane->stage_bytes)};
+
+    (void)user;
+    return tally__round(lane, &call);
+}
+
+int tally__open_mpi(const struct tally__place *place, tally_group **group)
+{
+    struct tally__mpi_domain *mpi;
+    tally_group *made;
+    int rc;
+
+    tally__mpi_lock();
+    rc = open_domain(place, &mpi);
+    tally__mpi_unlock();
+    TRY(rc);
+    TRY(tally__group_open_domain(&mpi->common, mpi->slots, place->lanes, place->open_timeout_s,
+                                 &made));
+    rc = tally__submit_and_wait(&made->lanes[0], first_job, NULL);
+    if (rc != TALLY_OK) {
+        (void)tally_group_close(made);
+        return rc;
+    }
+    tally__log(TALLY_LOG_INFO, "rank %d of %d over %s", made->rank, made->size,
+               mpi->post.api->name);
+    made->timeout_ns = (uint64_t)(place->timeout_s * (double)TALLY__NS_PER_SECOND);
+    *group = made;
+    return TALLY_OK;
+}

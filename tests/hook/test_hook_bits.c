@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every hook leaves the same bits whatever the ranks are and however their bytes travel: threads,
+ * processes, and under mpirun processes of MPI. No hook of the list is missing here.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/hook_states.h"
+#include "support/oracle.h"
+
+#define N_OF(array) (sizeof(array) / sizeof(array)[0])
+#define N_STEPS 3
+
+static const char *const texts[] = {
+    "allreduce",
+    "noop",
+    "fp16",
+    "fp16:saturate=1",
+    "fp16:accumulate=wire",
+    "bf16",
+    "bf16:accumulate=wire",
+    "int8",
+    "int8:block=64,exempt=none,feedback=0",
+    "bf16(int8)",
+    "quantize_per_tensor",
+    "quantize_per_tensor:exchange=gather",
+    "quantize_per_tensor:scope=bucket",
+    "quantize_per_channel",
+    "quantize_per_channel:exchange=gather,block=100",
+    "powersgd:start=0",
+    "powersgd:rank=3,start=1",
+    "fp16(powersgd:rank=2,start=0)",
+    "batched_powersgd:start=0",
+};
+
+/* Whether a hook of this name is among the texts. */
+static bool is_covered(const char *name)
+{
+    size_t n = strcspn(name, "(:");
+
+    for (size_t i = 0; i < N_OF(texts); i++) {
+        if (strncmp(texts[i], name, n) == 0 && strcspn(texts[i], "(:") == n) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int check_list(void)
+{
+    int n_failures = 0;
+
+    for (size_t i = 0; i < tally_hook_count(); i++) {
+        tally_hook_info info = {.size = sizeof info};
+
+        if (tally_hook_describe(i, &info) != TALLY_OK || !is_covered(info.name)) {
+            (void)fprintf(stderr, "hook %zu, %s, has no case here\n", i, info.name);
+            n_failures++;
+        }
+    }
+    return n_failures;
+}
+
+static int body(tally_group *group, void *user)
+{
+    const bool *copies = user;
+
+    for (size_t i = 0; i < N_OF(texts); i++) {
+        struct state_setup setup = {.hook = texts[i], .copies = *copies};
+        struct state_run run;
+        uint64_t hash;
+
+        CHECK_OK(group, state_run_start(group, &setup, &run));
+        CHECK_OK(group, state_steps(group, &run, 0, N_STEPS, &hash));
+        ranks_note(group, hash, strcmp(texts[i], "noop") == 0 ? 0 : hash);
+        CHECK_OK(group, state_run_end(group, &run));
+    }
+    return 0;
+}
+
+int main(void)
+{
+    static const int worlds[] = {1, 2, 3, 4, 7};
+    int n_failures = check_list();
+
+    oracle_start();
+    for (size_t w = 0; w < N_OF(worlds); w++) {
+        bool copies = w % 2 == 1;
+
+        n_failures += ranks_run_world(body, &copies, 2, worlds[w], true);
+    }
+    return n_failures != 0;
+}

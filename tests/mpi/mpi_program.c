@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program that uses MPI itself and tally beside it. One word says what it does; it prints nothing
+ * and returns 0 when all is as it should be. Compiled once per MPI, linked with libtally.so.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+#include <tally.h>
+
+#define CHECK(condition)                                                                         \
+    do {                                                                                         \
+        if (!(condition)) {                                                                      \
+            (void)fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition, \
+                          tally_last_error());                                                   \
+            return 1;                                                                            \
+        }                                                                                        \
+    } while (0)
+
+static int open_group(const int *comm, int lanes, tally_group **group)
+{
+    tally_group_config config;
+
+    tally_group_config_init(&config, sizeof config);
+    config.backend = comm ? NULL : "mpi";
+    config.mpi_comm = comm;
+    config.lanes = lanes;
+    config.timeout_s = 30;
+    return tally_group_open(&config, group);
+}
+
+/* The sum of all ranks' numbers plus one. */
+static int check_sum(tally_group *group)
+{
+    int size = tally_group_size(group);
+    float data[1000];
+    tally_future *future;
+
+    for (int i = 0; i < 1000; i++) {
+        data[i] = (float)(tally_group_rank(group) + 1);
+    }
+    CHECK(tally_all_reduce(group, data, 1000, TALLY_F32, TALLY_SUM, &future) == TALLY_OK);
+    CHECK(tally_future_wait(future) == TALLY_OK);
+    tally_future_free(future);
+    for (int i = 0; i < 1000; i++) {
+        CHECK(data[i] == (float)(size * (size + 1) / 2));
+    }
+    return 0;
+}
+
+/* Ranks are the processes of a communicator of the program's; MPI is the program's to finalize. */
+static int use_communicator(void)
+{
+    tally_group *group;
+    MPI_Comm half;
+    MPI_Fint handle;
+    int level;
+    int rank;
+    int rank_in_half;
+    int sum = 0;
+
+    CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) == MPI_SUCCESS);
+    CHECK(level == MPI_THREAD_MULTIPLE);
+    (void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    (void)MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
+    (void)MPI_Comm_rank(half, &rank_in_half);
+    handle = MPI_Comm_c2f(half);
+    CHECK(open_group(&handle, 1, &group) == TALLY_OK);
+    CHECK(strcmp(tally_group_backend(group), "mpi") == 0);
+    CHECK(tally_group_rank(group) == rank_in_half);
+    /* Its own messages and ours do not meet. */
+    for (int i = 0; i < 20; i++) {
+        int one = 1;
+        int size;
+
+        CHECK(check_sum(group) == 0);
+        (void)MPI_Comm_size(half, &size);
+        (void)MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, half);
+        CHECK(sum == size);
+    }
+    CHECK(tally_group_close(group) == TALLY_OK);
+    (void)MPI_Comm_free(&half);
+    CHECK(open_group(NULL, 2, &group) == TALLY_OK);
+    CHECK(check_sum(group) == 0);
+    CHECK(tally_group_close(group) == TALLY_OK);
+    CHECK(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS);
+    CHECK(MPI_Finalize() == MPI_SUCCESS);
+    CHECK(open_group(NULL, 1, &group) == TALLY_STATE);
+    return 0;
+}
+
+/* Without a promise about threads there are no lane threads. */
+static int use_one_thread(void)
+{
+    tally_group *group;
+    int level;
+
+    CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) == MPI_SUCCESS);
+    if (level < MPI_THREAD_SERIALIZED) {
+        CHECK(open_group(NULL, 1, &group) == TALLY_ARG);
+        CHECK(strstr(tally_last_error(), "MPI_THREAD_FUNNELED") != NULL);
+        CHECK(strstr(tally_last_error(), "lanes = 0") != NULL);
+    }
+    CHECK(open_group(NULL, 0, &group) == TALLY_OK);
+    CHECK(check_sum(group) == 0);
+    CHECK(tally_group_close(group) == TALLY_OK);
+    CHECK(MPI_Finalize() == MPI_SUCCESS);
+    return 0;
+}
+
+/* tally initializes MPI, and finalizes it at the end, however many groups there were. */
+static int let_tally_start(void)
+{
+    tally_group *group;
+    tally_group *other;
+    int flag = 0;
+
+    for (int i = 0; i < 3; i++) {
+        CHECK(open_group(NULL, 1, &group) == TALLY_OK);
+        CHECK(open_group(NULL, 1, &other) == TALLY_OK);
+        CHECK(check_sum(group) == 0);
+        /* Not all close in the same order, and nobody waits for another's close. */
+        CHECK(tally_group_close(tally_group_rank(group) == 0 ? group : other) == TALLY_OK);
+        CHECK(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS);
+        CHECK(tally_group_close(tally_group_rank(group) == 0 ? other : group) == TALLY_OK);
+    }
+    CHECK(MPI_Finalized(&flag) == MPI_SUCCESS && !flag);
+    return 0;
+}
+
+/* Rank 0 ends without a word of its own: the others learn of it at once. */
+static int leave_early(void)
+{
+    tally_group *group;
+    tally_future *future;
+
+    CHECK(open_group(NULL, 1, &group) == TALLY_OK);
+    if (tally_group_rank(group) == 0) {
+        return 0;
+    }
+    CHECK(tally_barrier(group, &future) == TALLY_OK);
+    CHECK(tally_future_wait(future) == TALLY_PEER);
+    CHECK(strstr(tally_last_error(), "rank 0 ended without closing its group") != NULL);
+    tally_future_free(future);
+    CHECK(tally_group_close(group) == TALLY_OK);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *word;
+        int (*run)(void);
+    } cases[] = {{"communicator", use_communicator},
+                 {"one-thread", use_one_thread},
+                 {"tally-starts", let_tally_start},
+                 {"early", leave_early}};
+
+    for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof cases[0]; i++) {
+        if (strcmp(argv[1], cases[i].word) == 0) {
+            return cases[i].run();
+        }
+    }
+    (void)fprintf(stderr, "unknown case\n");
+    return 2;
+}

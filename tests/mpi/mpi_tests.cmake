@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# Backend mpi, once per MPI that is installed. The tests of ranks run again under its launcher, with
+# the ranks that mpirun starts in place of processes (support/ranks_mpi.c). Where CI has little time,
+# a selection of them does, which reaches every file; TALLY_MPI_TESTS=all is all of them with 1, 2,
+# 3, 4 and 7 ranks.
+set(TALLY_MPI_TESTS "some" CACHE STRING "Tests of ranks to run under MPI: some, or all")
+
+set(mpi_some test_pieces test_jobs test_lanes test_split test_group_end test_rounds
+  test_ddp_means test_ddp_corners test_ddp_lost test_power_failures)
+set(mpi_all ${mpi_some} test_reductions test_exchange test_exchange_bytes test_borrowed_lanes
+  test_after_failure test_allocations
+  test_ddp_plan test_ddp_bits test_ddp_bucket test_ddp_unused test_ddp_errors test_ddp_disagree
+  test_ddp_hook_errors test_ddp_join test_ddp_buffers test_ddp_helpers test_ddp_accumulate
+  test_ddp_stats test_ddp_memory
+  test_hook_bytes test_hook_exact test_hook_scatter test_hook_upstream test_hook_extremes
+  test_hook_save test_hook_load_errors test_hook_replace test_hook_state_memory
+  test_hook_feedback test_hook_objects test_hook_disagree test_hook_memory
+  test_power_reference test_power_golden test_power_corners test_power_join test_power_bytes
+  test_power_feedback test_power_state)
+
+set(mpi_skip "")
+if(CMAKE_CROSSCOMPILING)
+  set(mpi_skip "cross compiling")
+elseif(TALLY_SANITIZE)
+  # MPI is not built with them: it leaks, and its threads' accesses are not seen.
+  set(mpi_skip "built with sanitizers")
+endif()
+
+# mpi_<mpi>_<name> runs the command given, if there is this MPI.
+function(tally_mpi_test mpi name)
+  if(mpi_skip)
+    add_test(NAME mpi_${mpi}_${name} COMMAND sh -c "echo 'skipped: ${mpi_skip}'; exit 77")
+  else()
+    add_test(NAME mpi_${mpi}_${name} COMMAND ${ARGN})
+  endif()
+  set_tests_properties(mpi_${mpi}_${name} PROPERTIES
+    LABELS mpi TIMEOUT 600 PROCESSORS 2 SKIP_RETURN_CODE 77)
+endfunction()
+
+set(mpi_folder ${PROJECT_BINARY_DIR}/src)
+set(run_mpi ${CMAKE_CURRENT_SOURCE_DIR}/support/run_mpi.sh)
+foreach(mpi openmpi mpich)
+  set(mpi_program ${CMAKE_CURRENT_BINARY_DIR}/mpi_program_${mpi})
+  if(TALLY_MPICC_${mpi} AND NOT mpi_skip)
+    add_custom_command(OUTPUT ${mpi_program}
+      COMMAND ${TALLY_MPICC_${mpi}} -O2 -std=c17 -Wall -Wextra -Wshadow
+        -I${PROJECT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpi_program.c
+        -o ${mpi_program} $<TARGET_FILE:tally> -Wl,-rpath,${mpi_folder}
+      DEPENDS mpi/mpi_program.c tally ${PROJECT_SOURCE_DIR}/include/tally.h
+      COMMENT "Building tests/mpi_program_${mpi}"
+      VERBATIM)
+    add_custom_target(mpi_program_${mpi}_made ALL DEPENDS ${mpi_program})
+  endif()
+  tally_mpi_test(${mpi} programs ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_programs.sh
+    ${mpi} ${mpi_folder} ${mpi_program} $<TARGET_FILE:example_03_ddp>)
+  tally_mpi_test(${mpi} hook_bits
+    ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "1 2 3 4 7" $<TARGET_FILE:test_hook_bits>)
+  if(TALLY_MPI_TESTS STREQUAL "all")
+    set(mpi_tests ${mpi_all})
+    set(mpi_worlds "1 2 3 4 7")
+  else()
+    set(mpi_tests ${mpi_some})
+    set(mpi_worlds "3")
+  endif()
+  foreach(test ${mpi_tests})
+    tally_mpi_test(${mpi} ${test}
+      ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so ${mpi_worlds} $<TARGET_FILE:${test}>)
+  endforeach()
+endforeach()

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: test_mpi_programs.sh openmpi|mpich FOLDER PROGRAM EXAMPLE
+# Programs that use MPI themselves, wrong launchers, and what is said where an MPI is missing.
+# FOLDER has the libtally-*.so; PROGRAM is mpi_program for this MPI; EXAMPLE any example that opens a
+# group. Exit code 77: there is no such MPI here.
+set -euo pipefail
+
+mpi=$1 folder=$2 program=$3 example=$4
+other=mpich
+[ "$mpi" = openmpi ] || other=openmpi
+
+# The launcher of an MPI; more ranks than cores, maybe as root, is what a test machine needs.
+launch() {
+    case $1 in
+    openmpi) mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none "${@:2}" ;;
+    mpich) mpiexec.mpich "${@:2}" ;;
+    esac
+}
+
+# expect TEXT COMMAND...: the command fails and says so.
+expect() {
+    local text=$1 output
+    shift
+    if output=$("$@" 2>&1); then
+        echo "succeeded, but should not: $*" >&2
+        exit 1
+    fi
+    if [[ $output != *"$text"* ]]; then
+        printf 'no "%s" in:\n%s\n' "$text" "$output" >&2
+        exit 1
+    fi
+}
+
+if [ ! -e "$folder/libtally-$mpi.so" ] || [ ! -e "$program" ]; then
+    echo "skipped: tally was built without $mpi"
+    exit 77
+fi
+
+for ranks in 1 3; do
+    for case in communicator one-thread tally-starts; do
+        echo "== $case, $ranks ranks"
+        launch "$mpi" -n "$ranks" "$program" "$case"
+    done
+done
+echo "== early"
+launch "$mpi" -n 3 "$program" early
+
+echo "== found by its launcher; alone without one"
+launch "$mpi" -n 2 "$example"
+TALLY_BACKEND=mpi TALLY_MPI=$mpi "$example"
+
+echo "== errors"
+expect "UNSUPPORTED" env TALLY_BACKEND=mpi TALLY_MPI=/nowhere/libtally-mpi.so "$example"
+expect "TALLY_MPI=mvapich" env TALLY_BACKEND=mpi TALLY_MPI=mvapich "$example"
+if [ -e "$folder/libtally-$other.so" ]; then
+    expect "the launcher is another MPI's" \
+        launch "$mpi" -n 2 env TALLY_MPI="$folder/libtally-$other.so" "$example"
+fi
