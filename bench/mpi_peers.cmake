@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The program that measures an MPI for `tally bench collective --peer`, once per MPI installed
-# (scripts/setup --peers). Each MPI's own compiler wrapper makes it, apart from everything else: no
+# (scripts/setup --mpi). Each MPI's own compiler wrapper makes it, apart from everything else: no
 # part of tally sees an MPI, and where there is none, nothing is missing.
 if(CMAKE_CROSSCOMPILING)
   return()

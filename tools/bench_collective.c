@@ -177,7 +177,7 @@ static bool read_peers(const char *text, bool *peers)
         if (peers[p] && !peer_exists((enum peer)p)) {
             (void)fprintf(stderr,
                           NAME ": %s was not there when tally was built and is left out; "
-                               "scripts/setup --peers installs it\n",
+                               "scripts/setup --mpi installs it\n",
                           peer_names[p]);
         }
     }

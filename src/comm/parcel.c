@@ -29,7 +29,7 @@ int tally__parcel(tally_lane *lane, int rank, uint64_t round, size_t offset, siz
 {
     tally_group *group = lane->group;
     struct tally__put parcel = {.bytes = bytes, .flag_offset = TALLY__NO_FLAG};
-    uint64_t since_ns = 0;
+    struct tally__asking asking = {0};
     size_t left = bytes;
     struct tally__late late;
 
@@ -43,9 +43,11 @@ int tally__parcel(tally_lane *lane, int rank, uint64_t round, size_t offset, siz
         if (parcel.bytes == 0) {
             return TALLY_OK;
         }
-        since_ns = parcel.bytes < left ? 0 : since_ns;
-        left = parcel.bytes;
-        if (tally__wait_for_room(lane, rank, &since_ns, &late) != TALLY_OK) {
+        if (parcel.bytes < left) {
+            left = parcel.bytes;
+            asking = (struct tally__asking){0};
+        }
+        if (tally__ask_for_room(lane, rank, &asking, &late) != TALLY_OK) {
             return tally__give_up_late(lane, rank, &late, "sending");
         }
     }

@@ -203,23 +203,15 @@ static bool has_settled(const tally_lane *lane, int rank)
     return (int32_t)(round - (uint32_t)lane->round) >= 0;
 }
 
-/* A wait by asking the carrier, and the clock readings it goes by. */
-struct asking {
-    uint64_t since_ns;
-    uint64_t moved_ns;
-    uint64_t next_look_ns;
-    uint64_t next_alive_ns;
-};
-
-static struct asking begin_asking(uint64_t since_ns)
+static struct tally__asking begin_asking(uint64_t since_ns)
 {
     uint64_t now = tally__now_ns();
 
-    return (struct asking){since_ns ? since_ns : now, now, now + LOOK_NS, now + ALIVE_NS};
+    return (struct tally__asking){since_ns ? since_ns : now, now, now + LOOK_NS, now + ALIVE_NS};
 }
 
 /* Asks once; if nothing has moved, looks why, or pauses. */
-static int ask(tally_lane *lane, int rank, struct asking *asking, struct tally__late *late)
+static int ask(tally_lane *lane, int rank, struct tally__asking *asking, struct tally__late *late)
 {
     const struct timespec pause = {0, PAUSE_NS};
     struct tally__domain *domain = lane->group->domain;
@@ -256,7 +248,7 @@ static int ask(tally_lane *lane, int rank, struct asking *asking, struct tally__
 
 static int ask_for(tally_lane *lane, int rank, struct tally__late *late)
 {
-    struct asking asking = begin_asking(lane->waits_since_ns);
+    struct tally__asking asking = begin_asking(lane->waits_since_ns);
 
     lane->waits_since_ns = asking.since_ns;
     while (!tally__has_arrived(lane, rank)) {
@@ -265,22 +257,19 @@ static int ask_for(tally_lane *lane, int rank, struct tally__late *late)
     return TALLY_OK;
 }
 
-int tally__wait_for_room(tally_lane *lane, int rank, uint64_t *since_ns, struct tally__late *late)
+int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking,
+                        struct tally__late *late)
 {
-    struct asking asking = begin_asking(*since_ns);
-    uint64_t begun_ns = asking.moved_ns;
-
-    *since_ns = asking.since_ns;
-    do {
-        /* Who has left takes nothing any more. */
-        if (has_left(lane->group, rank)) {
-            late->why = TALLY__LATE_CLOSED;
-            late->who = rank;
-            return tally__is_given_up(lane, late) ? TALLY_ABORTED : TALLY_PEER;
-        }
-        TRY(ask(lane, rank, &asking, late));
-    } while (asking.moved_ns == begun_ns);
-    return TALLY_OK;
+    if (asking->since_ns == 0) {
+        *asking = begin_asking(0);
+    }
+    /* Who has left takes nothing any more. */
+    if (has_left(lane->group, rank)) {
+        late->why = TALLY__LATE_CLOSED;
+        late->who = rank;
+        return tally__is_given_up(lane, late) ? TALLY_ABORTED : TALLY_PEER;
+    }
+    return ask(lane, rank, asking, late);
 }
 
 void tally__look_again(tally_lane *lane)
@@ -299,7 +288,7 @@ void tally__look_again(tally_lane *lane)
 
 int tally__wait_settled(tally_lane *lane, struct tally__late *late)
 {
-    struct asking asking = begin_asking(0);
+    struct tally__asking asking = begin_asking(0);
 
     for (int r = 0; r < lane->group->size; r++) {
         while (r != lane->group->rank && !has_settled(lane, r)) {

@@ -36,11 +36,20 @@ bool tally__is_given_up(const tally_lane *lane, struct tally__late *late);
 /* Waits until rank has arrived; any other outcome is described in late and is not TALLY_OK. */
 int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late);
 
+/* A wait by asking the carrier, and the clock readings it goes by. All zero: it begins now. */
+struct tally__asking {
+    uint64_t since_ns;
+    uint64_t moved_ns;
+    uint64_t next_look_ns;
+    uint64_t next_alive_ns;
+};
+
 /*
- * Where memory is mirrored: waits until something has moved between rank's mirrors and ours, from
- * *since_ns on (0: now, which is then noted there).
+ * Where memory is mirrored: asks the carrier once, and pauses if nothing has moved. Other lanes ask
+ * as well: there may be room for what goes to rank although nothing has moved here.
  */
-int tally__wait_for_room(tally_lane *lane, int rank, uint64_t *since_ns, struct tally__late *late);
+int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking,
+                        struct tally__late *late);
 
 /* Likewise: takes what came behind the lines of this round, such as words of leaving. */
 void tally__look_again(tally_lane *lane);

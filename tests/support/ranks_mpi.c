@@ -16,7 +16,7 @@ static int number(const char *name)
 {
     const char *text = getenv(name);
 
-    return text ? atoi(text) : -1;
+    return text ? (int)strtol(text, NULL, 10) : -1;
 }
 
 int ranks_mpi_world(void)
@@ -45,12 +45,13 @@ bool ranks_mpi_is_first(void)
 
 int ranks_mpi_board(void)
 {
+    const char *file = getenv("TALLY_TEST_MPI_BOARD");
     int fd;
 
-    if (ranks_mpi_world() == 0) {
+    if (ranks_mpi_world() == 0 || !file) {
         return -1;
     }
-    fd = open(getenv("TALLY_TEST_MPI_BOARD"), O_RDWR);
+    fd = open(file, O_RDWR);
     if (fd < 0 || ftruncate(fd, sizeof(struct board)) != 0) {
         (void)fprintf(stderr, "no file for the board\n");
         exit(1);

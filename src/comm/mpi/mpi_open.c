@@ -113,7 +113,7 @@ static int check_place(const struct tally__mpi_domain *mpi, const struct tally__
 /* With the lock held. On failure the domain is gone. */
 static int open_domain(const struct tally__place *place, struct tally__mpi_domain **domain)
 {
-    const struct tally__mpi_api *api;
+    const struct tally__mpi_api *api = NULL;
     struct tally__mpi_domain *mpi;
     int rc;
 

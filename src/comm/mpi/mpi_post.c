@@ -256,8 +256,11 @@ static int make_outs(struct tally__post *post)
     int n_peers = post->n_ranks - 1;
     int n_long = n_peers * TALLY__POST_WINDOW;
 
+    int n_short = n_peers * TALLY__POST_SHORTS;
+
     n_long = n_long < TALLY__POST_LONGS ? n_long : TALLY__POST_LONGS;
-    for (int i = 0; i < n_long + n_peers * TALLY__POST_SHORTS; i++) {
+    n_short = n_short < TALLY__POST_MOST_SHORTS ? n_short : TALLY__POST_MOST_SHORTS;
+    for (int i = 0; i < n_long + n_short; i++) {
         struct tally__post_out *out = make_out(i < n_long);
 
         if (!out) {

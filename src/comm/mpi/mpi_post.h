@@ -19,7 +19,8 @@
 #define TALLY__POST_BYTES ((size_t)48 * 1024) /* payload of a message */
 #define TALLY__POST_WINDOW 4                  /* such messages under way to one rank */
 #define TALLY__POST_LONGS 32                  /* and to all together */
-#define TALLY__POST_SHORTS 4                  /* short ones made in advance, per rank */
+#define TALLY__POST_SHORTS 32                 /* short ones made in advance, per rank, */
+#define TALLY__POST_MOST_SHORTS 2048          /* and in all */
 #define TALLY__POST_WORD_BYTES ((size_t)640)  /* payload of a short one, which always finds room */
 #define TALLY__POST_RECEIVES 16               /* receives that stand ready */
 
