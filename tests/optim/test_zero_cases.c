@@ -438,8 +438,33 @@ static int upstream_sizes_body(tally_group *group, void *user)
     return 0;
 }
 
+/* More ranks than elements: some have no part of anything. */
+static int tiny_body(tally_group *group, void *user)
+{
+    static const struct ddp_spec specs[] = {{"one", TALLY_F32, 0, 0, {0}},
+                                            {"two", TALLY_F32, 0, 1, {2}}};
+    const struct opt_setup setup = {.specs = specs, .n_specs = 2, .text = "adam"};
+    tally_optimizer_stats stats = {.size = sizeof stats};
+    struct pair pair;
+    int64_t sum;
+
+    (void)user;
+    CHECK_OK(group, start(group, &setup, &pair));
+    for (unsigned s = 0; s < N_STEPS; s++) {
+        CHECK_OK(group, step(&pair, s, 0));
+    }
+    CHECK_OK(group, tally_optimizer_get_stats(pair.sharded.optimizer, &stats));
+    CHECK(group, stats.state_bytes <= 2 * sizeof(float));
+    sum = (int64_t)stats.state_bytes;
+    CHECK_OK(group, ranks_job(group, 0, sum_job, &sum));
+    CHECK(group, sum == 6 * sizeof(float));
+    CHECK_OK(group, end(&pair));
+    return 0;
+}
+
 int main(void)
 {
+    static const int seven[] = {7, 0};
     static const int two_three[] = {2, 3, 0};
     static const int three[] = {3, 0};
     static const int four[] = {4, 0};
@@ -456,5 +481,6 @@ int main(void)
     n_failures += opt_worlds("buckets", buckets_body, NULL, 2, two_three);
     n_failures += opt_worlds("a sub-group", sub_group_body, NULL, 1, four);
     n_failures += opt_worlds("sizes", upstream_sizes_body, NULL, 1, some);
+    n_failures += opt_worlds("few elements", tiny_body, NULL, 1, seven);
     return n_failures != 0;
 }
