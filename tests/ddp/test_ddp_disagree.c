@@ -257,9 +257,11 @@ static int disagree(tally_group *group, const struct difference *difference)
     struct given given;
     tally_ddp *ddp = NULL;
     char who[32];
+    void *data;
     int rc;
 
     CHECK(group, prepare(&given) == 0);
+    data = given.model.params[1].data;
     if (tally_group_rank(group) == last && last > 0) {
         difference->make(&given);
     }
@@ -277,6 +279,7 @@ static int disagree(tally_group *group, const struct difference *difference)
     }
     ranks_note(group, 0, ranks_hash(0, tally_last_error(), strlen(tally_last_error())));
     given.model.params[0].grad = NULL;
+    given.model.params[1].data = data;
     ddp_model_free(&given.model);
     return 0;
 }

@@ -292,7 +292,6 @@ static void spoil_param(tally_param *param, struct given *given, enum mistake mi
         break;
     default:
         param->data = NULL;
-        param->grad = calloc(1, 64);
         break;
     }
 }
