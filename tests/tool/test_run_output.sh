@@ -82,7 +82,8 @@ launcher=$!
 wait_until test -s "$work/pids"
 sleep 0.5
 kill -TERM "$launcher"
-sleep 0.5
+ranks_are_gone() { launcher_is_gone || [ "$(marked_processes)" = "$launcher" ]; }
+wait_until ranks_are_gone
 kill -TERM "$launcher" # the first one ended the ranks; this one gives up on their output
 finish
 expect_rc 143
