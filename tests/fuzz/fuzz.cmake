@@ -31,4 +31,5 @@ endfunction()
 
 tally_fuzzer(hook_text fuzz/fuzz_text.c support/hook_kinds.c)
 tally_fuzzer(optimizer_text fuzz/fuzz_text.c)
-tally_fuzzer(state_blob)
+tally_fuzzer(state_blob fuzz/blob_changes.c)
+tally_fuzzer(optimizer_blob fuzz/blob_changes.c)

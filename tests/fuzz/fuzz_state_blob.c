@@ -4,34 +4,21 @@
  * nothing; what is accepted is a state that can be saved, loaded again and trained on. Nothing
  * leaks. One thread.
  *
- * An input is what to do to a state that a small run has saved, so that it need not know how states
- * look: a byte of flags and then changes of four bytes each; or, by a flag, a state itself.
+ * An input is what to do to a state that a small run has saved (blob_changes.h).
  */
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/status.h"
-#include "ddp/blob.h"
+#include "fuzz/blob_changes.h"
 #include "fuzz/fuzz.h"
 #include "support/counting_memory.h"
 #include "tally.h"
 
-enum {
-    SEALED = 1, /* the checksum is right */
-    POWER = 2,  /* the hook is PowerSGD: it has a state of its own; else int8 */
-    OTHERS = 4, /* the state comes from two ranks; else from one */
-    ITSELF = 8  /* the input is the state; else changes */
-};
-
-enum { SET, FLIP, ADD, CUT, N_CHANGES };
+/* The hook is PowerSGD: it has a state of its own; else int8. */
+#define POWER BLOB_VARIANT
 
 #define N_PARAMS 3
-#define ROOM (2 * FUZZ_MAX_INPUT)
-
-struct blob {
-    size_t bytes;
-    uint64_t room[ROOM / sizeof(uint64_t)];
-};
 
 struct model {
     float data[N_PARAMS][64];
@@ -88,77 +75,23 @@ static int step(struct model *model, unsigned seed)
     return tally_ddp_wait(model->ddp);
 }
 
-static void save(struct model *model, struct blob *blob)
+static void save(struct model *model, struct blob_tried *blob)
 {
     blob->bytes = sizeof blob->room;
     FUZZ_CHECK(tally_ddp_save(model->ddp, blob->room, &blob->bytes) == TALLY_OK);
 }
 
-static int load(struct model *model, const struct blob *blob)
+static int load(struct model *model, const struct blob_tried *blob)
 {
     const void *const blobs[] = {blob->room};
 
     return tally_ddp_load(model->ddp, blobs, &blob->bytes, 1);
 }
 
-/* ---- the state to be tried ---- */
-
-static void change(struct blob *blob, const uint8_t *four)
-{
-    unsigned char *bytes = (unsigned char *)blob->room;
-    size_t at = ((size_t)four[1] | (size_t)four[2] << 8) % (blob->bytes + 1);
-    uint64_t number;
-
-    if (four[0] % N_CHANGES == CUT) {
-        /* Or made longer, by what was there before, or zeros. */
-        blob->bytes = at + four[3] <= sizeof blob->room ? at + four[3] : at;
-    } else if (at == blob->bytes) {
-        return;
-    } else if (four[0] % N_CHANGES == ADD) {
-        at = at / sizeof number;
-        number = blob->room[at] + (uint64_t)(int64_t)(int8_t)four[3];
-        blob->room[at] = number;
-    } else {
-        bytes[at] = four[0] % N_CHANGES == SET ? four[3] : bytes[at] ^ four[3];
-    }
-}
-
-/* Says which rank of which world it is from, and puts size and checksum right. */
-static void seal(struct blob *blob, uint32_t rank, uint32_t world)
-{
-    struct tally__blob_head head;
-
-    if (blob->bytes < sizeof head) {
-        return;
-    }
-    memcpy(&head, blob->room, sizeof head);
-    head.rank = rank;
-    head.world = world;
-    head.bytes = blob->bytes;
-    memcpy(blob->room, &head, sizeof head);
-    head.checksum = tally__blob_checksum(blob->room, blob->bytes);
-    memcpy(blob->room, &head, sizeof head);
-}
-
-/* From what was saved, and the input behind its flags. */
-static void make(struct blob *blob, const uint8_t *data, size_t n, unsigned flags)
-{
-    if (flags & ITSELF) {
-        blob->bytes = n;
-        memcpy(blob->room, data, n);
-    }
-    for (size_t i = 0; i + 4 <= n && !(flags & ITSELF); i += 4) {
-        change(blob, data + i);
-    }
-    if (flags & SEALED) {
-        seal(blob, flags & OTHERS ? 1 : 0, flags & OTHERS ? 2 : 1);
-    }
-}
-
 /* ---- the checks ---- */
 
 /* In blocks of their sizes, the second one unaligned, so that a sanitizer sees wrong reads. */
-static int try(struct model *model, const struct blob *other, const struct blob *tried)
+static int try(struct model *model, const struct blob_tried *other, const struct blob_tried *tried)
 {
     unsigned char *first = malloc(other ? other->bytes : 1);
     unsigned char *second = malloc(tried->bytes + 1);
@@ -177,9 +110,9 @@ static int try(struct model *model, const struct blob *other, const struct blob 
     return rc;
 }
 
-static void check_refused(struct model *model, const struct blob *before, int rc)
+static void check_refused(struct model *model, const struct blob_tried *before, int rc)
 {
-    static struct blob after;
+    static struct blob_tried after;
     const char *text = tally_last_error();
 
     FUZZ_CHECK(rc == TALLY_ARG);
@@ -194,8 +127,8 @@ static void check_refused(struct model *model, const struct blob *before, int rc
 /* What was loaded can be saved and loaded, and saved to the same bytes. Its numbers may be none. */
 static void check_accepted(struct model *model, bool power)
 {
-    static struct blob saved;
-    static struct blob again;
+    static struct blob_tried saved;
+    static struct blob_tried again;
     struct model fresh;
     int rc;
 
@@ -213,9 +146,9 @@ static void check_accepted(struct model *model, bool power)
 
 int fuzz_one(const uint8_t *data, size_t n)
 {
-    static struct blob before;
-    static struct blob tried;
-    static struct blob other;
+    static struct blob_tried before;
+    static struct blob_tried tried;
+    static struct blob_tried other;
     unsigned flags = n > 0 ? data[0] : 0;
     size_t live = counting_memory_live();
     struct model model;
@@ -225,10 +158,10 @@ int fuzz_one(const uint8_t *data, size_t n)
     FUZZ_CHECK(step(&model, 1) == TALLY_OK && step(&model, 2) == TALLY_OK);
     save(&model, &before);
     tried = before;
-    make(&tried, n > 0 ? data + 1 : data, n > 0 ? n - 1 : 0, flags);
+    blob_make(&tried, n > 0 ? data + 1 : data, n > 0 ? n - 1 : 0, flags);
     other = before;
-    seal(&other, 0, 2);
-    rc = try(&model, flags & OTHERS ? &other : NULL, &tried);
+    blob_seal(&other, 0, 2);
+    rc = try(&model, flags & BLOB_OTHERS ? &other : NULL, &tried);
     if (rc == TALLY_OK) {
         check_accepted(&model, flags & POWER);
     } else {
