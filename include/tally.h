@@ -913,23 +913,34 @@ TALLY_API void tally_averager_config_init(tally_averager_config *config, size_t 
  * Must be freed before the ddp. Collective, between steps; blocks. Errors: ARG naming what is wrong
  * with a level, the hook or the optimizer, or when the ddp has a hook "postlocal" whose start is
  * not warmup (as tally_ddp_set_hook then refuses such a hook); UNSUPPORTED with config.join, and
- * with outer for a parameter that is not fp32; STATE when there is one already; MISMATCH when ranks
- * give different configs; NOMEM; those of any exchange: on all ranks.
+ * with a sharded optimizer, and with outer for a parameter that is not fp32; STATE when there is
+ * one already; MISMATCH when ranks give different configs; NOMEM; those of any exchange: on all
+ * ranks.
  */
 TALLY_API int tally_averager_create(tally_ddp *ddp, const tally_averager_config *config,
                                     tally_averager **averager);
 
-/* Frees an averager. NULL is accepted. Collective, between steps; blocks; not from a lane (STATE).
- */
+/* Frees an averager. NULL is accepted. Collective, between steps; blocks. Errors: STATE from a
+ * lane, and while an optimizer calls it. */
 TALLY_API int tally_averager_free(tally_averager *averager);
 
 /*
  * After each update: counts a step, and averages when it is time. n_averaged, which may be NULL, is
  * then the number of ranks averaged over; 0: none was due. Collective, between steps; blocks when
- * one is due. Errors: ARG, STATE, what the hook returned, those of any exchange; the step does not
- * count then, and parameters are as they were.
+ * one is due. Errors: ARG; STATE, also where an optimizer calls it; what the hook returned, those
+ * of any exchange; the step does not count then, and parameters are as they were.
  */
 TALLY_API int tally_averager_step(tally_averager *averager, int *n_averaged);
+
+/*
+ * As tally_ddp_save and tally_ddp_load: a blob per rank, and those of all ranks. Steps, the anchor,
+ * the outer optimizer's state, and what the hook has left out; not the parameters, which between
+ * averagings differ from rank to rank. The averager that loads has the same parameters, hook and
+ * outer optimizer; levels, warm-up and the number of ranks may be others. Errors: as there.
+ */
+TALLY_API int tally_averager_save(tally_averager *averager, void *blob, size_t *bytes);
+TALLY_API int tally_averager_load(tally_averager *averager, const void *const *blobs,
+                                  const size_t *bytes, size_t n);
 
 /* Steps counted so far, those of the run loaded too. Not during a step; 0 for NULL. */
 TALLY_API unsigned long long tally_averager_steps(const tally_averager *averager);
@@ -1071,6 +1082,8 @@ typedef struct tally_optimizer_config {
     int release_gradients; /* 1: a gradient is set to zero once it is used, still in the caches */
     double max_norm;       /* > 0: the joint 2-norm of all means is clipped to this first, as by
                               tally_ddp_clip_grad_norm */
+    tally_averager *averager; /* called after each update, saved and loaded with the state; freed
+                                 after the optimizer */
 } tally_optimizer_config;
 
 /* Fills a config with "not set" throughout. size is sizeof(tally_optimizer_config). */
@@ -1081,7 +1094,8 @@ TALLY_API void tally_optimizer_config_init(tally_optimizer_config *config, size_
  * NULL. All memory for state is reserved now. On failure what groups have as user is still the
  * caller's. Collective, between steps; blocks. Errors: ARG, as for the text, or naming what a group
  * or a table lacks or the parameter two groups have; UNSUPPORTED for a parameter in a group that is
- * not fp32, and without overlap under config.join; STATE when there is one already; MISMATCH when
+ * not fp32, without overlap under config.join, and where config.shard meets an averager or the hook
+ * "postlocal"; STATE when there is one already; MISMATCH when
  * ranks give different groups or configs; NOMEM; those of any exchange: on all ranks.
  */
 TALLY_API int tally_optimizer_create(tally_ddp *ddp, const char *text,
@@ -1095,7 +1109,8 @@ TALLY_API int tally_optimizer_free(tally_optimizer *optimizer);
 /*
  * Updates the parameters by the means that tally_ddp_wait has left. Under no_sync it does nothing.
  * Local; between steps; one thread. Errors: ARG; STATE with overlap, or without a new mean; NUMERIC
- * from clipping, and nothing is updated; what a step_param returned on this rank.
+ * from clipping, and nothing is updated; what a step_param returned on this rank. With
+ * config.averager it is collective, a failure is everybody's, and those of averaging come besides.
  */
 TALLY_API int tally_optimizer_step(tally_optimizer *optimizer);
 
@@ -1113,7 +1128,8 @@ TALLY_API double tally_optimizer_lr(const tally_optimizer *optimizer, int group)
 TALLY_API int tally_optimizer_save(tally_optimizer *optimizer, void *blob, size_t *bytes);
 
 /*
- * The same as one blob on rank root, with the state of all ranks; of an ignored parameter, root's.
+ * The same as one blob on rank root, with the state of all ranks; root's of an ignored parameter,
+ * and where an averager lets ranks differ; UNSUPPORTED if its hook leaves something out.
  * On other ranks blob and bytes are not looked at. Collective, between steps; blocks. Errors: as
  * tally_optimizer_save, on all ranks; ARG for root; those of any exchange.
  */
@@ -1124,10 +1140,10 @@ TALLY_API int tally_optimizer_consolidate(tally_optimizer *optimizer, int root, 
  * Takes up the state that all ranks of a run saved, blobs[r] of bytes[r] bytes that of rank r, n of
  * them, or one consolidated blob: the same on every rank. Parameters and groups are those of then,
  * each with the same optimizer; its other options are those it has now, the learning rates those of
- * then. There may be more or fewer ranks. With the same parameters and gradients it goes on to the
- * bit as it would have. Collective, between steps; blocks. Errors: ARG naming the blob that is
- * damaged, incomplete or of something else; MISMATCH when ranks give different blobs; STATE; NOMEM:
- * on all ranks, and nothing has changed on any.
+ * then. config.averager was set then if it is now. There may be more or fewer ranks. With the same
+ * parameters and gradients it goes on to the bit as it would have. Collective, between steps;
+ * blocks. Errors: ARG naming the blob that is damaged, incomplete or of something else; MISMATCH
+ * when ranks give different blobs; STATE; NOMEM: on all ranks, and nothing has changed on any.
  */
 TALLY_API int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs,
                                    const size_t *bytes, size_t n);

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "comm/threads.h"
 #include "ddp/compare.h"
+#include "ddp/optimizer.h"
 #include "ddp/stats.h"
 
 void tally_averager_config_init(tally_averager_config *config, size_t size)
@@ -45,6 +46,10 @@ static int check_config(const tally_ddp *ddp, const tally_averager_config *confi
     }
     if (ddp->averager) {
         return tally__fail(TALLY_STATE, "the ddp has an averager already");
+    }
+    if (ddp->optimizer && ddp->optimizer->config.shard) {
+        return tally__fail(TALLY_UNSUPPORTED, "averager: parameters of a sharded optimizer are the "
+                                              "same on all ranks as it is");
     }
     return tally__levels_check(config->levels, config->n_levels, tally_group_size(ddp->group));
 }
@@ -165,11 +170,20 @@ static int make_hook(tally_averager *averager, const char *text)
     return rc;
 }
 
-int tally__averager_check_hook(const tally_averager *averager, const tally_hook *hook)
+int tally__local_check(const tally_ddp *ddp, const tally_averager *averager, const tally_hook *hook)
 {
     const tally_hook *local = tally__hook_local(hook);
 
-    if (!averager || !local || local->local_start == (uint64_t)averager->warmup) {
+    if (!local) {
+        return TALLY_OK;
+    }
+    if (ddp->optimizer && ddp->optimizer->config.shard) {
+        return tally__fail(TALLY_UNSUPPORTED,
+                           "hook '%s' lets parameters differ between ranks, but those of a sharded "
+                           "optimizer are the same on all",
+                           local->table.name);
+    }
+    if (!averager || local->local_start == (uint64_t)averager->warmup) {
         return TALLY_OK;
     }
     return tally__fail(TALLY_ARG,
@@ -178,11 +192,18 @@ int tally__averager_check_hook(const tally_averager *averager, const tally_hook 
                        local->table.name, (unsigned long long)local->local_start, averager->warmup);
 }
 
+bool tally__averager_is_run(const tally_averager *averager)
+{
+    const tally_optimizer *optimizer = averager->of->optimizer;
+
+    return optimizer && optimizer->config.averager == averager;
+}
+
 static int fill(tally_averager *averager, const tally_averager_config *config)
 {
     TRY(check_config(averager->of, config));
     TRY(copy_levels(averager, config));
-    TRY(tally__averager_check_hook(averager, averager->of->hook));
+    TRY(tally__local_check(averager->of, averager, averager->of->hook));
     if (config->outer) {
         TRY(tally__rule_parse(config->outer, &averager->outer));
     }
@@ -361,6 +382,10 @@ int tally_averager_free(tally_averager *averager)
     }
     if (tally__threads_is_lane(averager->of->group->threads)) {
         return tally__fail(TALLY_STATE, "tally_averager_free: not from a job on a lane");
+    }
+    if (tally__averager_is_run(averager)) {
+        return tally__fail(TALLY_STATE, "tally_averager_free: the optimizer that calls it must be "
+                                        "freed first");
     }
     averager->of->averager = NULL;
     unmake(averager);

@@ -59,11 +59,21 @@ int tally__levels_check(const tally_averager_level *levels, size_t n, int n_rank
 int tally__averager_wrap(tally_averager *averager, tally_hook *inner);
 
 /* averager.c */
-/* Whether a hook of the application's ddp goes with this averager, NULL or not. Errors: ARG. */
-int tally__averager_check_hook(const tally_averager *averager, const tally_hook *hook);
+/* Whether the ddp may have a hook that leaves ranks with different means, if it is one: with its
+ * averager, and with its optimizer. Errors: ARG, UNSUPPORTED. */
+int tally__local_check(const tally_ddp *ddp, const tally_averager *averager,
+                       const tally_hook *hook);
+/* Whether an optimizer calls it. */
+bool tally__averager_is_run(const tally_averager *averager);
 
 /* averager_step.c */
 /* tally_averager_step, also in the middle of the application's ddp's step. */
 int tally__averager_run(tally_averager *averager, int *n_averaged);
+
+/* averager_state.c */
+/* What tally_averager_save writes, or, if is_whole, a blob for all ranks, in memory that
+ * tally__free gives back. Errors: NOMEM; UNSUPPORTED for a blob for all where ranks differ. */
+int tally__averager_state_take(const tally_averager *averager, bool is_whole,
+                               tally_hook_blob *state);
 
 #endif

@@ -147,6 +147,10 @@ int tally__averager_run(tally_averager *averager, int *n_averaged)
 {
     bool is_due = find_due(averager, &averager->due);
 
+    /* Changes need an anchor, and that needs all ranks. */
+    if (!averager->has_anchor && (averager->is_lossy || averager->outer)) {
+        averager->due = averager->n_levels - 1;
+    }
     if (is_due) {
         TRY(average(averager));
         averager->n_averagings++;
@@ -164,6 +168,9 @@ int tally_averager_step(tally_averager *averager, int *n_averaged)
         return tally__fail(TALLY_ARG, "tally_averager_step: averager is NULL");
     }
     TRY(tally__check_between_steps(averager->of, "tally_averager_step"));
+    if (tally__averager_is_run(averager)) {
+        return tally__fail(TALLY_STATE, "tally_averager_step: an optimizer calls this averager");
+    }
     return tally__stats_note(averager->of, tally__averager_run(averager, n_averaged));
 }
 

@@ -4,6 +4,7 @@ target_sources(tally_objects PRIVATE
   ddp/averager.c
   ddp/averager_hook.c
   ddp/averager_levels.c
+  ddp/averager_state.c
   ddp/averager_step.c
   ddp/blob.c
   ddp/buckets.c

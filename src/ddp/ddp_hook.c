@@ -114,7 +114,7 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
     bool is_attached;
 
     TRY(tally__ddp_run(ddp, compare_job, &candidate));
-    TRY(tally__averager_check_hook(ddp->averager, hook));
+    TRY(tally__local_check(ddp, ddp->averager, hook));
     /* The same one, or another wrapper around it: it goes on, and to detach it would be wrong. */
     is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
     TRY(attach(ddp, hook, is_attached));

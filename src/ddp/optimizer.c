@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/threads.h"
+#include "ddp/averager.h"
 #include "ddp/compare.h"
 #include "ddp/stats.h"
 
@@ -169,6 +170,15 @@ static int check_config(const tally_ddp *ddp, const char *text,
                            "the ddp was made with config.join: an optimizer needs overlap then, so "
                            "that ranks without input update their parameters too");
     }
+    if (config->averager && config->averager->of != ddp) {
+        return tally__fail(TALLY_ARG, "config->averager is of another ddp");
+    }
+    if (config->shard && (ddp->averager || tally__hook_local(ddp->hook))) {
+        return tally__fail(TALLY_UNSUPPORTED,
+                           "config->shard: parameters must be the same on all ranks, but the ddp "
+                           "has %s",
+                           ddp->averager ? "an averager" : ddp->hook->table.name);
+    }
     return ddp->optimizer ? tally__fail(TALLY_STATE, "the ddp has an optimizer already") : TALLY_OK;
 }
 
@@ -241,10 +251,11 @@ static void describe_config(const tally_optimizer *optimizer, struct tally__desc
 {
     const tally_optimizer_config *config = &optimizer->config;
 
-    (void)snprintf(about->words, sizeof about->words,
-                   "an optimizer with overlap=%d shard=%d release_gradients=%d max_norm=%.17g",
-                   config->overlap != 0, config->shard != 0, config->release_gradients != 0,
-                   config->max_norm);
+    (void)snprintf(
+        about->words, sizeof about->words,
+        "an optimizer with overlap=%d shard=%d release_gradients=%d averager=%d max_norm=%.17g",
+        config->overlap != 0, config->shard != 0, config->release_gradients != 0,
+        config->averager != NULL, config->max_norm);
 }
 
 static void describe_group(const tally_optimizer *optimizer, size_t g,

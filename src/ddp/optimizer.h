@@ -63,6 +63,9 @@ int tally__update_param(tally_optimizer *optimizer, size_t i, float *gradient, f
 /* At the end of a step, when all know who had a gradient for what: updates the rest. Collective. */
 int tally__update_end(tally_ddp *ddp);
 
+/* Behind a step that has updated parameters: the averager's turn, if there is one. Collective. */
+int tally__update_average(tally_ddp *ddp);
+
 /* Takes down how long the updates of the step took; returns how long wait saw them. With the
  * mutex held. */
 uint64_t tally__update_take(tally_ddp *ddp, uint64_t called_ns);

@@ -39,7 +39,9 @@ struct loading {
     struct saved_param *params;   /* of all blobs */
     struct tally__moments *fresh; /* the new ones, per parameter */
     double *lr;                   /* per group */
-    uint64_t digest;              /* of all blobs */
+    const void **averager;        /* what an averager saved, per blob */
+    size_t *averager_bytes;
+    uint64_t digest; /* of all blobs */
 };
 
 /* ---- looking at blobs ---- */
@@ -136,6 +138,17 @@ static int check_param(const tally_optimizer *optimizer, size_t i, const struct 
     return TALLY_OK;
 }
 
+static int check_averager(const struct loading *loading, size_t r)
+{
+    bool has_state = loading->averager_bytes[r] > 0;
+
+    return has_state == (loading->optimizer->config.averager != NULL)
+               ? TALLY_OK
+               : tally__fail(TALLY_ARG,
+                             "blob %zu was saved %s an averager, but this optimizer has %s", r,
+                             has_state ? "with" : "without", has_state ? "none" : "one");
+}
+
 static int look_at(struct loading *loading, size_t r, const void *bytes, size_t n_bytes)
 {
     static const struct tally__blob_kind kind = {TALLY__OPTIMIZER_MAGIC, TALLY__OPTIMIZER_VERSION,
@@ -159,9 +172,11 @@ static int look_at(struct loading *loading, size_t r, const void *bytes, size_t 
     for (size_t i = 0; i < ddp->n_params && !reader->bad; i++) {
         take_param(reader, &saved->params[i]);
     }
+    loading->averager[r] = tally__blob_take_array(reader, &loading->averager_bytes[r]);
     if (reader->bad || reader->left > 0) {
         return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
     }
+    TRY(check_averager(loading, r));
     for (size_t i = 0; i < ddp->n_params; i++) {
         TRY(check_param(loading->optimizer, i, &saved->params[i], r));
     }
@@ -254,7 +269,11 @@ static int prepare(struct loading *loading, const void *const *blobs, const size
     loading->fresh = tally__alloc_array(n_params, sizeof *loading->fresh, "saved states");
     loading->lr =
         tally__alloc_array(loading->optimizer->n_groups, sizeof *loading->lr, "saved states");
-    if (!loading->saved || !loading->params || !loading->fresh || !loading->lr) {
+    loading->averager = tally__alloc_array(loading->n, sizeof *loading->averager, "saved states");
+    loading->averager_bytes =
+        tally__alloc_array(loading->n, sizeof *loading->averager_bytes, "saved states");
+    if (!loading->saved || !loading->params || !loading->fresh || !loading->lr ||
+        !loading->averager || !loading->averager_bytes) {
         return TALLY_NOMEM;
     }
     for (size_t r = 0; r < loading->n; r++) {
@@ -296,6 +315,8 @@ static void clean_up(struct loading *loading)
     tally__free(loading->params);
     tally__free(loading->fresh);
     tally__free(loading->lr);
+    tally__free((void *)loading->averager);
+    tally__free(loading->averager_bytes);
 }
 
 int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs, const size_t *bytes,
@@ -307,6 +328,10 @@ int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs, c
     TRY(tally__optimizer_check(optimizer, "tally_optimizer_load"));
     rc = prepare(&loading, blobs, bytes);
     rc = tally__load_agree(optimizer->ddp, "tally_optimizer_load", rc, loading.digest);
+    if (rc == TALLY_OK && optimizer->config.averager) {
+        rc = tally_averager_load(optimizer->config.averager, loading.averager,
+                                 loading.averager_bytes, n);
+    }
     if (rc == TALLY_OK) {
         take_effect(&loading);
     }

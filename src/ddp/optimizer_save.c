@@ -8,13 +8,16 @@
  *   groups     how many; of each its name and its learning rate
  *   parameter  name, shape, dtype; its group; its steps; the run of elements its state is of; the
  *              state, array by array
+ *   averager   what the averager saves that this optimizer calls; empty without one
  *
  * A blob for all is the blob of a world of one. One thread of the application enters at a time,
  * between steps.
  */
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/status.h"
+#include "ddp/averager.h"
 #include "ddp/optimizer.h"
 #include "ddp/optimizer_blob.h"
 #include "ddp/stats.h"
@@ -52,7 +55,8 @@ static void put_param(const struct tally__param *param, const struct tally__upda
 }
 
 static void put_all(const tally_optimizer *optimizer, const struct tally__updated *updated,
-                    bool is_whole, struct tally__blob_writer *writer)
+                    bool is_whole, const tally_hook_blob *averager,
+                    struct tally__blob_writer *writer)
 {
     const tally_ddp *ddp = optimizer->ddp;
     const struct tally__blob_head head = {
@@ -69,6 +73,7 @@ static void put_all(const tally_optimizer *optimizer, const struct tally__update
     for (size_t i = 0; i < ddp->n_params; i++) {
         put_param(&ddp->params[i], &updated[i], writer);
     }
+    tally__blob_put_array(writer, averager->data, averager->bytes);
 }
 
 /* Writes the state of these parameters: this rank's, or all there is. */
@@ -77,19 +82,24 @@ static int save(const tally_optimizer *optimizer, const struct tally__updated *u
 {
     struct tally__blob_writer counter = {0};
     struct tally__blob_writer writer = {.to = blob};
+    tally_hook_blob averager = {0};
+    int rc = TALLY_OK;
 
-    put_all(optimizer, updated, is_whole, &counter);
-    if (blob && *bytes < counter.used) {
-        return tally__fail(TALLY_ARG, "%s: room for %zu bytes, needed are %zu",
-                           is_whole ? "tally_optimizer_consolidate" : "tally_optimizer_save",
-                           *bytes, counter.used);
+    if (optimizer->config.averager) {
+        TRY(tally__averager_state_take(optimizer->config.averager, is_whole, &averager));
     }
-    if (blob) {
-        put_all(optimizer, updated, is_whole, &writer);
+    put_all(optimizer, updated, is_whole, &averager, &counter);
+    if (blob && *bytes < counter.used) {
+        rc = tally__fail(TALLY_ARG, "%s: room for %zu bytes, needed are %zu",
+                         is_whole ? "tally_optimizer_consolidate" : "tally_optimizer_save", *bytes,
+                         counter.used);
+    } else if (blob) {
+        put_all(optimizer, updated, is_whole, &averager, &writer);
         tally__blob_seal(blob, writer.used);
     }
-    *bytes = counter.used;
-    return TALLY_OK;
+    *bytes = rc == TALLY_OK ? counter.used : *bytes;
+    tally__free((void *)averager.data);
+    return rc;
 }
 
 int tally_optimizer_save(tally_optimizer *optimizer, void *blob, size_t *bytes)

@@ -13,6 +13,7 @@
 #include "comm/group.h"
 #include "comm/threads.h"
 #include "ddp/ddp.h"
+#include "ddp/optimizer.h"
 #include "ddp/stats.h"
 #include "ddp/step_end.h"
 #include "num/num.h"
@@ -379,7 +380,7 @@ static int end_step(tally_ddp *ddp)
     lock(ddp);
     tally__step_reset(ddp);
     unlock(ddp);
-    return rc;
+    return rc == TALLY_OK ? tally__update_average(ddp) : rc;
 }
 
 int tally_ddp_wait(tally_ddp *ddp)

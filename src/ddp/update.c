@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/group.h"
+#include "ddp/averager.h"
 #include "ddp/mixed.h"
 #include "ddp/norm.h"
 #include "ddp/optimizer.h"
@@ -201,6 +202,28 @@ static void note_time(tally_optimizer *optimizer, uint64_t update_ns, uint64_t e
     times->n++;
 }
 
+/* Where an averager follows, means may differ between ranks, and a failure with them: all hear of
+ * it, and nobody waits for one that failed. */
+static int update_on_call(tally_optimizer *optimizer)
+{
+    struct tally__outcome outcome = {.status = update_all(NULL, optimizer)};
+
+    if (!optimizer->config.averager) {
+        return outcome.status;
+    }
+    outcome = tally__outcome_of(outcome.status);
+    return tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome);
+}
+
+int tally__update_average(tally_ddp *ddp)
+{
+    const tally_optimizer *optimizer = ddp->optimizer;
+
+    return optimizer && optimizer->overlaps && optimizer->config.averager
+               ? tally__averager_run(optimizer->config.averager, NULL)
+               : TALLY_OK;
+}
+
 static int step(tally_optimizer *optimizer)
 {
     tally_ddp *ddp = optimizer->ddp;
@@ -219,13 +242,14 @@ static int step(tally_optimizer *optimizer)
                                         "tally_ddp_wait first");
     }
     optimizer->due = false;
-    TRY(update_all(NULL, optimizer));
+    TRY(update_on_call(optimizer));
     ns = tally__now_ns() - start_ns;
     (void)pthread_mutex_lock(&ddp->mutex);
     optimizer->n_updates++;
     note_time(optimizer, ns, ns);
     (void)pthread_mutex_unlock(&ddp->mutex);
-    return TALLY_OK;
+    return optimizer->config.averager ? tally__averager_run(optimizer->config.averager, NULL)
+                                      : TALLY_OK;
 }
 
 int tally_optimizer_step(tally_optimizer *optimizer)

@@ -2,7 +2,7 @@
 # Tests of the ddp: parameters, buckets, steps, hooks, with ranks as threads and as processes.
 
 add_library(tally_ddp_support STATIC
-  support/ddp_model.c support/ddp_net.c support/mixed_model.c)
+  support/ddp_model.c support/ddp_net.c support/averager_scene.c support/mixed_model.c)
 target_include_directories(tally_ddp_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_ddp_support PRIVATE tally_flags)
@@ -38,6 +38,8 @@ tally_ddp_test(test_mixed_setup)
 tally_ddp_test(test_mixed_steps)
 tally_ddp_test(test_averager)
 tally_ddp_test(test_averager_changes)
+tally_ddp_test(test_averager_state)
+tally_ddp_test(test_averager_optimizer)
 
 # The same program with and without flushing of subnormal numbers: -Ofast flushes when a program is
 # linked with it.
