@@ -16,9 +16,8 @@ demo: build ## train a network to read digits on two ranks, with each of several
 test: build ## run all tests
 	ctest --preset release
 
-bench: build ## measure kernels and collectives on this machine; BENCH_ARGS=--json for one JSON object per line
-	build/tally bench num $(BENCH_ARGS)
-	build/tally bench collective $(filter --json,$(BENCH_ARGS))
+bench: build ## measure this machine, beside peers that are installed; BENCH_ARGS=--help lists options
+	@python3 -B bench/run_all.py $(BENCH_ARGS)
 
 lint: ## check format, static analysis, include direction, sizes and names
 	scripts/setup --lint

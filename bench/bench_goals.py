@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the figures of `make bench` are held to. Goals that a tally command knows itself come with its
+rows; the others are here. Only judges: a goal that is missed is said, and fails nothing."""
+
+import collections
+
+KI, MI = 1024, 1024 * 1024
+
+# Of PyTorch's hooks: how many times less communication is asked.
+TORCH_GOALS = {"none": 10, "allreduce": 10, "fp16": 20, "powersgd": 4}
+
+Verdict = collections.namedtuple("Verdict", "part what value sense goal met")
+
+
+def at_most(part, what, value, goal):
+    return Verdict(part, what, value, "at most", goal, value <= goal)
+
+
+def at_least(part, what, value, goal):
+    return Verdict(part, what, value, "at least", goal, value >= goal)
+
+
+def size_text(n_bytes):
+    for unit, text in ((MI, "MiB"), (KI, "KiB")):
+        if n_bytes >= unit:
+            return f"{n_bytes / unit:g} {text}"
+    return f"{n_bytes} B"
+
+
+def better_mpi_us(row):
+    """None where no MPI was measured."""
+    times = [row[key] for key in ("openmpi_us", "mpich_us") if row.get(key)]
+    return min(times) if times else None
+
+
+def judge_kernels(rows):
+    for row in rows:
+        yield at_most("kernels", f"{row['kernel']}, in memcpys", row["memcpy_ratio"], row["goal"])
+
+
+def judge_lowrank(rows):
+    step_goals = {1: 1.3, 2: 1.6}
+    for row in rows:
+        shape = f"{row['rows']} x {row['columns']}, rank {row['rank']}, in plain passes"
+        if row["rank"] <= 4:
+            yield at_most("lowrank", f"correct of {shape}", row["correct_ms"] / row["update_ms"], 1.5)
+        if row["rank"] in step_goals:
+            yield at_most("lowrank", f"step of {shape}", row["step_ms"] / row["streams_ms"],
+                          step_goals[row["rank"]])
+
+
+def judge_allreduce(rows):
+    for row in rows:
+        size, n_bytes = size_text(row["bytes"]), row["bytes"]
+        mpi_us = better_mpi_us(row)
+        if n_bytes == KI:
+            yield at_most("allreduce", f"us of {size}", row["us"], 1)
+        if n_bytes >= 64 * KI:
+            yield at_most("allreduce", f"{size}, in copies", row["us"] / row["copy_us"],
+                          0.6 if n_bytes >= 4 * MI else 2)
+        if mpi_us:
+            yield at_least("allreduce", f"{size}, times faster than the better MPI",
+                           mpi_us / row["us"], 3 if n_bytes >= 4 * KI else 1.5)
+
+
+def judge_allreduce_heap(rows):
+    for row in rows:
+        mpi_us = better_mpi_us(row)
+        if mpi_us:
+            yield at_least("allreduce_heap",
+                           f"{size_text(row['bytes'])}, times faster than the better MPI",
+                           mpi_us / row["us"], 1.5)
+
+
+def judge_many_ranks(rows):
+    for row in rows:
+        yield at_most("many_ranks", f"{row['ranks']} ranks, in all-reduces of two ranks",
+                      row["two_rank_ratio"], 1.3)
+
+
+def judge_step(rows):
+    for row in rows:
+        yield at_most("step", "step without a backward, in all-reduces",
+                      row["step_over_allreduce"], 1.05)
+
+
+def judge_hooks(rows):
+    for row in rows:
+        if row["goal"] is not None:
+            yield at_most("hooks", f"{row['hook']}, in plain steps", row["plain_ratio"], row["goal"])
+
+
+def judge_torch(pairs):
+    """Pairs of PyTorch's row and ours."""
+    for theirs, ours in pairs:
+        yield at_least("torch", f"{theirs['hook']}, times less communication",
+                       theirs["comm_ms"] / ours["ms"], TORCH_GOALS[theirs["hook"]])
+
+
+def torch_pairs(results, pairing):
+    """PyTorch's rows with ours; pairing names, for each of its hooks, our own."""
+    ours = {row["hook"]: row for row in results.get("hooks", [])}
+    return [(row, ours[pairing[row["hook"]]]) for row in results.get("torch", [])]
+
+
+JUDGES = {"kernels": judge_kernels, "lowrank": judge_lowrank, "allreduce": judge_allreduce,
+          "allreduce_heap": judge_allreduce_heap, "many_ranks": judge_many_ranks,
+          "step": judge_step, "hooks": judge_hooks}
+
+
+def judge(results, pairing):
+    """Verdicts over all rows there are, in the order of the parts."""
+    verdicts = [verdict for part, judge_part in JUDGES.items()
+                for verdict in judge_part(results.get(part, []))]
+    return verdicts + list(judge_torch(torch_pairs(results, pairing)))

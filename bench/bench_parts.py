@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make bench` measures: parts, each some rows as the tally command and peer_ddp.py print them in
+JSON. Starts programs, each with a time limit, so that nothing of others can hang us; prints nothing
+but notes."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+
+PEER_SCRIPT = pathlib.Path(__file__).with_name("peer_ddp.py")
+MPIS = ("openmpi", "mpich")
+PEERS = (*MPIS, "torch")
+HOOKS = ("allreduce", "fp16", "bf16", "quantize_per_channel", "quantize_per_tensor", "int8",
+         "powersgd:start=0", "powersgd:rank=2,start=0", "powersgd:rank=4,start=0",
+         "batched_powersgd:start=0")
+# PyTorch's hooks by the name peer_ddp.py knows, and ours that do the same.
+TORCH_HOOKS = {"none": "allreduce", "allreduce": "allreduce", "fp16": "fp16",
+               "powersgd": "powersgd:start=0"}
+
+
+@dataclasses.dataclass
+class Extent:
+    """How much is measured."""
+    kernel_bytes: str = "16Mi"
+    lowrank: str = "--mb 100"
+    sizes: str = "1Ki..128Mi"
+    heap_sizes: str = "64Ki..64Mi"
+    seconds: float = 0.4
+    many: str = "--ranks 4,8,16 --bytes 16Mi --seconds 0.4"
+    mb: int = 100
+    backward_ms: int = 200
+    copies_params: tuple = (100, 1000, 4000, 10000)
+    steps: int = 9
+    torch_steps: int = 7
+    rounds: int = 2
+    wire_mb: int = 34  # from here on layers are 1024 wide, as in 100 MB
+    wire_ranks: str = "2,3,4,8"
+    hooks: tuple = HOOKS
+
+
+QUICK = Extent(kernel_bytes="4Ki", lowrank="--mb 1 --samples 1 --rows 64 --columns 64",
+               sizes="4Ki,64Ki", heap_sizes="64Ki", seconds=0.01,
+               many="--ranks 4 --bytes 64Ki --seconds 0.01", mb=1, backward_ms=2,
+               copies_params=(10,), steps=1, torch_steps=1, rounds=1, wire_mb=1, wire_ranks="2,3",
+               hooks=("allreduce", "fp16", "int8", "powersgd:start=0"))
+
+
+class Failed(Exception):
+    """A program that did not do what it should; the text says which and why."""
+
+
+def note(text):
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def run_json(words, limit_s):
+    """The JSON objects that a program prints. It and all that it started are killed when its time is
+    up, and when we are interrupted."""
+    line = " ".join(map(str, words))
+    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"not done after {limit_s:g} s: {line}") from None
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode != 0:
+        last = err.strip().splitlines()[-1:] or [f"exit {process.returncode}"]
+        raise Failed(f"{line}: {last[0]}")
+    return [json.loads(text) for text in out.splitlines()]
+
+
+def best_levels(rows):
+    """Of each kernel the row of the best instruction set, which comes last."""
+    return list({row["kernel"]: row for row in rows}.values())
+
+
+def merged(rounds):
+    """Rows of several rounds into one row each: medians of times and ratios, the rest as it is."""
+    rows = []
+    for same in zip(*rounds):
+        row = dict(same[0])
+        for key in row:
+            if key.endswith(("ms", "_ratio")):
+                row[key] = statistics.median(other[key] for other in same)
+        rows.append(row)
+    return rows
+
+
+class Bench:
+    """The parts, with what they all need: the tally command, the extent, the peers wanted."""
+
+    def __init__(self, tally, extent, peers, limit_s):
+        self.tally = tally
+        self.extent = extent
+        self.peers = peers
+        self.limit_s = limit_s  # of one run of a peer
+        self.own_limit_s = 1200
+
+    def tally_bench(self, text, *more):
+        return run_json([self.tally, "bench", *text.split(), "--json", *more], self.own_limit_s)
+
+    def hook_words(self):
+        return [word for hook in self.extent.hooks for word in ("--hook", hook)]
+
+    def measure(self, part):
+        """The rows of a part, by the name of the table they go to; most parts have one."""
+        command = self.commands()[part]
+        if part == "kernels":
+            return {part: best_levels(self.tally_bench(command))}
+        if part in ("allreduce", "allreduce_heap"):
+            return {part: self.with_mpi(command)}
+        if part == "copies":
+            return {part: [row for n in self.extent.copies_params
+                           for row in self.tally_bench(command, "--params", n)]}
+        if part == "hooks":
+            return self.hooks(command)
+        if part == "wire_bytes":
+            return {part: self.tally_bench(command, *self.hook_words())}
+        return {part: self.tally_bench(command)}
+
+    def hooks(self, command):
+        """Rounds of ours, then PyTorch's, so that a change on the machine meets both."""
+        ours = []
+        python = self.find_torch()
+        theirs = {name: [] for name in TORCH_HOOKS} if python else {}
+        for _ in range(self.extent.rounds):
+            ours.append(self.tally_bench(command, *self.hook_words()))
+            for name in list(theirs):
+                row = self.torch_row(python, name)
+                if row:
+                    theirs[name].append([row])
+                else:
+                    del theirs[name]  # once is enough for what may take all its time
+        return {"hooks": merged(ours), "torch": [merged(rows)[0] for rows in theirs.values()]}
+
+    def commands(self):
+        """What follows `tally bench` in each part."""
+        x = self.extent
+        collective = f"collective --ranks 2 --seconds {x.seconds}"
+        return {
+            "kernels": f"num --bytes {x.kernel_bytes}",
+            "lowrank": f"lowrank {x.lowrank}",
+            "allreduce": f"{collective} --bytes {x.sizes}",
+            "allreduce_heap": f"{collective} --bytes {x.heap_sizes} --memory heap",
+            "many_ranks": f"collective {x.many} --compare-two",
+            "step": f"step --ranks 2 --mb {x.mb} --backward-ms {x.backward_ms} --steps {x.steps}",
+            "copies": f"step --ranks 2 --mb {x.mb} --backward-ms 0 --copies --steps {x.steps}",
+            "hooks": f"hooks --ranks 2 --mb {x.mb} --steps {x.steps}",
+            "wire_bytes": f"hooks --ranks {x.wire_ranks} --mb {x.wire_mb} --steps 1",
+        }
+
+    # ---- peers ----
+
+    def with_mpi(self, command):
+        """With all MPIs that work; without any where one breaks in mid-run."""
+        peers = [peer for peer in MPIS if peer in self.peers and self.mpi_works(peer)]
+        if peers:
+            try:
+                return self.tally_bench(command, "--peer", ",".join(peers))
+            except Failed as failure:
+                note(f"once more without MPI: {failure}")
+        return self.tally_bench(command)
+
+    def mpi_works(self, peer):
+        probe = [self.tally, "bench", "collective", "--bytes", "4Ki", "--seconds", "0.01", "--json",
+                 "--peer", peer]
+        try:
+            if run_json(probe, self.limit_s)[0][f"{peer}_us"] is not None:
+                return True
+            note(f"{peer} is not here and is left out; scripts/setup --peers installs it")
+        except Failed as failure:
+            note(f"{peer} is left out: {failure}")
+        return False
+
+    def find_torch(self):
+        """A Python that has PyTorch: the one that runs this, or the system's; None without."""
+        for python in (sys.executable, "/usr/bin/python3") if "torch" in self.peers else ():
+            try:
+                run_json([python, "-c", "import torch.distributed"], self.limit_s)
+                return python
+            except (Failed, OSError):
+                pass
+        if "torch" in self.peers:
+            note("PyTorch is not here and is left out; scripts/setup --peers installs it")
+        return None
+
+    def torch_row(self, python, hook):
+        """None where PyTorch fails or does not end."""
+        try:
+            return run_json([python, "-B", PEER_SCRIPT, "--ranks", 2, "--mb", self.extent.mb,
+                             "--steps", self.extent.torch_steps, "--hook", hook], self.limit_s)[0]
+        except Failed as failure:
+            note(f"PyTorch's {hook} is left out: {failure}")
+            return None

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of `make bench` as blocks of Markdown, and their places in the pages: what stands between
+<!-- bench NAME: begin --> and <!-- bench NAME: end --> is replaced. Measures nothing."""
+
+import re
+
+import bench_goals
+from bench_parts import TORCH_HOOKS
+
+LINKS_GBIT = (100, 25, 10, 1)
+# A difference between two medians that is below this part of them is taken for none.
+NOISE = 0.05
+
+
+def number(value, digits=2):
+    """Three digits or so; a dash for what was not measured."""
+    if value is None:
+        return "-"
+    return f"{value:.{digits}f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def table(header, rows):
+    """Aligned, so that it reads well on a terminal too."""
+    lines = [list(map(str, row)) for row in (header, *rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |"
+                     for line in lines)
+
+
+def ratio(over, under):
+    return None if not over or not under else over / under
+
+
+# ---- one function per block: its rows to its table ----
+
+
+def machine(results):
+    run = results["run"][0]
+    return f"Machine of these tables: {run['machine']}. tally {run['tally']}, {run['compiler']}."
+
+
+def kernels(results):
+    return table(("kernel", "level", "us", "GB/s", "times memcpy", "goal"),
+                 [(f"`{row['kernel']}`", row["isa"], f"{row['us']:.1f}", f"{row['gbps']:.1f}",
+                   number(row["memcpy_ratio"]), number(row["goal"])) for row in results["kernels"]])
+
+
+def lowrank(results):
+    def row_of(row):
+        plain = (("correct_ms", "update_ms"), ("transposed_ms", "read_ms"),
+                 ("expand_ms", "write_ms"), ("step_ms", "streams_ms"))
+        blas = ("multiply_ms", "transposed_ms", "expand_ms", "step_ms")
+        return (f"{row['rows']} x {row['columns']}", row["rank"],
+                *(number(row[ours] / row[base]) for ours, base in plain),
+                *(number(ratio(row["blas_" + key], row[key])) for key in blas))
+
+    return table(("matrix", "rank", "correct", "transposed", "expand", "step", "BLAS: M Q",
+                  "BLAS: M' P", "BLAS: P Q'", "BLAS: step"), map(row_of, results["lowrank"]))
+
+
+def collective_rows(rows):
+    for row in rows:
+        yield (bench_goals.size_text(row["bytes"]), number(row["us"]), number(row["us_p99"]),
+               number(row["us"] / row["copy_us"]), number(row["submit_us"]),
+               number(row["openmpi_us"]), number(ratio(row["openmpi_us"], row["us"])),
+               number(row["mpich_us"]), number(ratio(row["mpich_us"], row["us"])))
+
+
+def collective_table(rows):
+    def named(name, key):
+        version = next((row[key] for row in rows if row[key]), "not measured")
+        return f"{name} {version}, us"
+
+    return table(("bytes", "us", "p99", "us / copy", "submit us",
+                  named("Open MPI", "openmpi_version"), "times faster",
+                  named("MPICH", "mpich_version"), "times faster"), collective_rows(rows))
+
+
+def allreduce(results):
+    return collective_table(results["allreduce"])
+
+
+def allreduce_heap(results):
+    return collective_table(results["allreduce_heap"])
+
+
+def many_ranks(results):
+    return table(("ranks", "us", "us of 2 ranks on ranks/2 times the bytes", "ratio"),
+                 [(row["ranks"], number(row["us"]), number(row["two_rank_us"]),
+                   number(row["two_rank_ratio"])) for row in results["many_ranks"]])
+
+
+def step(results):
+    row = results["step"][0]
+    lines = (("backward alone", row["backward_alone_ms"]),
+             ("backward, then communication", row["serial_ms"]),
+             ("communication during backward", row["step_ms"]),
+             ("of that, in wait", row["exposed_ms"]),
+             ("step without a backward", row["at_once_ms"]),
+             ("all-reduce of the same bytes", row["allreduce_ms"]))
+    text = table(("what", "ms"), [(what, number(ms)) for what, ms in lines])
+    text += (f"\n\nOverlap: {number(row['overlap'])} (1: all communication hidden). A step without a "
+             f"backward takes {number(row['step_over_allreduce'])} all-reduces; the goal is 1.05.")
+    if row["cpus"] <= row["ranks"]:
+        text += (f"\n{row['cpus']} CPUs for {row['ranks']} ranks: none is spare, so over shared memory "
+                 "there is nothing to gain by overlap.")
+    return text
+
+
+def copies(results):
+    return table(("gradients", "ms", "plain all-reduce, ms", "ratio"),
+                 [(f"{row['params']} of {row['mb'] * 1000 / row['params']:g} KB",
+                   number(row["at_once_ms"]), number(row["allreduce_ms"]),
+                   number(row["step_over_allreduce"])) for row in results["copies"]])
+
+
+def hooks(results):
+    return table(("hook", "ms", "plain ms", "ratio", "goal", "bytes sent by a rank"),
+                 [(f"`{row['hook']}`", number(row["ms"]), number(row["plain_ms"]),
+                   number(row["plain_ratio"]), number(row["goal"], 1), row["wire_bytes"])
+                  for row in results["hooks"]])
+
+
+def torch(results):
+    pairs = bench_goals.torch_pairs(results, TORCH_HOOKS)
+    if not pairs:
+        return "PyTorch was not there to be measured."
+    return (f"PyTorch {pairs[0][0]['version']} by `bench/peer_ddp.py --mb {pairs[0][0]['mb']} --steps "
+            f"{pairs[0][0]['steps']} --hook HOOK`, in turn with ours; in ms:\n\n" +
+            table(("hook", "PyTorch step", "its noop step", "its communication", "ours",
+                   "times less", "goal"),
+                  [(f"`{theirs['hook']}`", number(theirs["step_ms"]), number(theirs["noop_ms"]),
+                    number(theirs["comm_ms"]), number(ours["ms"]),
+                    number(theirs["comm_ms"] / ours["ms"]), bench_goals.TORCH_GOALS[theirs["hook"]])
+                   for theirs, ours in pairs]))
+
+
+def wire_bytes(results):
+    rows = results["wire_bytes"]
+    ranks = sorted({row["ranks"] for row in rows})
+    by_hook = {}
+    for row in rows:
+        by_hook.setdefault(row["hook"], {})[row["ranks"]] = row["wire_bytes"] / (row["mb"] * 1e6)
+    return table(("hook", *(f"{n} ranks" for n in ranks)),
+                 [(f"`{hook}`", *(f"{part[n]:.4f}" for n in ranks)) for hook, part in by_hook.items()])
+
+
+def break_even_gbit(row, plain_bytes):
+    """The link below which a hook's step is shorter than the plain one: saved bits by extra time. None
+    where it takes no time that could be told from noise."""
+    extra_ms = row["ms"] - row["plain_ms"]
+    if extra_ms <= NOISE * row["plain_ms"]:
+        return None
+    return (plain_bytes - row["wire_bytes"]) * 8 / (extra_ms * 1e6)
+
+
+def break_even(results):
+    rows = results["hooks"]
+    plain_bytes = next(row["wire_bytes"] for row in rows if row["hook"] == "allreduce")
+
+    def row_of(row):
+        even = break_even_gbit(row, plain_bytes)
+        even_text = "-" if row["hook"] == "allreduce" else "any" if even is None else f"{even:.0f}"
+        on_links = (row["ms"] + row["wire_bytes"] * 8 / (gbit * 1e6) for gbit in LINKS_GBIT)
+        return (f"`{row['hook']}`", f"{row['wire_bytes'] / 1e6:.1f}",
+                number(max(0, row["ms"] - row["plain_ms"]), 1), even_text,
+                *(number(ms, 1) for ms in on_links))
+
+    return table(("hook", "MB sent", "extra ms", "pays below, Gbit/s",
+                  *(f"ms at {gbit} Gbit/s" for gbit in LINKS_GBIT)), map(row_of, rows))
+
+
+# What a block needs, and the picture that goes with it.
+BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", None),
+          "lowrank": (lowrank, "lowrank", None),
+          "allreduce": (allreduce, "allreduce", "allreduce_time.svg"),
+          "allreduce_heap": (allreduce_heap, "allreduce_heap", None),
+          "many_ranks": (many_ranks, "many_ranks", None), "step": (step, "step", None),
+          "copies": (copies, "copies", None), "hooks": (hooks, "hooks", None),
+          "torch": (torch, "hooks", "step_per_hook.svg"),
+          "wire_bytes": (wire_bytes, "wire_bytes", "wire_bytes.svg"),
+          "break_even": (break_even, "hooks", None)}
+
+
+def missed_text(name, verdicts):
+    """Which goals of a block were missed; nothing for a block without goals."""
+    own = [verdict for verdict in verdicts if verdict.part == name]
+    missed = [f"{v.what}: {number(v.value)} ({v.sense} {v.goal:g})" for v in own if not v.met]
+    if not own:
+        return ""
+    return "\n\n" + (f"Goals missed: {'; '.join(missed)}." if missed else "All goals met.")
+
+
+def source_text(part, results):
+    """Command and date, the first thing in a block."""
+    run = results["run"][0]
+    command = run["commands"].get(part)
+    if not command:
+        return f"`make bench`, {run['date']}. "
+    varied = {"hooks": " --hook HOOK", "wire_bytes": " --hook HOOK", "copies": " --params N"}
+    return f"`build/tally bench {command}{varied.get(part, '')}`, {run['date']}:\n\n"
+
+
+def block(name, results, verdicts):
+    """None where its part was not measured."""
+    render, part, _ = BLOCKS[name]
+    if not results.get(part):
+        return None
+    return source_text(part, results) + render(results) + missed_text(name, verdicts)
+
+
+def fill(text, blocks, pictures):
+    """A page with every block in its place, and the names of those it has a place for."""
+    found = []
+
+    def replace(match):
+        name = match.group(2)
+        if name not in BLOCKS:
+            raise ValueError(f"no block is called {name}")
+        found.append(name)
+        if blocks.get(name) is None:
+            return match.group(0)
+        picture = BLOCKS[name][2]
+        shown = f"\n\n![{name}](plots/{picture})" if picture in pictures else ""
+        return f"{match.group(1)}\n{blocks[name]}{shown}\n{match.group(3)}"
+
+    pattern = r"(<!-- bench (\w+): begin -->)\n.*?(<!-- bench \2: end -->)"
+    return re.sub(pattern, replace, text, flags=re.DOTALL), found
