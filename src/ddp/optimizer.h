@@ -58,7 +58,7 @@ void tally__optimizer_leave(tally_ddp *ddp);
 int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket);
 
 /* Updates what this rank has the state of, of parameter i, by its gradient times factor. */
-int tally__update_param(tally_optimizer *optimizer, size_t i, float *gradient, float factor);
+int tally__update_param(tally_optimizer *optimizer, size_t i, const float *gradient, float factor);
 
 /* At the end of a step, when all know who had a gradient for what: updates the rest. Collective. */
 int tally__update_end(tally_ddp *ddp);

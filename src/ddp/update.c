@@ -20,7 +20,7 @@
 #include "ddp/stats.h"
 #include "num/fpenv.h"
 
-int tally__update_param(tally_optimizer *optimizer, size_t i, float *gradient, float factor)
+int tally__update_param(tally_optimizer *optimizer, size_t i, const float *gradient, float factor)
 {
     const struct tally__param *param = &optimizer->ddp->params[i];
     struct tally__updated *updated = &optimizer->updated[i];

@@ -39,7 +39,7 @@ static int descend(void *user, const tally_step_param *param)
 static const tally_optimizer_table table = {
     .size = sizeof table, .name = "descend", .elementwise = 1, .step_param = descend};
 
-static int make(tally_group *group, int *rank, double max_norm, tally_ddp **ddp,
+static int make(tally_group *group, void *rank, double max_norm, tally_ddp **ddp,
                 tally_optimizer **optimizer)
 {
     static const size_t shape[] = {N};

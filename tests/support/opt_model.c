@@ -147,7 +147,11 @@ size_t opt_differ(const struct opt_run *a, const struct opt_run *b)
         const float *y = b->model.params[i].data;
 
         for (size_t e = 0; e < a->model.count[i]; e++) {
-            n += memcmp(&x[e], &y[e], sizeof x[e]) != 0;
+            uint32_t bits[2];
+
+            memcpy(&bits[0], &x[e], sizeof bits[0]);
+            memcpy(&bits[1], &y[e], sizeof bits[1]);
+            n += bits[0] != bits[1];
         }
     }
     return n;
