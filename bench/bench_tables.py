@@ -37,7 +37,8 @@ def ratio(over, under):
 
 def machine(results):
     run = results["run"][0]
-    return f"Machine of these tables: {run['machine']}. tally {run['tally']}, {run['compiler']}."
+    level = f", {results['kernels'][0]['isa']} kernels" if results.get("kernels") else ""
+    return f"Machine of these tables: {run['machine']}. tally {run['tally']}{level}, {run['compiler']}."
 
 
 def kernels(results):
@@ -222,7 +223,10 @@ def fill(text, blocks, pictures):
         if blocks.get(name) is None:
             return match.group(0)
         picture = BLOCKS[name][2]
-        shown = f"\n\n![{name}](plots/{picture})" if picture in pictures else ""
+        shown = ""
+        if picture in pictures:
+            title = picture.removesuffix(".svg").replace("_", " ")
+            shown = f"\n\n![{title}](plots/{picture})"
         return f"{match.group(1)}\n{blocks[name]}{shown}\n{match.group(3)}"
 
     pattern = r"(<!-- bench (\w+): begin -->)\n.*?(<!-- bench \2: end -->)"

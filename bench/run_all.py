@@ -129,10 +129,11 @@ def print_tables(blocks, verdicts, quick):
             print(f"\n== {name} ==\n{text}")
     if quick:
         print("\nThese were the smallest cases: the figures say nothing, and no goal is asked of them.")
+    if not verdicts:
         return
     rows = [(v.part, v.what, bench_tables.number(v.value), f"{v.sense} {v.goal:g}",
-             "" if v.met else "missed") for v in verdicts]
-    print("\n== goals ==\n" + bench_tables.table(("part", "what", "here", "goal", ""), rows))
+             "met" if v.met else "missed") for v in verdicts]
+    print("\n== goals ==\n" + bench_tables.table(("part", "what", "here", "goal", "verdict"), rows))
     print(f"\n{sum(v.met for v in verdicts)} of {len(verdicts)} goals met.")
 
 
