@@ -1050,8 +1050,10 @@ TALLY_API int tally_optimizer_describe_option(size_t index, size_t option,
  * updates it, and sends the updated parameters to all. Shares are even, and cut parameters, unless
  * a group's table in the bucket is not elementwise: then they end where parameters end. Parameters
  * get the same bits as without; only the joint norm of max_norm is added up share by share, and may
- * differ in its last bit. After a step the gradients of all parameters that a group has are
- * undefined, unless release_gradients makes them zeros. Buckets are not arranged by ready order.
+ * differ in its last bit. The hook must leave the same mean on every rank, as postlocal and noop do
+ * not: a share is updated by its owner's. After a step the gradients of all parameters that a group
+ * has are undefined, unless release_gradients makes them zeros. Buckets are not arranged by ready
+ * order.
  *
  * Under config.join a rank without input takes part: it updates its parameters like the others,
  * with the learning rates of a rank that has input.
