@@ -198,7 +198,7 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
         own.groups = &all;
         own.n_groups = 1;
     }
-    optimizer->rules = tally__alloc_array(own.n_groups, sizeof *optimizer->rules, "groups");
+    optimizer->rules = tally__alloc_array(own.n_groups, sizeof(struct tally__rule *), "groups");
     optimizer->lr = tally__alloc_array(own.n_groups, sizeof *optimizer->lr, "groups");
     optimizer->updated = tally__alloc_array(n_params, sizeof *optimizer->updated, "groups");
     if (!optimizer->rules || !optimizer->lr || !optimizer->updated) {

@@ -332,7 +332,7 @@ int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs, c
         rc = tally_averager_load(optimizer->config.averager, loading.averager,
                                  loading.averager_bytes, n);
     }
-    if (rc == TALLY_OK) {
+    if (rc == TALLY_OK && loading.fresh && loading.lr) {
         take_effect(&loading);
     }
     clean_up(&loading);

@@ -150,7 +150,7 @@ static int refused_copy(struct opt_run *run, const struct opt_states *good, size
 {
     tally_group *group = run->group;
     struct opt_states changed = *good;
-    unsigned char *copy = malloc(bytes + 1);
+    unsigned char *copy = malloc(bytes ? bytes : 1);
     int rc;
 
     CHECK(group, copy);
