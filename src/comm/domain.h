@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/slot.h"
+
 struct tally__domain;
 
 struct tally__domain_ops {
@@ -61,9 +63,15 @@ struct tally__domain {
     uintptr_t *base;      /* per rank: where its memory starts for us */
     uint64_t *first_slot; /* per rank: offset of the slots of the group that spans all */
     int n_cpus;           /* CPUs that all ranks together may run on */
+    unsigned n_stages;
     size_t stage_bytes;
     const struct tally__carrier_ops *carrier; /* NULL: ranks reach each other's memory */
 };
+
+static inline size_t tally__slot_bytes(const struct tally__domain *domain)
+{
+    return sizeof(struct tally__slot) + domain->n_stages * domain->stage_bytes;
+}
 
 static inline uint64_t tally__offset_of(const struct tally__domain *domain, const void *memory)
 {

@@ -22,7 +22,7 @@
 
 static void fill_lanes(tally_group *group, const struct tally__group_parts *parts)
 {
-    size_t slot_bytes = tally__slot_bytes(parts->domain->stage_bytes);
+    size_t slot_bytes = tally__slot_bytes(parts->domain);
 
     for (int i = 0; i < parts->n_lanes; i++) {
         tally_lane *lane = &group->lanes[i];
@@ -31,6 +31,7 @@ static void fill_lanes(tally_group *group, const struct tally__group_parts *part
         lane->index = i;
         lane->slots = &group->slot_table[(size_t)i * (size_t)parts->size];
         lane->starts = &group->starts_table[(size_t)i * (size_t)parts->size];
+        lane->n_stages = parts->domain->n_stages;
         lane->stage_bytes = parts->domain->stage_bytes;
         for (int r = 0; r < parts->size; r++) {
             lane->slots[r] = tally__at(parts->domain, parts->domain_rank[r],

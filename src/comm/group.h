@@ -35,7 +35,8 @@ struct tally_lane {
     tally_group *group;
     int index;
     struct tally__slot **slots; /* per rank of the group; slots[group->rank] is ours */
-    size_t stage_bytes;         /* the domain's */
+    unsigned n_stages;          /* the domain's */
+    size_t stage_bytes;         /* likewise */
     uint64_t *starts;           /* per rank: scratch of all-to-all */
     uint64_t round;             /* rounds we have arrived at; a line has its lower half */
     uint64_t job;               /* jobs begun on this lane */

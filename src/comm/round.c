@@ -81,7 +81,7 @@ const struct tally__call *tally__said(const tally_lane *lane, int rank)
 
 unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round)
 {
-    return lane->slots[rank]->stages + round % TALLY__N_STAGES * lane->stage_bytes;
+    return lane->slots[rank]->stages + round % lane->n_stages * lane->stage_bytes;
 }
 
 unsigned char *tally__next_stage(const tally_lane *lane)
@@ -216,13 +216,12 @@ static bool is_passed(const tally_lane *lane)
     return false;
 }
 
-static int complete(tally_lane *lane, const struct tally__call *call, const char *text)
+int tally__await(tally_lane *lane)
 {
     tally_group *group = lane->group;
     struct tally__late late;
     char words[128];
 
-    TRY(arrive(lane, call, text));
     for (int r = 0; r < group->size; r++) {
         if (!tally__has_arrived(lane, r) && tally__wait_for(lane, r, &late) != TALLY_OK) {
             describe(tally__said(lane, group->rank), words, sizeof words);
@@ -239,9 +238,15 @@ static int complete(tally_lane *lane, const struct tally__call *call, const char
     return inspect(lane);
 }
 
+int tally__arrive(tally_lane *lane, const struct tally__call *call)
+{
+    return arrive(lane, call, "");
+}
+
 int tally__round(tally_lane *lane, const struct tally__call *call)
 {
-    return complete(lane, call, "");
+    TRY(arrive(lane, call, ""));
+    return tally__await(lane);
 }
 
 int tally__refuse(tally_lane *lane, enum tally__kind kind, int status)
@@ -251,5 +256,6 @@ int tally__refuse(tally_lane *lane, enum tally__kind kind, int status)
 
     (void)snprintf(text, sizeof text, "%.*s", TALLY__TEXT_BYTES - 1,
                    *tally_last_error() ? tally_last_error() : tally_status_text(status));
-    return complete(lane, &call, text);
+    TRY(arrive(lane, &call, text));
+    return tally__await(lane);
 }

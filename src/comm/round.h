@@ -37,6 +37,11 @@ enum tally__kind {
  */
 int tally__round(tally_lane *lane, const struct tally__call *call);
 
+/* The two halves of a round, for work in between that needs nobody. Who has arrived must wait, also
+ * when that work fails. */
+int tally__arrive(tally_lane *lane, const struct tally__call *call);
+int tally__await(tally_lane *lane);
+
 /* What rank said in the round just finished; valid until the next one. */
 const struct tally__call *tally__said(const tally_lane *lane, int rank);
 

@@ -7,8 +7,8 @@
  * 2].round. It goes on when every rank's line[k % 2].round has reached k.
  *   - Nobody arrives at k + 2 before everybody has arrived at k + 1, and a rank arrives at k + 1
  * only when it has read what it wanted of round k. So two lines are enough.
- *   - Data in stage[k % 3] is written before round k, and may be read until the reader arrives at
- *     round k + 2: first what the owner put there, then what it made of it in between.
+ *   - Data in stage k % 3 (of three) is written before round k, and may be read until the reader
+ * arrives at round k + 2: first what the owner put there, then what it made of it in between.
  */
 #ifndef TALLY_COMM_SLOT_H
 #define TALLY_COMM_SLOT_H
@@ -20,7 +20,10 @@
 /* Every stage has at least so many bytes, and just so many where ranks reach each other's memory:
  * then stages stay in the caches. */
 #define TALLY__STAGE_BYTES ((size_t)256 * 1024)
+/* Three stages are enough to write data of round k once all have arrived at k - 1; four, to write
+ * it when all have arrived at k - 2, which keeps a line busy while ranks agree on k - 1. */
 #define TALLY__N_STAGES 3
+#define TALLY__N_STAGES_AHEAD 4
 #define TALLY__TEXT_BYTES 512
 
 /* What a rank says when it arrives at a round. Up to detail, all ranks must say the same. */
@@ -57,12 +60,7 @@ struct tally__slot {
     char given_up_text[TALLY__TEXT_BYTES];
     char text[2][TALLY__TEXT_BYTES]; /* why call.status is not TALLY_OK, per line */
     _Atomic uint32_t settled; /* the last round that the owner has settled, where it is mirrored */
-    _Alignas(64) unsigned char stages[]; /* TALLY__N_STAGES of them, as long as the domain says */
+    _Alignas(64) unsigned char stages[]; /* as many and as long as the domain says */
 };
-
-static inline size_t tally__slot_bytes(size_t stage_bytes)
-{
-    return sizeof(struct tally__slot) + TALLY__N_STAGES * stage_bytes;
-}
 
 #endif

@@ -32,7 +32,7 @@ struct split_request {
 /* Makes slots as new; what lies in their stages does not matter. */
 static void clear_slots(unsigned char *slots, const tally_group *parent)
 {
-    size_t slot_bytes = tally__slot_bytes(parent->domain->stage_bytes);
+    size_t slot_bytes = tally__slot_bytes(parent->domain);
 
     for (int i = 0; i < parent->n_lanes; i++) {
         memset(slots + (size_t)i * slot_bytes, 0, sizeof(struct tally__slot));
@@ -42,7 +42,7 @@ static void clear_slots(unsigned char *slots, const tally_group *parent)
 /* Slots for the new group: those of a closed one, made as new, or fresh memory. */
 static int take_slots(tally_group *parent, struct tally__slot **slots)
 {
-    size_t bytes = (size_t)parent->n_lanes * tally__slot_bytes(parent->domain->stage_bytes);
+    size_t bytes = (size_t)parent->n_lanes * tally__slot_bytes(parent->domain);
     void *memory = tally__take_closed_slots(parent);
 
     if (memory) {

@@ -12,7 +12,8 @@
  *   direct     all data is in group memory and the codec can do the whole way in registers: each
  *              owner reads its shard from all ranks and writes the result to all, two rounds;
  *   staged     pieces of every shard pass through the stages. In one turn, between two rounds, a
- *              rank encodes piece c + 1, reduces piece c and decodes piece c - 1.
+ *              rank encodes piece c + 1, reduces piece c and decodes piece c - 1; where pieces
+ * travel, it encodes and sends piece c + 1 before it waits for the round of piece c.
  *
  * Only the thread that runs a lane's jobs enters with that lane.
  */
@@ -177,6 +178,26 @@ static void choose_piece(struct exchange *x)
     x->piece_bytes = room;
 }
 
+/*
+ * The round that piece c passes in. Where pieces travel, the next one is sent before the others are
+ * waited for: they take it in while ranks agree on this one, and the line is never idle.
+ */
+static int pass(struct exchange *x, size_t c, size_t n_pieces)
+{
+    int rc = TALLY_OK;
+    int met;
+
+    if (!tally__carries(x->lane)) {
+        return tally__round(x->lane, &x->call);
+    }
+    TRY(tally__arrive(x->lane, &x->call));
+    if (c + 1 < n_pieces) {
+        rc = encode_piece(x, c + 1);
+    }
+    met = tally__await(x->lane);
+    return rc == TALLY_OK ? met : rc;
+}
+
 /* started: piece 0 has passed in the round just finished. */
 static int run_staged(struct exchange *x, bool started)
 {
@@ -198,10 +219,10 @@ static int run_staged(struct exchange *x, bool started)
         TRY(encode_piece(x, 0));
     }
     for (size_t c = 0; c < n_pieces + !x->scatter_only; c++) {
-        if (c > 0 || !started) {
-            TRY(tally__round(x->lane, &x->call));
-        }
-        if (c + 1 < n_pieces) {
+        bool passed = c == 0 && started;
+
+        TRY(passed ? TALLY_OK : pass(x, c, n_pieces));
+        if (c + 1 < n_pieces && (passed || !tally__carries(x->lane))) {
             TRY(encode_piece(x, c + 1));
         }
         if (c < n_pieces) {

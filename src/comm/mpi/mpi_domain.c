@@ -328,6 +328,7 @@ struct tally__mpi_domain *tally__mpi_make(const struct tally__mpi_api *api)
         (void)pthread_mutex_init(&made->mutex, NULL);
         made->common.ops = &mpi_ops;
         made->common.n_cpus = 1;
+        made->common.n_stages = TALLY__N_STAGES_AHEAD;
         made->common.stage_bytes = STAGE_BYTES;
         made->common.carrier = &mpi_carrier;
         made->post.api = api;
@@ -360,7 +361,7 @@ int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots)
         }
         common->base[r] = (uintptr_t)map;
     }
-    TRY(mpi_alloc(common, (size_t)n_slots * tally__slot_bytes(common->stage_bytes), &slots));
+    TRY(mpi_alloc(common, (size_t)n_slots * tally__slot_bytes(common), &slots));
     mpi->slots = slots;
     for (size_t r = 0; r < n; r++) {
         common->first_slot[r] = tally__offset_of(common, slots);

@@ -156,7 +156,7 @@ static int first_job(tally_lane *lane, void *user)
 {
     const struct tally__call call = {.kind = TALLY__KIND_OPEN,
                                      .count = (uint64_t)lane->group->n_lanes,
-                                     .detail = tally__slot_bytes(lane->stage_bytes)};
+                                     .detail = tally__slot_bytes(lane->group->domain)};
 
     (void)user;
     return tally__round(lane, &call);

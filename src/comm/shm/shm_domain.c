@@ -224,6 +224,7 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
     made->common.ops = &shm_ops;
     made->common.n_ranks = place->world;
     made->common.rank = place->rank;
+    made->common.n_stages = TALLY__N_STAGES;
     made->common.stage_bytes = TALLY__STAGE_BYTES;
     made->common.base = tally__alloc_array(n, sizeof *made->common.base, "peers' memory");
     made->common.first_slot = tally__alloc_array(n, sizeof(uint64_t), "peers' slots");
@@ -265,7 +266,7 @@ static int make_own_file(struct shm_domain *shm)
 static int check_file(const struct shm_domain *shm, int rank, size_t n_slots)
 {
     uint64_t first = shm->common.first_slot[rank];
-    uint64_t bytes = n_slots * tally__slot_bytes(TALLY__STAGE_BYTES);
+    uint64_t bytes = n_slots * tally__slot_bytes(&shm->common);
     struct stat info;
     int seals = fcntl(shm->fd[rank], F_GET_SEALS);
 
@@ -369,7 +370,7 @@ int tally__open_shm(const struct tally__place *place, tally_group **group)
         rc = map_file(shm, place->rank);
     }
     if (rc == TALLY_OK) {
-        rc = shm_alloc(&shm->common, n_slots * tally__slot_bytes(TALLY__STAGE_BYTES), &slots);
+        rc = shm_alloc(&shm->common, n_slots * tally__slot_bytes(&shm->common), &slots);
     }
     if (rc == TALLY_OK && slots) {
         shm->common.first_slot[place->rank] = tally__offset_of(&shm->common, slots);

@@ -215,6 +215,7 @@ static struct tally__domain *make_domain(struct thread_world *world, int n, int 
         .base = world->base,
         .first_slot = world->first_slot,
         .n_cpus = count_own_cpus(),
+        .n_stages = TALLY__N_STAGES,
         .stage_bytes = TALLY__STAGE_BYTES,
     };
     made->world = world;
@@ -234,8 +235,7 @@ static int make_domains(struct thread_world *world, int n, int n_slots,
         if (!domains[r]) {
             return TALLY_NOMEM;
         }
-        TRY(thread_alloc(domains[r], (size_t)n_slots * tally__slot_bytes(TALLY__STAGE_BYTES),
-                         &memory));
+        TRY(thread_alloc(domains[r], (size_t)n_slots * tally__slot_bytes(domains[r]), &memory));
         slots[r] = memory;
         world->first_slot[r] = tally__offset_of(domains[r], memory);
     }
