@@ -84,6 +84,7 @@ sleep 0.5
 kill -TERM "$launcher"
 # The first one ended the ranks; one that comes when they have left gives up on their output. When that
 # is cannot be seen from here.
+# shellcheck disable=SC2317 # wait_until calls it
 another_ends_it() { launcher_is_gone || ! kill -TERM "$launcher" 2>/dev/null; }
 wait_until another_ends_it
 finish
