@@ -183,6 +183,7 @@ struct loading {
     const void **of_ddp; /* what its ddp saved, per blob */
     size_t *of_ddp_bytes;
     uint64_t digest;
+    bool is_ready; /* all of it was looked at */
 };
 
 static int check_name(const char *what, const char *ours, struct tally__blob_reader *reader,
@@ -305,6 +306,7 @@ static int prepare(struct loading *loading, const void *const *blobs, const size
     for (size_t r = 0; r < n; r++) {
         TRY(look_at(loading, r, blobs[r], bytes[r]));
     }
+    loading->is_ready = true;
     return TALLY_OK;
 }
 
@@ -352,6 +354,17 @@ static void clean_up(struct loading *loading)
     tally__free(loading->params);
 }
 
+/* All ranks are content with what they looked at. Collective. */
+static int adopt(const struct loading *loading)
+{
+    if (loading->of_ddp_bytes[0] > 0) {
+        TRY(tally_ddp_load(loading->averager->ddp, loading->of_ddp, loading->of_ddp_bytes,
+                           loading->n));
+    }
+    take_effect(loading);
+    return TALLY_OK;
+}
+
 int tally_averager_load(tally_averager *averager, const void *const *blobs, const size_t *bytes,
                         size_t n)
 {
@@ -364,11 +377,8 @@ int tally_averager_load(tally_averager *averager, const void *const *blobs, cons
     TRY(tally__check_between_steps(averager->of, "tally_averager_load"));
     rc = prepare(&loading, blobs, bytes);
     rc = tally__load_agree(averager->ddp, "tally_averager_load", rc, loading.digest);
-    if (rc == TALLY_OK && loading.of_ddp_bytes && loading.of_ddp_bytes[0] > 0) {
-        rc = tally_ddp_load(averager->ddp, loading.of_ddp, loading.of_ddp_bytes, n);
-    }
-    if (rc == TALLY_OK) {
-        take_effect(&loading);
+    if (rc == TALLY_OK && loading.is_ready) {
+        rc = adopt(&loading);
     }
     clean_up(&loading);
     return tally__stats_note(averager->of, rc);

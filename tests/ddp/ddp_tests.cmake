@@ -40,6 +40,7 @@ tally_ddp_test(test_averager)
 tally_ddp_test(test_averager_changes)
 tally_ddp_test(test_averager_state)
 tally_ddp_test(test_averager_optimizer)
+tally_ddp_test(test_averager_memory)
 
 # The same program with and without flushing of subnormal numbers: -Ofast flushes when a program is
 # linked with it.

@@ -30,6 +30,7 @@ static const char *const hooks[] = {
     "powersgd:start=0",
     "bf16(powersgd:start=0,warm_start=0)",
     "batched_powersgd:start=0",
+    "postlocal:start=1(int8)",
 };
 
 static int make(tally_group *group, struct ddp_model *model, bool copies, tally_ddp **ddp)
@@ -169,8 +170,9 @@ static int with_failure(tally_group *group, const char *hook, size_t n, bool *me
 
 static int fail_body(tally_group *group, void *user)
 {
-    static const char *const stateful[] = {"fp16:saturate=1", "quantize_per_tensor", "bf16(int8)",
-                                           "powersgd:start=0", "batched_powersgd:start=0"};
+    static const char *const stateful[] = {
+        "fp16:saturate=1",  "quantize_per_tensor",      "bf16(int8)",
+        "powersgd:start=0", "batched_powersgd:start=0", "postlocal:start=100(int8)"};
     size_t most = 0;
 
     (void)user;
