@@ -591,7 +591,8 @@ TALLY_API int tally_hook_create(const tally_hook_table *table, void *state, tall
  * as in "bf16", "fp16:saturate=1", "powersgd:rank=2,start=100", "bf16(powersgd:rank=4)". Blanks
  * between the parts do not count. Options belong to the name they follow. Only wrappers take a hook
  * in brackets: "fp16" and "bf16", which set how the fp32 exchanges of the hook inside travel (where
- * that hook has a form of its own on the wire, that one wins, and so does an inner wrapper), and
+ * that hook has a form of its own on the wire, that one wins, and so does an inner wrapper);
+ * "hosts", which adds up within each machine first and lets one rank of each exchange; and
  * "postlocal", which says among which ranks the hook inside exchanges, and goes with an averager
  * (tally_averager_create). Without brackets they wrap "allreduce". `tally hooks` lists all names
  * and options. A text has at most 200 characters, and 8 hooks inside one another.

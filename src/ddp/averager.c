@@ -162,8 +162,8 @@ static int make_hook(tally_averager *averager, const char *text)
 
     TRY(tally_hook_parse(text ? text : "allreduce", &inner));
     averager->is_lossy = strcmp(inner->table.name, "allreduce") != 0;
-    rc = tally__hook_local(inner)
-             ? tally__fail(TALLY_ARG, "averager: hook '%s' does not reach all ranks",
+    rc = tally__hook_divides(inner)
+             ? tally__fail(TALLY_ARG, "averager: hook '%s' has groups of ranks of its own",
                            inner->table.name)
              : tally__averager_wrap(averager, inner);
     tally_hook_free(inner);

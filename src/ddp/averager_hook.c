@@ -25,7 +25,8 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     if (averager->last_n_ranks > 0 && averager->last_n_ranks != level->n_ranks) {
         TRY(tally__keeper_disown(bucket, averager->last_n_ranks));
     }
-    return level->group ? tally__hook_reduce_within(inner, lane, level->group, bucket)
+    return level->group ? tally__hook_reduce_within(inner, lane, level->group,
+                                                    TALLY__DIVISOR_OF_GROUP, bucket)
                         : inner->table.reduce(inner->state, lane, bucket);
 }
 

@@ -76,18 +76,33 @@ static int take_back(const struct tally__aside *aside, const tally_hook *hook, c
 
 int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp)
 {
-    const tally_hook *local = tally__hook_local(hook);
+    int rc = TALLY_OK;
 
-    return local ? local->enter(local->state, ddp) : TALLY_OK;
+    if (hook->inner) {
+        TRY(tally__hook_enter(hook->inner, ddp));
+    }
+    if (hook->enter) {
+        rc = hook->enter(hook->state, ddp);
+    }
+    if (rc != TALLY_OK && hook->inner) {
+        tally__hook_leave(hook->inner);
+    }
+    return rc;
 }
 
 void tally__hook_leave(const tally_hook *hook)
 {
-    const tally_hook *local = tally__hook_local(hook);
-
-    if (local) {
-        local->leave(local->state);
+    if (hook->leave) {
+        hook->leave(hook->state);
     }
+    if (hook->inner) {
+        tally__hook_leave(hook->inner);
+    }
+}
+
+bool tally__hook_divides(const tally_hook *hook)
+{
+    return hook->enter || (hook->inner && tally__hook_divides(hook->inner));
 }
 
 int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp)

@@ -6,6 +6,7 @@ target_sources(tally_objects PRIVATE
   hook/cuts.c
   hook/hook_all_reduce.c
   hook/hook_half.c
+  hook/hook_hosts.c
   hook/hook_int8.c
   hook/hook_noop.c
   hook/hook_post_local.c

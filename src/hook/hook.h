@@ -24,8 +24,8 @@ struct tally_hook {
     /* From step local_start on, ranks get different means. */
     bool is_local;
     uint64_t local_start;
-    /* What such a hook needs of a ddp for itself; the hook inside is attached apart, since it may
-     * be attached already. Collective; between steps. */
+    /* What a hook with groups of its own needs of a ddp; the hook inside is attached apart, since
+     * it may be attached already. Collective; between steps. NULL: nothing. */
     int (*enter)(void *state, tally_ddp *ddp);
     void (*leave)(void *state);
 };
@@ -33,16 +33,23 @@ struct tally_hook {
 /* What allreduce does: the mean of the bucket, travelling as the lane says. */
 int tally__hook_send_plain(tally_lane *lane, const tally_bucket *bucket);
 
+/* What a sub-group's sum is divided by: its number of ranks, under join those of them that have
+ * input; or as the bucket says. */
+enum tally__divisor { TALLY__DIVISOR_OF_GROUP, TALLY__DIVISOR_STAYS };
+
 /*
- * What the hook's reduce does, among the ranks of a sub-group alone: the divisor is their number,
- * or, under join, that of those that have input. In a job of the bucket's group, which may fail
- * without an end to the sub-group. Errors: what reduce returns on any of these ranks.
+ * What the hook's reduce does, among the ranks of a sub-group alone. In a job of the bucket's
+ * group, which may fail without an end to the sub-group. Errors: what reduce returns on any of
+ * these ranks.
  */
 int tally__hook_reduce_within(const tally_hook *hook, tally_lane *lane, tally_group *group,
-                              const tally_bucket *bucket);
+                              enum tally__divisor divisor, const tally_bucket *bucket);
 
 /* The hook itself or the one inside that is local; NULL: none is. */
 const tally_hook *tally__hook_local(const tally_hook *hook);
+
+/* Whether the hook, or one inside, divides the ddp's group: then it cannot run in a part of it. */
+bool tally__hook_divides(const tally_hook *hook);
 
 /* Without wrappers: the hook that has the state. */
 const tally_hook *tally__hook_innermost(const tally_hook *hook);

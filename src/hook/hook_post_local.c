@@ -85,7 +85,7 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     if (bucket->step == local->start) {
         TRY(tally__keeper_disown(bucket, bucket->divisor));
     }
-    return tally__hook_reduce_within(inner, lane, local->group, bucket);
+    return tally__hook_reduce_within(inner, lane, local->group, TALLY__DIVISOR_OF_GROUP, bucket);
 }
 
 enum { START, GROUP };
@@ -95,8 +95,8 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     struct post_local *local;
     int rc;
 
-    if (tally__hook_local(inner)) {
-        return tally__fail(TALLY_ARG, "one postlocal inside another");
+    if (tally__hook_divides(inner)) {
+        return tally__fail(TALLY_ARG, "the hook inside has groups of ranks of its own");
     }
     local = tally__alloc(sizeof *local, "a hook");
     if (!local) {

@@ -31,6 +31,7 @@ extern const struct tally__hook_kind tally__hook_kind_per_tensor;
 extern const struct tally__hook_kind tally__hook_kind_per_channel;
 extern const struct tally__hook_kind tally__hook_kind_power;
 extern const struct tally__hook_kind tally__hook_kind_batched_power;
+extern const struct tally__hook_kind tally__hook_kind_hosts;
 extern const struct tally__hook_kind tally__hook_kind_post_local;
 extern const struct tally__hook_kind tally__hook_kind_noop;
 

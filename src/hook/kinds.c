@@ -7,7 +7,8 @@ static const struct tally__row *const rows[] = {
     &tally__hook_kind_bf16.row,       &tally__hook_kind_int8.row,
     &tally__hook_kind_per_tensor.row, &tally__hook_kind_per_channel.row,
     &tally__hook_kind_power.row,      &tally__hook_kind_batched_power.row,
-    &tally__hook_kind_post_local.row, &tally__hook_kind_noop.row,
+    &tally__hook_kind_hosts.row,      &tally__hook_kind_post_local.row,
+    &tally__hook_kind_noop.row,
 };
 
 const struct tally__rows tally__hook_kinds = {"hook", "a hook", rows, sizeof rows / sizeof rows[0]};

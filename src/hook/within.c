@@ -17,14 +17,17 @@ static int find_divisor(tally_lane *sub, bool by_active, tally_bucket *bucket)
     return TALLY_OK;
 }
 
-static int reduce(const tally_hook *hook, tally_lane *sub, tally_bucket *bucket, bool by_active)
+static int reduce(const tally_hook *hook, tally_lane *sub, enum tally__divisor divisor,
+                  tally_bucket *bucket, bool by_active)
 {
-    TRY(find_divisor(sub, by_active, bucket));
+    if (divisor == TALLY__DIVISOR_OF_GROUP) {
+        TRY(find_divisor(sub, by_active, bucket));
+    }
     return hook->table.reduce(hook->state, sub, bucket);
 }
 
 int tally__hook_reduce_within(const tally_hook *hook, tally_lane *lane, tally_group *group,
-                              const tally_bucket *bucket)
+                              enum tally__divisor divisor, const tally_bucket *bucket)
 {
     tally_lane *sub = tally_lane_for(lane, group);
     bool by_active = bucket->divisor != tally_group_size(lane->group);
@@ -34,12 +37,13 @@ int tally__hook_reduce_within(const tally_hook *hook, tally_lane *lane, tally_gr
     if (!sub) {
         return TALLY_ARG;
     }
-    rc = tally__end_job(sub, TALLY__ENDS_WITH_ROUND, reduce(hook, sub, &part, by_active));
-    if (rc != TALLY_OK) {
+    rc = tally__end_job(sub, TALLY__ENDS_WITH_ROUND, reduce(hook, sub, divisor, &part, by_active));
+    /* Those that keep the divisor are not side by side. */
+    if (rc != TALLY_OK && divisor == TALLY__DIVISOR_OF_GROUP) {
         int first = tally_group_rank(lane->group) - tally_group_rank(group);
 
         return tally__fail(rc, "among ranks %d..%d: %s", first, first + tally_group_size(group) - 1,
                            tally_last_error());
     }
-    return TALLY_OK;
+    return rc;
 }

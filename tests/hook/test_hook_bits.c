@@ -32,6 +32,10 @@ static const char *const texts[] = {
     "powersgd:rank=3,start=1",
     "fp16(powersgd:rank=2,start=0)",
     "batched_powersgd:start=0",
+    "hosts",
+    "hosts:size=2",
+    "hosts:size=3(int8)",
+    "hosts:size=2(powersgd:start=0)",
     "postlocal:start=1,group=2(bf16)",
 };
 

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The wrapper hosts, for many ranks on each of several machines: the ranks of a host add their
+ * gradients up in rank order, one of them, the leader, exchanges the sum with the other leaders by
+ * the hook inside, and gives the result to its host. What crosses the network does not grow with
+ * the ranks of a host. The order of summation is its own: within hosts, then over hosts.
+ *
+ * Reduces on lane 0; the rest is the application's thread's, between steps. Serves one ddp at a
+ * time. State of the hook inside, residuals among it, is the leaders'.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/threads.h"
+#include "hook/kind.h"
+#include "hook/wrapper.h"
+
+#define HOST_BYTES 128
+
+struct hosts {
+    struct tally__wrapper wrapper;
+    int host_size; /* 0: as the machines are */
+    tally_ddp *ddp;
+    int n_entered;
+    tally_group *local; /* the ranks of this host, in the ddp's group */
+    tally_group
+        *shared; /* the same through shared memory, where the ddp's group is of MPI; or NULL */
+    tally_group *leaders; /* NULL: this rank is none */
+};
+
+/* What a leader tells its host: how it went. */
+struct outcome {
+    int32_t status;
+    char text[256];
+};
+
+/* ---- who is where ---- */
+
+/* What a call has begun. */
+static int finish(int rc, tally_future *const *future)
+{
+    if (rc == TALLY_OK) {
+        rc = tally_future_wait(*future);
+        tally_future_free(*future);
+    }
+    return rc;
+}
+
+/* The machine's name, and which start of it: two machines may have one name. */
+static void name_host(char *name)
+{
+    FILE *boot = fopen("/proc/sys/kernel/random/boot_id", "r");
+    size_t n;
+
+    memset(name, 0, HOST_BYTES);
+    (void)gethostname(name, HOST_BYTES / 2);
+    n = strlen(name);
+    if (boot) {
+        (void)!fread(name + n, 1, HOST_BYTES - 1 - n, boot);
+        (void)fclose(boot);
+    }
+}
+
+/* The first rank that is on this one's machine. */
+static int find_first(tally_group *all, int *first)
+{
+    size_t size = (size_t)tally_group_size(all);
+    char *names = tally__alloc_array(size, HOST_BYTES, "names of hosts");
+    size_t *bytes = tally__alloc_array(size, sizeof *bytes, "names of hosts");
+    char own[HOST_BYTES];
+    tally_future *future;
+    int rc = names && bytes ? TALLY_OK : TALLY_NOMEM;
+
+    name_host(own);
+    for (size_t r = 0; rc == TALLY_OK && r < size; r++) {
+        bytes[r] = HOST_BYTES;
+    }
+    if (rc == TALLY_OK) {
+        rc = finish(tally_all_gather(all, own, bytes, names, &future), &future);
+    }
+    for (int r = tally_group_rank(all); rc == TALLY_OK && r >= 0; r--) {
+        if (memcmp(names + (size_t)r * HOST_BYTES, own, HOST_BYTES) == 0) {
+            *first = r;
+        }
+    }
+    tally__free(names);
+    tally__free(bytes);
+    return rc;
+}
+
+/* MPI's messages are slow within a machine: its ranks meet in shared memory. */
+static int open_shared(struct hosts *hosts)
+{
+    tally_group_config config;
+    unsigned long long number[2] = {0};
+    char name[80];
+    tally_future *future;
+
+    if (getrandom(number, sizeof number, 0) != (ssize_t)sizeof number) {
+        return tally__fail(TALLY_SYSTEM, "hosts: no random numbers for a name");
+    }
+    TRY(finish(tally_broadcast(hosts->local, number, sizeof number, 0, &future), &future));
+    (void)snprintf(name, sizeof name, "@tally-host-%016llx%016llx", number[0], number[1]);
+    tally_group_config_init(&config, sizeof config);
+    config.backend = "shm";
+    config.rank = tally_group_rank(hosts->local);
+    config.world = tally_group_size(hosts->local);
+    config.rendezvous = name;
+    config.lanes = 0; /* its jobs run on the lane that waits for them */
+    return tally_group_open(&config, &hosts->shared);
+}
+
+static void close_groups(struct hosts *hosts)
+{
+    (void)tally_group_close(hosts->leaders);
+    (void)tally_group_close(hosts->shared);
+    (void)tally_group_close(hosts->local);
+    hosts->leaders = NULL;
+    hosts->shared = NULL;
+    hosts->local = NULL;
+}
+
+static int open_groups(struct hosts *hosts, tally_group *all)
+{
+    int rank = tally_group_rank(all);
+    int first = rank;
+
+    if (hosts->host_size > 0) {
+        first = rank / hosts->host_size * hosts->host_size;
+    } else {
+        TRY(find_first(all, &first));
+    }
+    TRY(tally_group_split(all, first, rank, &hosts->local));
+    TRY(tally_group_split(all, rank == first ? 0 : -1, rank, &hosts->leaders));
+    if (hosts->host_size == 0 && tally_group_size(hosts->local) > 1 &&
+        strcmp(tally_group_backend(all), "mpi") == 0) {
+        return open_shared(hosts);
+    }
+    return TALLY_OK;
+}
+
+/* Opens in any case: another rank may have entered with another object of the same name. */
+static int enter(void *state, tally_ddp *ddp)
+{
+    struct hosts *hosts = state;
+    struct hosts made = {.host_size = hosts->host_size};
+    int rc = open_groups(&made, tally_ddp_group(ddp));
+
+    if (rc != TALLY_OK || hosts->n_entered > 0) {
+        close_groups(&made);
+    } else {
+        hosts->local = made.local;
+        hosts->shared = made.shared;
+        hosts->leaders = made.leaders;
+        hosts->ddp = ddp;
+    }
+    if (rc == TALLY_OK && hosts->ddp != ddp) {
+        return tally__fail(TALLY_STATE, "a hosts hook serves one ddp at a time");
+    }
+    hosts->n_entered += rc == TALLY_OK;
+    return rc;
+}
+
+static void leave(void *state)
+{
+    struct hosts *hosts = state;
+
+    if (--hosts->n_entered == 0) {
+        close_groups(hosts);
+        hosts->ddp = NULL;
+    }
+}
+
+/* ---- reducing ---- */
+
+/* Within the host, in rank order. */
+static int add_up(const struct hosts *hosts, tally_lane *lane, const tally_bucket *bucket)
+{
+    tally_future *future;
+
+    if (hosts->shared) {
+        return finish(tally_all_reduce(hosts->shared, bucket->data, bucket->n, bucket->dtype,
+                                       TALLY_SUM, &future),
+                      &future);
+    }
+    return tally_lane_all_reduce(tally_lane_for(lane, hosts->local), bucket->data, bucket->n,
+                                 bucket->dtype, TALLY_SUM);
+}
+
+/* From the leader to its host. */
+static int give(const struct hosts *hosts, tally_lane *lane, void *data, size_t bytes)
+{
+    tally_future *future;
+
+    if (hosts->shared) {
+        return finish(tally_broadcast(hosts->shared, data, bytes, 0, &future), &future);
+    }
+    return tally_lane_broadcast(tally_lane_for(lane, hosts->local), data, bytes, 0);
+}
+
+/* The host's sum is in the bucket. A leader that has run out of input sends that of the others. */
+static struct outcome exchange(const struct hosts *hosts, tally_lane *lane,
+                               const tally_bucket *bucket)
+{
+    struct outcome outcome = {0};
+    tally_bucket of_host = *bucket;
+
+    if (tally_group_size(hosts->local) > 1) {
+        of_host.shadows = 0;
+    }
+    outcome.status = tally__hook_reduce_within(hosts->wrapper.inner, lane, hosts->leaders,
+                                               TALLY__DIVISOR_STAYS, &of_host);
+    if (outcome.status != TALLY_OK) {
+        (void)snprintf(outcome.text, sizeof outcome.text, "%s", tally_last_error());
+    }
+    return outcome;
+}
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    const struct hosts *hosts = state;
+    bool alone = tally_group_size(hosts->local) == 1;
+    struct outcome outcome = {0};
+
+    if (!alone) {
+        TRY(add_up(hosts, lane, bucket));
+    }
+    if (hosts->leaders) {
+        outcome = exchange(hosts, lane, bucket);
+    }
+    if (!alone) {
+        TRY(give(hosts, lane, &outcome, sizeof outcome));
+    }
+    if (outcome.status != TALLY_OK) {
+        return tally__fail(outcome.status, "%.*s", (int)sizeof outcome.text - 1, outcome.text);
+    }
+    return alone ? TALLY_OK
+                 : give(hosts, lane, bucket->data, bucket->n * tally_dtype_bytes(bucket->dtype));
+}
+
+static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+{
+    struct hosts *hosts;
+    int rc;
+
+    if (tally__hook_divides(inner)) {
+        return tally__fail(TALLY_ARG, "the hook inside has groups of ranks of its own");
+    }
+    hosts = tally__alloc(sizeof *hosts, "a hook");
+    if (!hosts) {
+        return TALLY_NOMEM;
+    }
+    hosts->host_size = (int)values[0];
+    rc = tally__wrapper_make(name, &hosts->wrapper, inner, reduce, hook);
+    if (rc != TALLY_OK) {
+        tally__free(hosts);
+        return rc;
+    }
+    (*hook)->table.concurrent = 0;
+    (*hook)->enter = enter;
+    (*hook)->leave = leave;
+    return TALLY_OK;
+}
+
+static const struct tally__option options[] = {
+    {
+        .name = "size",
+        .type = TALLY__OPTION_COUNT,
+        .max = 1e6,
+        .accepts = "0 or more",
+        .fallback = "0",
+        .help = "consecutive ranks that count as one host; 0: those on one machine",
+    },
+};
+
+const struct tally__hook_kind tally__hook_kind_hosts = {
+    .row.name = "hosts",
+    .row.help = "order=hosts: adds up within each machine first; one exchange per machine crosses "
+                "the network",
+    .wraps = true,
+    .row.n_options = sizeof options / sizeof options[0],
+    .row.options = options,
+    .make = make,
+};
