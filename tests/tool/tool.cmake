@@ -28,3 +28,9 @@ add_test(NAME example_05_digits
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_digits.sh $<TARGET_FILE:tally_tool>
     $<TARGET_FILE:example_05_digits> $<TARGET_FILE:run_terminal> "${TALLY_SANITIZE}")
 set_tests_properties(example_05_digits PROPERTIES LABELS example TIMEOUT 300)
+if(TARGET example_06_gpt)
+  add_test(NAME example_06_gpt
+    COMMAND ${CMAKE_CURRENT_LIST_DIR}/test_gpt.sh $<TARGET_FILE:tally_tool>
+    $<TARGET_FILE:example_06_gpt> "${TALLY_SANITIZE}")
+  set_tests_properties(example_06_gpt PROPERTIES LABELS example TIMEOUT 300)
+endif()
