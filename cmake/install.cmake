@@ -11,6 +11,8 @@ set_target_properties(tally_static PROPERTIES INTERFACE_LINK_LIBRARIES "${static
 
 install(TARGETS tally tally_static EXPORT tally_targets)
 install(FILES include/tally.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES docs/man/tally.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES docs/man/tally.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 if(TARGET tally_tool)
   install(TARGETS tally_tool)
 endif()

@@ -11,7 +11,7 @@ cmake --install "$build" --prefix "$scratch/first" >/dev/null
 mv "$scratch/first" "$scratch/prefix"
 
 # shellcheck disable=SC2016 # the backquotes are the README's
-sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '/^```/d' >"$scratch/readme_program.c"
+sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '1d; /^```$/,$d' >"$scratch/readme_program.c"
 if ! diff -u <(sed '/^\/\*.*\*\/$/d' "$source/examples/line.c") "$scratch/readme_program.c"; then
     echo "installation: the program in README.md is not examples/line.c" >&2
     exit 1
@@ -22,6 +22,12 @@ if [ "$said" != "tally $version" ]; then
     echo "installation: the installed command says '$said', wanted 'tally $version'" >&2
     exit 1
 fi
+for page in man1/tally.1 man3/tally.3; do
+    if [ ! -s "$scratch/prefix/share/man/$page" ]; then
+        echo "installation: no manual page $page" >&2
+        exit 1
+    fi
+done
 if grep -rIl "$scratch/first" "$scratch/prefix"; then
     echo "installation: these files remember the first prefix" >&2
     exit 1
