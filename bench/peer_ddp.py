@@ -3,8 +3,8 @@
 """Times a training step of PyTorch's DistributedDataParallel over Gloo, as `tally bench hooks` times
 tally's: the same parameters, gradients in the buckets (gradient_as_bucket_view), one process per rank,
 one thread for arithmetic. Steps with the hook and steps with PyTorch's noop hook take turns; what the
-first take longer is communication. Every rank makes its gradients anew before each step, and every
-mean is checked.
+first take longer is communication. Every rank makes its gradients anew in each step, and the means of
+the last one are checked.
 
 Prints one JSON object per line. Knows nothing of tally; run_all.py starts it, with a time limit."""
 
