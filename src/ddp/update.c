@@ -224,17 +224,29 @@ int tally__update_average(tally_ddp *ddp)
                : TALLY_OK;
 }
 
-static int step(tally_optimizer *optimizer)
+/* Updates, and takes down how long it took. */
+static int use_means(tally_optimizer *optimizer)
 {
     tally_ddp *ddp = optimizer->ddp;
     uint64_t start_ns = tally__now_ns();
     uint64_t ns;
 
+    TRY(update_on_call(optimizer));
+    ns = tally__now_ns() - start_ns;
+    (void)pthread_mutex_lock(&ddp->mutex);
+    optimizer->n_updates++;
+    note_time(optimizer, ns, ns);
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    return TALLY_OK;
+}
+
+static int step(tally_optimizer *optimizer)
+{
     if (optimizer->overlaps) {
         return tally__fail(TALLY_STATE, "tally_optimizer_step: with config.overlap, tally_ddp_wait "
                                         "has updated the parameters");
     }
-    if (ddp->no_sync) {
+    if (optimizer->ddp->no_sync) {
         return TALLY_OK;
     }
     if (!optimizer->due) {
@@ -242,12 +254,8 @@ static int step(tally_optimizer *optimizer)
                                         "tally_ddp_wait first");
     }
     optimizer->due = false;
-    TRY(update_on_call(optimizer));
-    ns = tally__now_ns() - start_ns;
-    (void)pthread_mutex_lock(&ddp->mutex);
-    optimizer->n_updates++;
-    note_time(optimizer, ns, ns);
-    (void)pthread_mutex_unlock(&ddp->mutex);
+    TRY(use_means(optimizer));
+    /* Steps that update nothing count for it too, as they do for the hook. */
     return optimizer->config.averager ? tally__averager_run(optimizer->config.averager, NULL)
                                       : TALLY_OK;
 }
