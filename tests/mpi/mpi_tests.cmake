@@ -16,7 +16,10 @@ set(mpi_all ${mpi_some} test_reductions test_exchange test_exchange_bytes test_b
   test_hook_save test_hook_load_errors test_hook_replace test_hook_state_memory
   test_hook_feedback test_hook_objects test_hook_disagree test_hook_memory
   test_power_reference test_power_golden test_power_corners test_power_join test_power_bytes
-  test_power_feedback test_power_state)
+  test_power_feedback test_power_state
+  test_averager test_averager_changes test_optimizer_backward test_optimizer_groups
+  test_optimizer_memory test_optimizer_overlap test_optimizer_save test_post_local
+  test_zero_bits test_zero_cases test_zero_cut test_zero_failures test_zero_join test_zero_save)
 
 set(mpi_skip "")
 if(CMAKE_CROSSCOMPILING)
