@@ -103,7 +103,7 @@ static int check(const struct hooks_bench *bench)
 /* All ranks together, from the first start to the last end. */
 static double join_ms(const struct hooks_run *run, enum hooks_side side, size_t step)
 {
-    const struct hooks_record *records = run->shared->records;
+    const struct hooks_record *records = run->board.records;
     struct hooks_span all = records[0].spans[side][step];
 
     for (int r = 1; r < run->bench->ranks; r++) {
@@ -129,7 +129,7 @@ static void add_samples(const struct hooks_run *run, struct samples *samples)
 static void add_facts(const struct hooks_run *run, struct hooks_result *result)
 {
     for (int r = 0; r < run->bench->ranks; r++) {
-        const struct hooks_record *record = &run->shared->records[r];
+        const struct hooks_record *record = (const struct hooks_record *)run->board.records + r;
 
         result->wire_bytes =
             record->wire_bytes > result->wire_bytes ? record->wire_bytes : result->wire_bytes;
@@ -143,27 +143,29 @@ static int run_team(struct hooks_run *run, struct samples *samples, struct hooks
 {
     static unsigned n_runs;
     int ranks = run->bench->ranks;
-    size_t bytes = hooks_shared_bytes(ranks);
     int rc;
 
     (void)snprintf(run->rendezvous, sizeof run->rendezvous, "@tally-hooks-%ld-%u", (long)getpid(),
                    n_runs++);
-    run->shared = rank_team_share(bytes);
-    TRY(run->shared ? TALLY_OK : TALLY_NOMEM);
-    rc = rank_team_run(ranks, hooks_rank, run, TIMEOUT_S + TIMEOUT_S_PER_RANK * ranks);
+    TRY(rank_board_create(ranks, sizeof(struct hooks_record), &run->board));
+    rc = run->bench->launch.is_launched
+             ? hooks_rank(run->bench->launch.rank, run)
+             : rank_team_run(ranks, hooks_rank, run, TIMEOUT_S + TIMEOUT_S_PER_RANK * ranks);
     if (rc == TALLY_OK) {
         add_samples(run, samples);
         add_facts(run, result);
     }
-    rank_team_unshare(run->shared, bytes);
+    rank_board_free(&run->board);
     return rc;
 }
 
-/* The first team compares its results with the exact means: the others' are the same. */
+/* The first team compares its results with the exact means: the others' are the same. There is but
+ * one team of ranks that were launched. */
 static int run_teams(struct hooks_run *run, struct samples *samples, struct hooks_result *result)
 {
     size_t n_steps = run->bench->n_steps;
-    size_t n_teams = n_steps < MAX_TEAMS ? n_steps : MAX_TEAMS;
+    size_t max_teams = run->bench->launch.is_launched ? 1 : MAX_TEAMS;
+    size_t n_teams = n_steps < max_teams ? n_steps : max_teams;
     size_t means_bytes = run->bench->bytes / sizeof(float) * sizeof(double);
     double *means = rank_team_share(means_bytes);
     int rc = means ? TALLY_OK : TALLY_NOMEM;

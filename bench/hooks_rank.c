@@ -9,11 +9,9 @@
 #include <string.h>
 #include <tally.h>
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "bench/rank_group.h"
-#include "bench/rank_team.h"
 
 #define OPEN_TIMEOUT_S 120.0
 #define TIMEOUT_S 600.0
@@ -32,23 +30,13 @@ struct rank_state {
     const struct hooks_bench *bench;
     struct hooks_record *record;
     int rank;
-    unsigned n_meetings;
+    struct rank_board board;
     struct hooks_input input;
     tally_group *group;
     float *data;   /* the parameters, of both sides */
     float *source; /* what this rank's gradients are before each step */
     struct side sides[HOOKS_N_SIDES];
 };
-
-size_t hooks_shared_bytes(int ranks)
-{
-    return sizeof(struct hooks_shared) + (size_t)ranks * sizeof(struct hooks_record);
-}
-
-static void meet(struct rank_state *s)
-{
-    rank_team_meet(&s->run->shared->n_arrived, ++s->n_meetings, s->bench->ranks);
-}
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
@@ -73,13 +61,12 @@ static int announce_and_wait(const struct rank_state *s, const struct side *side
 static int measure(struct rank_state *s, const struct side *side, struct hooks_span *span)
 {
     write_gradients(s, side);
-    meet(s);
-    span->start_ns = tally__now_ns();
+    TRY(rank_board_meet(&s->board));
+    span->start_ns = rank_board_now(&s->board);
     TRY(announce_and_wait(s, side));
-    span->end_ns = tally__now_ns();
+    span->end_ns = rank_board_now(&s->board);
     /* Whoever is done first must not take memory, or a CPU, from those who are not. */
-    meet(s);
-    return TALLY_OK;
+    return rank_board_meet(&s->board);
 }
 
 /* ---- what came out ------------------------------------------------------------------------- */
@@ -91,21 +78,22 @@ static const float *const *results(const struct rank_state *s)
 
 static int check_alike(struct rank_state *s)
 {
-    const struct hooks_record *first = &s->run->shared->records[0];
+    const struct hooks_record *first = s->board.records;
 
     s->record->hash = hooks_input_hash(&s->input, results(s));
-    meet(s);
+    TRY(rank_board_meet(&s->board));
     if (s->run->ends_alike && s->record->hash != first->hash) {
         return tally__fail(TALLY_INTERNAL, "hook '%s': not the bits of rank 0", s->bench->hook);
     }
     return TALLY_OK;
 }
 
-/* Every rank does its part of every parameter. */
-static void find_means(struct rank_state *s)
+/* Every rank does its part of every parameter, or, where they share no memory, all of it. */
+static int find_means(struct rank_state *s)
 {
-    size_t rank = (size_t)s->rank;
-    size_t ranks = (size_t)s->bench->ranks;
+    bool is_alone = s->bench->launch.is_launched;
+    size_t rank = is_alone ? 0 : (size_t)s->rank;
+    size_t ranks = is_alone ? 1 : (size_t)s->bench->ranks;
 
     for (size_t p = 0; p < s->input.n_params; p++) {
         const struct hooks_param *param = &s->input.params[p];
@@ -115,7 +103,7 @@ static void find_means(struct rank_state *s)
         hooks_input_mean(param, s->bench->ranks, first, end - first,
                          s->run->means + param->first + first);
     }
-    meet(s);
+    return rank_board_meet(&s->board);
 }
 
 static int check_error(struct rank_state *s)
@@ -150,13 +138,13 @@ static int take_steps(struct rank_state *s)
             TRY(check_alike(s));
         }
         if (step == 0 && s->run->means) {
-            find_means(s);
+            TRY(find_means(s));
             TRY(check_error(s));
         }
     }
     TRY(tally_ddp_get_stats(s->sides[HOOKS_TESTED].ddp, &stats));
     s->record->wire_bytes = stats.wire_bytes;
-    return TALLY_OK;
+    return rank_board_meet(&s->board);
 }
 
 /* ---- set-up -------------------------------------------------------------------------------- */
@@ -234,9 +222,13 @@ static int measure_in_group(struct rank_state *s)
 int hooks_rank(int rank, void *user)
 {
     const struct hooks_run *run = user;
-    struct rank_state s = {
-        .run = run, .bench = run->bench, .record = &run->shared->records[rank], .rank = rank};
-    const struct rank_group wanted = {.rank = rank,
+    struct rank_state s = {.run = run,
+                           .bench = run->bench,
+                           .record = (struct hooks_record *)run->board.records + rank,
+                           .rank = rank,
+                           .board = run->board};
+    const struct rank_group wanted = {.is_launched = run->bench->launch.is_launched,
+                                      .rank = rank,
                                       .ranks = run->bench->ranks,
                                       .rendezvous = run->rendezvous,
                                       .lanes = 1,
@@ -244,6 +236,8 @@ int hooks_rank(int rank, void *user)
                                       .timeout_s = TIMEOUT_S};
 
     TRY(rank_group_open(&wanted, &s.group));
+    TRY(rank_board_join(&s.board, rank, wanted.is_launched ? s.group : NULL));
     TRY(measure_in_group(&s));
+    rank_board_leave(&s.board);
     return tally_group_close(s.group);
 }

@@ -3,15 +3,15 @@
 #ifndef TALLY_BENCH_HOOKS_RANK_H
 #define TALLY_BENCH_HOOKS_RANK_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "bench/hooks_bench.h"
+#include "bench/rank_board.h"
 
 enum hooks_side { HOOKS_PLAIN, HOOKS_TESTED, HOOKS_N_SIDES };
 
-/* Of one rank, on one clock for all: left the barrier; done. */
+/* Of one rank, on the board's clock: left the barrier; done. */
 struct hooks_span {
     uint64_t start_ns;
     uint64_t end_ns;
@@ -24,24 +24,18 @@ struct hooks_record {
     struct hooks_span spans[HOOKS_N_SIDES][HOOKS_MAX_STEPS];
 };
 
-struct hooks_shared {
-    atomic_uint n_arrived;         /* at the barrier of the applications, since the beginning */
-    struct hooks_record records[]; /* one per rank */
-};
-
 /* One team of ranks: what to do, and, shared by the ranks, what came out. */
 struct hooks_run {
     const struct hooks_bench *bench;
     size_t n_steps; /* of this team, on either side */
-    double *means;  /* shared too: room for the exact means; NULL: do not compare with them */
+    double *means;  /* shared too, where ranks are forked: room for the exact means; NULL: do not
+                     * compare with them */
     /* What is right: how large the relative error may be, and whether all ranks end alike. */
     double max_error;
     bool ends_alike;
     char rendezvous[64];
-    struct hooks_shared *shared;
+    struct rank_board board; /* of struct hooks_record */
 };
-
-size_t hooks_shared_bytes(int ranks);
 
 /* A rank_team_fn; user is a struct hooks_run. */
 int hooks_rank(int rank, void *user);

@@ -1,11 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The group of a bench whose application's thread works beside the lanes. */
+/* The group of a bench whose application's thread works beside the lanes, and who its ranks are. */
 #ifndef TALLY_BENCH_RANK_GROUP_H
 #define TALLY_BENCH_RANK_GROUP_H
 
+#include <stdbool.h>
 #include <tally.h>
 
+/* Whether this process is one of the ranks that a launcher of MPI has started; if not, the bench
+ * forks its ranks. */
+struct rank_launch {
+    bool is_launched;
+    int rank; /* 0 if it is not */
+    int ranks;
+};
+
+/* Collective where a launcher has started several; blocks. Errors: those of tally_group_open. */
+int rank_launch_find(struct rank_launch *launch);
+
 struct rank_group {
+    bool is_launched; /* rank, ranks and where they meet are the launcher's */
     int rank;
     int ranks;
     const char *rendezvous;
@@ -16,7 +29,8 @@ struct rank_group {
 
 /*
  * Opens the group and binds the calling thread and all lanes to the rank's share of the CPUs, as
- * bench_bind does. Collective; blocks. Errors: those of tally_group_open and of a job.
+ * bench_bind does, unless that is the launcher's to do. Collective; blocks. Errors: those of
+ * tally_group_open and of a job.
  */
 int rank_group_open(const struct rank_group *wanted, tally_group **group);
 

@@ -60,7 +60,7 @@ static double ms(uint64_t from_ns, uint64_t to_ns)
 /* All ranks together: the first start, the last end of a backward, the last end. */
 static struct step_span join(const struct step_run *run, enum step_side side, size_t step)
 {
-    const struct step_record *records = run->shared->records;
+    const struct step_record *records = run->board.records;
     struct step_span all = records[0].spans[side][step];
 
     for (int r = 1; r < run->bench->ranks; r++) {
@@ -99,21 +99,21 @@ static int run_team(struct step_run *run, struct samples *samples, struct step_r
 {
     static unsigned n_runs;
     const struct step_bench *bench = run->bench;
-    size_t bytes = step_shared_bytes(bench->ranks);
     /* Up to five sides have a backward; with more ranks than CPUs they take turns. */
     double backward_s = 5e-3 * bench->backward_ms * (double)(run->n_steps + 2) * bench->ranks;
     int rc;
 
     (void)snprintf(run->rendezvous, sizeof run->rendezvous, "@tally-step-%ld-%u", (long)getpid(),
                    n_runs++);
-    run->shared = rank_team_share(bytes);
-    TRY(run->shared ? TALLY_OK : TALLY_NOMEM);
-    rc = rank_team_run(bench->ranks, step_rank, run, TIMEOUT_S + 4 * backward_s);
+    TRY(rank_board_create(bench->ranks, sizeof(struct step_record), &run->board));
+    rc = bench->launch.is_launched
+             ? step_rank(bench->launch.rank, run)
+             : rank_team_run(bench->ranks, step_rank, run, TIMEOUT_S + 4 * backward_s);
     if (rc == TALLY_OK) {
         add_samples(run, samples);
-        result->wire_bytes = run->shared->records[0].wire_bytes;
+        result->wire_bytes = ((const struct step_record *)run->board.records)->wire_bytes;
     }
-    rank_team_unshare(run->shared, bytes);
+    rank_board_free(&run->board);
     return rc;
 }
 
@@ -173,13 +173,15 @@ int step_bench_run(const struct step_bench *bench, struct step_result *result)
     struct step_run run = {.bench = bench};
     struct step_result made = {0};
     struct samples *samples;
+    /* There is but one team of ranks that were launched. */
+    size_t max_teams = bench->launch.is_launched ? 1 : MAX_TEAMS;
     size_t n_teams;
     int rc = TALLY_OK;
 
     TRY(check(bench));
     samples = tally__alloc(sizeof *samples, "the times of the step bench");
     TRY(samples ? TALLY_OK : TALLY_NOMEM);
-    n_teams = bench->n_steps < MAX_TEAMS ? bench->n_steps : MAX_TEAMS;
+    n_teams = bench->n_steps < max_teams ? bench->n_steps : max_teams;
     for (size_t team = 0; team < n_teams && rc == TALLY_OK; team++) {
         run.n_steps = bench->n_steps / n_teams + (team < bench->n_steps % n_teams);
         rc = run_team(&run, samples, &made);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measures training steps of a ddp between processes on this machine, with a synthetic backward
- * pass, and beside them, in turn, what they consist of. The sides:
+ * Measures training steps of a ddp between processes on this machine, or wherever mpirun has
+ * started them, with a synthetic backward pass, and beside them, in turn, what they consist of. The
+ * sides:
  *
  *   overlapped   backward, announcing each gradient when it is written; wait
  *   serial       the same backward in silence; then all gradients announced at once; wait
@@ -15,7 +16,7 @@
  * Every rank writes all its gradients anew for every side, and every element of every mean is
  * checked; parameters must be the same, to the bit, with both optimizers and on all ranks. A time
  * is that from the first rank's leaving a barrier to the last rank's being done, on a clock they
- * share. Medians over all steps.
+ * share; of ranks that mpirun has started, the longest of each rank's own. Medians over all steps.
  */
 #ifndef TALLY_BENCH_STEP_BENCH_H
 #define TALLY_BENCH_STEP_BENCH_H
@@ -23,10 +24,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "bench/rank_group.h"
+
 #define STEP_MAX_STEPS 1000
 
 struct step_bench {
     int ranks;
+    struct rank_launch launch;
     size_t bytes; /* of all gradients, fp32 */
     size_t n_params;
     const char *optimizer; /* its text; NULL: none */
@@ -62,8 +66,9 @@ struct step_result {
 };
 
 /*
- * Measures. The caller must have no threads. Errors: ARG for what makes no sense; what a rank says,
- * INTERNAL for a mean that is wrong; never waits forever.
+ * Measures. The caller must have no threads. Collective between ranks that were launched. Errors:
+ * ARG for what makes no sense; what a rank says, INTERNAL for a mean that is wrong; never waits
+ * forever.
  */
 int step_bench_run(const struct step_bench *bench, struct step_result *result);
 

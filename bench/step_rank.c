@@ -17,7 +17,6 @@
 #include "bench/backward.h"
 #include "bench/pattern.h"
 #include "bench/rank_group.h"
-#include "bench/rank_team.h"
 #include "bench/step_model.h"
 #include "bench/timing.h"
 
@@ -35,7 +34,7 @@ struct rank_state {
     const struct step_bench *bench;
     struct step_record *record;
     int rank;
-    unsigned n_meetings;
+    struct rank_board board;
     uint32_t pattern; /* the repetition of the pattern */
     size_t n;         /* elements of all gradients */
     tally_group *group;
@@ -46,16 +45,6 @@ struct rank_state {
     size_t traffic_bytes;
     struct backward backward;
 };
-
-size_t step_shared_bytes(int ranks)
-{
-    return sizeof(struct step_shared) + (size_t)ranks * sizeof(struct step_record);
-}
-
-static void meet(struct rank_state *s)
-{
-    rank_team_meet(&s->run->shared->n_arrived, ++s->n_meetings, s->bench->ranks);
-}
 
 /* ---- what the sides are made of ------------------------------------------------------------ */
 
@@ -98,14 +87,14 @@ static int go_backward(struct rank_state *s, const struct step_model *model, boo
 static int do_overlapped(struct rank_state *s, struct step_span *span)
 {
     TRY(go_backward(s, &s->models[0], true));
-    span->backward_end_ns = tally__now_ns();
+    span->backward_end_ns = rank_board_now(&s->board);
     return tally_ddp_wait(s->models[0].ddp);
 }
 
 static int do_serial(struct rank_state *s, struct step_span *span)
 {
     TRY(go_backward(s, &s->models[0], false));
-    span->backward_end_ns = tally__now_ns();
+    span->backward_end_ns = rank_board_now(&s->board);
     TRY(announce_all(s));
     return tally_ddp_wait(s->models[0].ddp);
 }
@@ -113,7 +102,7 @@ static int do_serial(struct rank_state *s, struct step_span *span)
 static int do_backward(struct rank_state *s, struct step_span *span)
 {
     TRY(go_backward(s, &s->models[0], false));
-    span->backward_end_ns = tally__now_ns();
+    span->backward_end_ns = rank_board_now(&s->board);
     return TALLY_OK;
 }
 
@@ -123,7 +112,7 @@ static int do_on_call(struct rank_state *s, struct step_span *span)
 
     TRY(go_backward(s, model, true));
     TRY(tally_ddp_wait(model->ddp));
-    span->backward_end_ns = tally__now_ns();
+    span->backward_end_ns = rank_board_now(&s->board);
     return tally_optimizer_step(model->optimizer);
 }
 
@@ -132,7 +121,7 @@ static int do_behind_hook(struct rank_state *s, struct step_span *span)
     const struct step_model *model = &s->models[STEP_BEHIND_HOOK];
 
     TRY(go_backward(s, model, true));
-    span->backward_end_ns = tally__now_ns();
+    span->backward_end_ns = rank_board_now(&s->board);
     return tally_ddp_wait(model->ddp);
 }
 
@@ -242,23 +231,22 @@ static int verify_updates(struct rank_state *s)
         return tally__fail(TALLY_INTERNAL, "a step left the parameters as they were");
     }
     s->record->checksum = checksum;
-    meet(s);
-    if (checksum != s->run->shared->records[0].checksum) {
+    TRY(rank_board_meet(&s->board));
+    if (checksum != ((const struct step_record *)s->board.records)->checksum) {
         return tally__fail(TALLY_INTERNAL, "this rank has other parameters than rank 0");
     }
-    meet(s);
-    return TALLY_OK;
+    return rank_board_meet(&s->board);
 }
 
 static int measure(struct rank_state *s, enum step_side side, size_t step, struct step_span *span)
 {
     prepare(s, side, step);
-    meet(s);
-    span->start_ns = tally__now_ns();
+    TRY(rank_board_meet(&s->board));
+    span->start_ns = rank_board_now(&s->board);
     TRY(sides[side].run(s, span));
-    span->end_ns = tally__now_ns();
+    span->end_ns = rank_board_now(&s->board);
     /* Whoever is done first must not take memory, or a CPU, from those who are not. */
-    meet(s);
+    TRY(rank_board_meet(&s->board));
     return verify(s, side);
 }
 
@@ -289,7 +277,7 @@ static int measure_steps(struct rank_state *s)
     }
     TRY(tally_ddp_get_stats(s->models[0].ddp, &stats));
     s->record->wire_bytes = stats.wire_bytes;
-    return TALLY_OK;
+    return rank_board_meet(&s->board);
 }
 
 /* ---- calibration --------------------------------------------------------------------------- */
@@ -312,19 +300,19 @@ static double time_writing(const struct rank_state *s)
  * Gives every gradient its share, by size, of the units that fill the backward pass beside writing
  * the gradients. All ranks compute at once, and agree on the mean: they have the same work.
  */
-static void calibrate(struct rank_state *s)
+static int calibrate(struct rank_state *s)
 {
-    const struct step_record *records = s->run->shared->records;
+    const struct step_record *records = s->board.records;
     double unit_ns = 0;
     double write_ns = 0;
     double n_units;
     size_t n_before = 0;
     uint64_t given = 0;
 
-    meet(s);
+    TRY(rank_board_meet(&s->board));
     s->record->unit_ns = backward_unit_ns(&s->backward);
     s->record->write_ns = time_writing(s);
-    meet(s);
+    TRY(rank_board_meet(&s->board));
     for (int r = 0; r < s->bench->ranks; r++) {
         unit_ns += records[r].unit_ns / s->bench->ranks;
         write_ns += records[r].write_ns / s->bench->ranks;
@@ -339,6 +327,7 @@ static void calibrate(struct rank_state *s)
         s->slices[i].units = until - given;
         given = until;
     }
+    return TALLY_OK;
 }
 
 /* ---- set-up -------------------------------------------------------------------------------- */
@@ -373,7 +362,7 @@ static int measure_in_group(struct rank_state *s)
     TRY(has_side(s->bench, STEP_UPDATED_BEHIND) ? make_updated(s) : TALLY_OK);
     if (s->bench->backward_ms > 0) {
         TRY(backward_create(&s->backward));
-        calibrate(s);
+        TRY(calibrate(s));
     }
     TRY(measure_steps(s));
     for (int m = 0; m < STEP_N_MODELS; m++) {
@@ -391,10 +380,12 @@ int step_rank(int rank, void *user)
     const struct step_run *run = user;
     struct rank_state s = {.run = run,
                            .bench = run->bench,
-                           .record = &run->shared->records[rank],
+                           .record = (struct step_record *)run->board.records + rank,
                            .rank = rank,
+                           .board = run->board,
                            .n = run->bench->bytes / sizeof(float)};
-    const struct rank_group wanted = {.rank = rank,
+    const struct rank_group wanted = {.is_launched = run->bench->launch.is_launched,
+                                      .rank = rank,
                                       .ranks = run->bench->ranks,
                                       .rendezvous = run->rendezvous,
                                       .lanes = run->bench->lanes,
@@ -402,6 +393,8 @@ int step_rank(int rank, void *user)
                                       .timeout_s = TIMEOUT_S};
 
     TRY(rank_group_open(&wanted, &s.group));
+    TRY(rank_board_join(&s.board, rank, wanted.is_launched ? s.group : NULL));
     TRY(measure_in_group(&s));
+    rank_board_leave(&s.board);
     return tally_group_close(s.group);
 }

@@ -3,9 +3,9 @@
 #ifndef TALLY_BENCH_STEP_RANK_H
 #define TALLY_BENCH_STEP_RANK_H
 
-#include <stdatomic.h>
 #include <stdint.h>
 
+#include "bench/rank_board.h"
 #include "bench/step_bench.h"
 
 /* As in step_bench.h. Those before the traffic have a backward pass. */
@@ -21,7 +21,7 @@ enum step_side {
     STEP_N_SIDES
 };
 
-/* Of one rank, on one clock for all: left the barrier; backward done, on call the means there too;
+/* Of one rank, on the board's clock: left the barrier; backward done, on call the means there too;
  * all done. */
 struct step_span {
     uint64_t start_ns;
@@ -37,20 +37,13 @@ struct step_record {
     struct step_span spans[STEP_N_SIDES][STEP_MAX_STEPS];
 };
 
-struct step_shared {
-    atomic_uint n_arrived;        /* at the barrier of the applications, since the beginning */
-    struct step_record records[]; /* one per rank */
-};
-
 /* One team of ranks: what to do, and, shared by the ranks, what came out. */
 struct step_run {
     const struct step_bench *bench;
     size_t n_steps; /* of this team, on every side */
     char rendezvous[64];
-    struct step_shared *shared;
+    struct rank_board board; /* of struct step_record */
 };
-
-size_t step_shared_bytes(int ranks);
 
 /* A rank_team_fn; user is a struct step_run. */
 int step_rank(int rank, void *user);

@@ -11,9 +11,9 @@
 #include <tally.h>
 
 #include "bench/hooks_bench.h"
+#include "tools/bench_ranks.h"
 #include "tools/command.h"
 #include "tools/json.h"
-#include "tools/lists.h"
 #include "tools/options.h"
 
 #define NAME "tally bench hooks"
@@ -99,7 +99,8 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
 {
     const struct option options[] = {
         {"json", OPTION_FLAG, &words->as_json, NULL, "one JSON object per line"},
-        {"ranks", OPTION_TEXT, &words->ranks, "LIST", "numbers of ranks, such as 2,8 (2)"},
+        {"ranks", OPTION_TEXT, &words->ranks, "LIST",
+         "numbers of ranks, such as 2,8 (2; what mpirun has started)"},
         {"mb", OPTION_COUNT, &words->mb, "N", "gradients, in millions of bytes of fp32 (100)"},
         {"hook", OPTION_TEXTS, &words->hooks, "TEXT",
          "a hook, as `tally hooks` lists them; may come again (all, from the first step on)"},
@@ -116,21 +117,11 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
         "the relative L2 error of the mean in the first step, before there is any feedback, and\n"
         "worst_error that of the parameter with the largest. It fails when ranks end with\n"
         "different bits, or with a larger error than the hook should have. Ranks are bound to\n"
-        "CPUs while there are enough.",
+        "CPUs while there are enough. Under mpirun, its ranks are measured over MPI.",
         NAME " --ranks 2 --mb 100 --hook int8 --hook \"fp16:saturate=1\" --json", options,
         sizeof options / sizeof options[0]};
 
     return options_read(&set, argc, argv);
-}
-
-static bool read_ranks(const struct words *words, struct size_list *ranks)
-{
-    if (!size_list_read(words->ranks, ranks)) {
-        (void)fprintf(stderr, NAME ": --ranks %s is no list of numbers such as 2,8\n",
-                      words->ranks);
-        return false;
-    }
-    return true;
 }
 
 /* Whether hook number index has the option that lets its first steps travel uncompressed. */
@@ -192,6 +183,9 @@ static int measure_hooks(struct hooks_bench bench, const struct words *words)
             (void)fprintf(stderr, NAME ": %s\n", tally_last_error());
             return status == TALLY_ARG ? EXIT_USAGE : EXIT_FAILED;
         }
+        if (bench.launch.rank > 0) {
+            continue;
+        }
         if (i == 0 && !words->as_json) {
             print_header(&bench);
         }
@@ -203,13 +197,11 @@ static int measure_hooks(struct hooks_bench bench, const struct words *words)
 
 int bench_hooks(int argc, char **argv)
 {
-    struct words words = {.ranks = "2",
-                          .mb = {1, 100000, 100},
-                          .bucket_mb = {0, 100000, 0},
-                          .n_steps = {1, HOOKS_MAX_STEPS, 15}};
+    struct words words = {
+        .mb = {1, 100000, 100}, .bucket_mb = {0, 100000, 0}, .n_steps = {1, HOOKS_MAX_STEPS, 15}};
     enum option_result parsed = read_words(argc, argv, &words);
-    struct size_list ranks;
-    int done = EXIT_DONE;
+    struct bench_ranks ranks;
+    int done;
 
     if (parsed != OPTIONS_OK) {
         return parsed == OPTIONS_HELP ? EXIT_DONE : EXIT_USAGE;
@@ -217,12 +209,13 @@ int bench_hooks(int argc, char **argv)
     if (words.hooks.n == 0) {
         name_all_hooks(&words);
     }
-    if (!read_ranks(&words, &ranks) || !check_hooks(&words.hooks)) {
+    if (!check_hooks(&words.hooks)) {
         return EXIT_USAGE;
     }
-    for (size_t i = 0; i < ranks.n && done == EXIT_DONE; i++) {
-        const struct hooks_bench bench = {.ranks =
-                                              ranks.values[i] > 4096 ? 4096 : (int)ranks.values[i],
+    done = bench_ranks_read(NAME, words.ranks, &ranks);
+    for (size_t i = 0; done == EXIT_DONE && i < ranks.numbers.n; i++) {
+        const struct hooks_bench bench = {.ranks = (int)ranks.numbers.values[i],
+                                          .launch = ranks.launch,
                                           .bytes = words.mb.value * MB,
                                           .bucket_bytes = words.bucket_mb.value * MB,
                                           .n_steps = words.n_steps.value};

@@ -10,9 +10,9 @@
 #include <tally.h>
 
 #include "bench/step_bench.h"
+#include "tools/bench_ranks.h"
 #include "tools/command.h"
 #include "tools/json.h"
-#include "tools/lists.h"
 #include "tools/options.h"
 
 #define NAME "tally bench step"
@@ -109,7 +109,7 @@ static void print_honest_line(const struct step_bench *bench, const struct step_
 {
     if (bench->lanes == 0) {
         printf("Without lanes all communication happens in wait: there is nothing to gain.\n");
-    } else if (result->cpus <= bench->ranks) {
+    } else if (result->cpus <= bench->ranks && !bench->launch.is_launched) {
         printf("%d CPU%s for %d rank%s: none is spare. Communication over shared memory takes its "
                "time from\nbackward; without a spare core there is nothing to gain by overlap.\n",
                result->cpus, result->cpus == 1 ? "" : "s", bench->ranks,
@@ -145,7 +145,8 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
 {
     const struct option options[] = {
         {"json", OPTION_FLAG, &words->as_json, NULL, "one JSON object per line"},
-        {"ranks", OPTION_TEXT, &words->ranks, "LIST", "numbers of ranks, such as 2,4 (2)"},
+        {"ranks", OPTION_TEXT, &words->ranks, "LIST",
+         "numbers of ranks, such as 2,4 (2; what mpirun has started)"},
         {"mb", OPTION_COUNT, &words->mb, "N", "gradients, in millions of bytes of fp32 (100)"},
         {"backward-ms", OPTION_COUNT, &words->backward_ms, "MS",
          "length of the backward pass; 0: only compare a step with an all-reduce (200)"},
@@ -173,14 +174,15 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
         "on\n"
         "the lanes behind the hook; exposed_..._ms is what each adds to a step, and parameters "
         "must\n"
-        "be the same on both. Ranks are bound to CPUs while there are enough.",
+        "be the same on both. Ranks are bound to CPUs while there are enough. Under mpirun, its\n"
+        "ranks are measured over MPI.",
         NAME " --ranks 2 --mb 100 --backward-ms 200 --json", options,
         sizeof options / sizeof options[0]};
 
     return options_read(&set, argc, argv);
 }
 
-static bool read_ranks(const struct words *words, struct size_list *ranks)
+static bool check_words(const struct words *words)
 {
     if (words->views && words->copies) {
         (void)fprintf(stderr, NAME ": --views and --copies exclude each other\n");
@@ -190,35 +192,47 @@ static bool read_ranks(const struct words *words, struct size_list *ranks)
         (void)fprintf(stderr, NAME ": --optimizer needs a backward pass: --backward-ms is 0\n");
         return false;
     }
-    if (!size_list_read(words->ranks, ranks)) {
-        (void)fprintf(stderr, NAME ": --ranks %s is no list of numbers such as 2,4\n",
-                      words->ranks);
-        return false;
-    }
     return true;
+}
+
+static int measure(const struct step_bench *bench, bool as_json)
+{
+    struct step_result result;
+    int status = step_bench_run(bench, &result);
+
+    if (status != TALLY_OK) {
+        (void)fprintf(stderr, NAME ": %s\n", tally_last_error());
+        return status == TALLY_ARG ? EXIT_USAGE : EXIT_FAILED;
+    }
+    if (bench->launch.rank == 0) {
+        (as_json ? print_json : print_table)(bench, &result);
+        (void)fflush(stdout);
+    }
+    return EXIT_DONE;
 }
 
 int bench_step(int argc, char **argv)
 {
-    struct words words = {.ranks = "2",
-                          .mb = {1, 100000, 100},
+    struct words words = {.mb = {1, 100000, 100},
                           .backward_ms = {0, 10000, 200},
                           .n_params = {1, 10000, 100},
                           .bucket_mb = {0, 100000, 0},
                           .lanes = {0, 64, 1},
                           .n_steps = {1, STEP_MAX_STEPS, 15}};
     enum option_result parsed = read_words(argc, argv, &words);
-    struct size_list ranks;
+    struct bench_ranks ranks;
+    int done;
 
     if (parsed != OPTIONS_OK) {
         return parsed == OPTIONS_HELP ? EXIT_DONE : EXIT_USAGE;
     }
-    if (!read_ranks(&words, &ranks)) {
+    if (!check_words(&words)) {
         return EXIT_USAGE;
     }
-    for (size_t i = 0; i < ranks.n; i++) {
-        const struct step_bench bench = {.ranks =
-                                             ranks.values[i] > 4096 ? 4096 : (int)ranks.values[i],
+    done = bench_ranks_read(NAME, words.ranks, &ranks);
+    for (size_t i = 0; done == EXIT_DONE && i < ranks.numbers.n; i++) {
+        const struct step_bench bench = {.ranks = (int)ranks.numbers.values[i],
+                                         .launch = ranks.launch,
                                          .bytes = words.mb.value * MB,
                                          .n_params = words.n_params.value,
                                          .optimizer = words.optimizer,
@@ -227,15 +241,8 @@ int bench_step(int argc, char **argv)
                                          .bucket_bytes = words.bucket_mb.value * MB,
                                          .lanes = (int)words.lanes.value,
                                          .n_steps = words.n_steps.value};
-        struct step_result result;
-        int status = step_bench_run(&bench, &result);
 
-        if (status != TALLY_OK) {
-            (void)fprintf(stderr, NAME ": %s\n", tally_last_error());
-            return status == TALLY_ARG ? EXIT_USAGE : EXIT_FAILED;
-        }
-        (words.as_json ? print_json : print_table)(&bench, &result);
-        (void)fflush(stdout);
+        done = measure(&bench, words.as_json);
     }
-    return EXIT_DONE;
+    return done;
 }
