@@ -46,7 +46,8 @@ struct tally__mpi_api {
     const char *(*error)(void);
     /*
      * Initializes MPI, unless that has been done; what it has initialized it also finalizes, at the
-     * end of the process. Before MPI is finalized, by whomever, at_end is called, without the lock.
+     * end of the process. Before MPI is finalized, by whomever, at_end is called, without the lock,
+     * maybe twice.
      * Says which threads may call MPI, and how many processes there are.
      */
     int (*start)(void (*at_end)(void), int *threads, int *n_processes);

@@ -266,6 +266,10 @@ void tally__mpi_end(void)
     uint64_t end_ns;
 
     tally__mpi_lock();
+    if (has_ended) {
+        tally__mpi_unlock();
+        return;
+    }
     for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
         tell_end(mpi);
     }

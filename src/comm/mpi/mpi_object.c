@@ -23,6 +23,18 @@ __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_ap
 #define TAG 7
 #define CANCEL_LOOKS 1000
 
+/*
+ * MPICH before 4.2 waits in MPI_Finalize, over TCP, until each rank has answered its last message,
+ * but answers only until it has its own answers (its pull request 6596). All is well as long as
+ * nobody works MPI any more, and so answers early, when the first rank gets there: ranks on
+ * different machines meet before and then leave MPI alone for so long.
+ */
+#if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION < 40200000
+#define QUIET_NS 100000000
+#else
+#define QUIET_NS 0
+#endif
+
 static char error_text[MPI_MAX_ERROR_STRING + 64];
 static void (*call_at_end)(void);
 static pid_t initialized_by;
@@ -86,6 +98,43 @@ static int watch_for_end(void (*at_end)(void))
     return code == MPI_SUCCESS ? 0 : fail("MPI_Comm_set_attr", code);
 }
 
+/* A number that is the same for all processes of a machine, and likely no other's. */
+static int machine_number(void)
+{
+    char name[MPI_MAX_PROCESSOR_NAME] = "";
+    unsigned number = 5381;
+    int n = 0;
+
+    (void)MPI_Get_processor_name(name, &n);
+    for (int i = 0; i < n; i++) {
+        number = number * 33 + (unsigned char)name[i];
+    }
+    return (int)(number & INT_MAX);
+}
+
+/* Waits for all, as MPI_Finalize would, and then for nobody to work MPI. */
+static void leave_together(void)
+{
+    const struct timespec pause = {0, 1000000};
+    const struct timespec quiet = {0, QUIET_NS};
+    int own = machine_number();
+    int least_and_most[2] = {-own, own};
+    MPI_Request request;
+    int is_done = 0;
+    int code =
+        MPI_Iallreduce(MPI_IN_PLACE, least_and_most, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
+
+    while (code == MPI_SUCCESS && !is_done) {
+        code = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+        if (!is_done) {
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+    if (-least_and_most[0] != least_and_most[1]) {
+        (void)nanosleep(&quiet, NULL);
+    }
+}
+
 static void finalize_ours(void)
 {
     int is_finalized = 0;
@@ -93,6 +142,10 @@ static void finalize_ours(void)
     /* A forked child has not initialized anything. */
     if (getpid() == initialized_by && MPI_Finalized(&is_finalized) == MPI_SUCCESS &&
         !is_finalized) {
+        if (QUIET_NS > 0) {
+            call_at_end();
+            leave_together();
+        }
         (void)MPI_Finalize();
     }
 }
