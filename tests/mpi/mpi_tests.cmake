@@ -58,6 +58,9 @@ foreach(mpi openmpi mpich)
     ${mpi} ${mpi_folder} ${mpi_program} $<TARGET_FILE:example_03_ddp>)
   tally_mpi_test(${mpi} hook_bits
     ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "1 2 3 4 7" $<TARGET_FILE:test_hook_bits>)
+  tally_mpi_test(${mpi} hosts ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_hosts.sh ${mpi}
+    ${PROJECT_SOURCE_DIR} ${mpi_folder}/libtally-${mpi}.so $<TARGET_FILE:tally_tool>
+    $<TARGET_FILE:example_01_allreduce> $<TARGET_FILE:test_hook_bits>)
   if(TALLY_MPI_TESTS STREQUAL "all")
     set(mpi_tests ${mpi_all})
     set(mpi_worlds "1 2 3 4 7")

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: test_mpi_hosts.sh openmpi|mpich SOURCE OBJECT TALLY EXAMPLE BITS
+# Ranks on hosts of their own, that nothing but links joins: every hook has the bits that threads of
+# one process have, and the bytes of a step cross the links, as many as there should be. SOURCE is the
+# source tree, OBJECT tally's part for that MPI, TALLY the command, EXAMPLE 01_allreduce, BITS
+# test_hook_bits. Exit code 77, with the reason: not here.
+set -euo pipefail
+
+mpi=$1 bench=$2/bench object=$3 tally=$4 example=$5 bits=$6
+launcher=mpirun.$mpi
+[ "$mpi" = openmpi ] || launcher=mpiexec.$mpi
+if ! command -v "$launcher" >/dev/null || [ ! -e "$object" ]; then
+    echo "skipped: no $launcher, or tally was built without it"
+    exit 77
+fi
+# Says itself why there can be no hosts.
+"$bench/hosts.sh" true
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export TALLY_MPI=$object
+
+complain() {
+    echo "$mpi, $hosts hosts with $ranks ranks: $*" >&2
+    exit 1
+}
+
+on_hosts() {
+    timeout 120 "$bench/hosts.sh" --hosts "$hosts" --sent "$work/sent" \
+        "$bench/hosts_mpirun.sh" "$mpi" "$ranks" "$@" </dev/null
+}
+
+check_example() {
+    on_hosts "$example" >"$work/out" || complain "the example has failed"
+    [ "$(grep -c " of $world (mpi): .* 0 wrong" "$work/out")" -eq "$world" ] ||
+        complain "not every rank has said what it should: $(cat "$work/out")"
+}
+
+check_bits() {
+    : >"$work/board"
+    TALLY_TEST_MPI_BOARD=$work/board TALLY_TEST_MPI_WORLD=$world on_hosts "$bits" ||
+        complain "hooks have other bits than between threads"
+}
+
+# In one step that counts and two before it, the hook and the plain all-reduce have their turn. A rank
+# sends all shards that are not of its own host, and its own shard to all ranks that are not.
+check_bytes() {
+    local mb=4 host sent
+    local payload=$((2 * 3 * 2 * mb * 1000000 * ranks * (world - ranks) / world))
+    on_hosts "$tally" bench hooks --json --hook allreduce --mb $mb --steps 1 >"$work/out" ||
+        complain "the bench has failed: $(cat "$work/out")"
+    grep -q "\"ranks\": $world, \"mb\": $mb," "$work/out" || complain "no result: $(cat "$work/out")"
+    for ((host = 0; host < hosts; host++)); do
+        sent=$(sed -n $((host + 1))p "$work/sent")
+        echo "host-$host: $sent bytes sent, for $payload of shards"
+        if [ "$sent" -lt "$payload" ]; then
+            complain "bytes have gone past the link of host-$host"
+        fi
+        # What ranks of one host send each other stays there; heads of packets are a twentieth.
+        if [ "$sent" -gt $((payload + payload / 8 + 1000000)) ]; then
+            complain "more has gone over the link of host-$host than between hosts"
+        fi
+    done
+}
+
+for case in "2 1 example bits bytes" "2 2 bits bytes" "4 1 example bytes"; do
+    read -r hosts ranks checks <<<"$case"
+    world=$((hosts * ranks))
+    for check in $checks; do
+        echo "== $mpi, $hosts hosts, $ranks ranks on each: $check"
+        "check_$check"
+    done
+done
