@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Measures tally over links of a given speed between hosts of its own (hosts.sh), for one MPI.
+# Needs root, or a system that lets users make namespaces.
+set -euo pipefail
+
+usage() {
+    cat <<'END'
+usage: bench/link.sh [--mpi openmpi|mpich] [--mbit RATE] [--hosts N] [--ranks R] [--mb N]
+                     [--steps N] [--backward-ms MS] [--hook TEXT]... [--build FOLDER]
+Makes N hosts (2), each with a link of RATE million bits per second (1000; 0: no limit) and R ranks
+(1) on it, and runs over them `tally bench hooks` with --mb million bytes of gradients (100), then
+`tally bench step` with a backward pass that computes for MS milliseconds (as long as fp32 is on the
+line; 0: no such step). Prints what each takes, the part of the line that fp32 has, how much faster
+each hook is than fp32 in the same run, and how much of fp32's communication a backward pass hides.
+Fails when an interface has sent less than it should have: then it was not the link that was measured.
+FOLDER is where tally is built (build). Every host has one CPU as long as there are enough.
+Example: bench/link.sh --mpi mpich --mbit 100 --hook bf16 --hook powersgd:rank=1,start=0
+END
+}
+
+mpi=openmpi mbit=1000 hosts=2 ranks=1 mb=100 steps=5 backward='' build=build hooks=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --mpi) mpi=$2 ;;
+    --mbit) mbit=$2 ;;
+    --hosts) hosts=$2 ;;
+    --ranks) ranks=$2 ;;
+    --mb) mb=$2 ;;
+    --steps) steps=$2 ;;
+    --backward-ms) backward=$2 ;;
+    --build) build=$2 ;;
+    --hook) hooks+=("$2") ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *)
+        echo "link.sh: unknown option '$1'" >&2
+        usage >&2
+        exit 2
+        ;;
+    esac
+    shift 2
+done
+[ ${#hooks[@]} -gt 0 ] || hooks=(allreduce fp16 bf16 int8 quantize_per_tensor
+    'powersgd:rank=1,start=0' 'powersgd:rank=4,start=0')
+here=$(cd "$(dirname "$0")" && pwd)
+tally=$(cd "$build" && pwd)/tally
+export TALLY_MPI=${tally%/*}/src/libtally-$mpi.so
+if [ ! -x "$tally" ] || [ ! -e "$TALLY_MPI" ]; then
+    echo "link.sh: no $tally, or no $TALLY_MPI" >&2
+    exit 1
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+world=$((hosts * ranks))
+# What a host sends in a step: from each of its ranks the shards, 1/world of all each, of those ranks
+# that are elsewhere, and its own shard to each of them.
+host_mb=$(awk "BEGIN { print 2 * $mb * $ranks * ($world - $ranks) / $world }")
+line_ms=$(awk "BEGIN { print ($mbit > 0 ? $host_mb * 8e3 / $mbit : 0) }")
+[ -n "$backward" ] || backward=$(awk "BEGIN { ms = $line_ms > 0 ? $line_ms : 200
+    printf \"%d\", ms < 10000 ? ms : 10000 }")
+
+# field NAME LINE: a number of a JSON object.
+field() {
+    sed -E "s/.*\"$1\": ([^,}]+).*/\1/" <<<"$2"
+}
+
+# The JSON line of a bench over the link.
+on_hosts() {
+    "$here/hosts.sh" --hosts "$hosts" --mbit "$mbit" --sent "$work/sent" \
+        "$here/hosts_mpirun.sh" "$mpi" "$ranks" "$tally" "$@" --json --mb "$mb" >"$work/out" ||
+        { code=$? && cat "$work/out" >&2 && exit "$code"; }
+    grep '^{' "$work/out"
+}
+
+# crossed STEPS: every host has sent what so many steps of fp32 have.
+crossed() {
+    awk -v least="$(awk "BEGIN { print $1 * $host_mb * 1e6 }")" '$1 < least {
+        printf "link.sh: host-%d has sent %d bytes, not %d\n", NR - 1, $1, least
+        failed = 1
+    } END { exit failed }' "$work/sent" >&2
+}
+
+if [ "$mbit" -gt 0 ]; then
+    line_text="$mbit Mbit/s each way, so $line_ms ms for the $host_mb MB that fp32 has to send"
+else
+    line_text="links without a limit"
+fi
+printf '%s, %d hosts, %d ranks each, %s MB of gradients; %s; medians of %d steps\n' \
+    "$mpi" "$hosts" "$ranks" "$mb" "$line_text" "$steps"
+printf '%-28s %10s %10s %9s %9s %11s\n' hook ms 'fp32 ms' 'of line' 'speed-up' 'rel error'
+for hook in "${hooks[@]}"; do
+    line=$(on_hosts bench hooks --steps "$steps" --hook "$hook")
+    # Two steps are not counted, and in all of them fp32 has its turn.
+    crossed $((steps + 2))
+    awk -v hook="$hook" -v ms="$(field ms "$line")" -v plain="$(field plain_ms "$line")" \
+        -v line_ms="$line_ms" -v error="$(field rel_error "$line")" 'BEGIN {
+            printf "%-28s %10.1f %10.1f %9s %9.2f %11.1e\n", hook, ms, plain,
+                (line_ms > 0 ? sprintf("%.3f", line_ms / plain) : "-"), plain / ms, error }'
+done
+if [ "$backward" -gt 0 ]; then
+    line=$(on_hosts bench step --steps "$steps" --backward-ms "$backward")
+    crossed $((4 * (steps + 2)))
+    printf 'fp32 beside a backward pass of %s ms: step %.1f ms, one after the other %.1f ms, ' \
+        "$(field backward_alone_ms "$line")" "$(field step_ms "$line")" "$(field serial_ms "$line")"
+    printf 'overlap %.3f, backward stretched %.3f times\n' \
+        "$(field overlap "$line")" "$(field backward_stretch "$line")"
+fi
