@@ -1085,8 +1085,14 @@ typedef struct tally_optimizer_config {
     int release_gradients; /* 1: a gradient is set to zero once it is used, still in the caches */
     double max_norm;       /* > 0: the joint 2-norm of all means is clipped to this first, as by
                               tally_ddp_clip_grad_norm */
-    tally_averager *averager; /* called after each update, saved and loaded with the state; freed
-                                 after the optimizer */
+    /* > 0: gradients are of the loss times a scale that begins as this, a power of two for exact
+     * results; see tally_optimizer_loss_scale. */
+    double loss_scale;
+    double loss_scale_growth;  /* what it is multiplied by after so many good steps; 0: 2 */
+    double loss_scale_backoff; /* and after a step that was skipped; 0: 0.5 */
+    int loss_scale_interval;   /* good steps in a row before it grows; 0: 2000 */
+    tally_averager *averager;  /* called after each update, saved and loaded with the state; freed
+                                  after the optimizer */
 } tally_optimizer_config;
 
 /* Fills a config with "not set" throughout. size is sizeof(tally_optimizer_config). */
@@ -1151,12 +1157,26 @@ TALLY_API int tally_optimizer_consolidate(tally_optimizer *optimizer, int root, 
 TALLY_API int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs,
                                    const size_t *bytes, size_t n);
 
+/*
+ * Dynamic loss scaling, by config.loss_scale: multiply the loss, or the gradient backward begins
+ * with, by this; the same on all ranks; 1 without. It changes in tally_ddp_wait alone: the
+ * micro-steps of an accumulation have the same. The lanes divide by it: means are of the loss
+ * itself.
+ *
+ * A step in which any rank has an infinity or a NaN in a gradient, or a mean that overflowed, is
+ * skipped on all ranks, and tally_ddp_wait returns TALLY_OK: parameters, state and step counts, and
+ * what compression has left out, are as they were, to the bit; there are no means; the scale is
+ * multiplied by loss_scale_backoff. Updates wait for the last bucket. Local; between steps.
+ */
+TALLY_API double tally_optimizer_loss_scale(const tally_optimizer *optimizer);
+
 /* Times are in seconds: of the last update and, with mean_, averages over all; steps of others that
  * this rank took part in from tally_ddp_join apart. */
 typedef struct tally_optimizer_stats {
     size_t size;                /* set by the caller: sizeof(tally_optimizer_stats) */
     unsigned long long step;    /* updates so far */
-    unsigned long long skipped; /* steps that updated nothing */
+    unsigned long long skipped; /* steps that a gradient that is not finite made all ranks skip */
+    double loss_scale;          /* of the next step; 1 without scaling */
     double norm;                /* before clipping, in the last update; 0 without max_norm */
     size_t state_bytes;         /* of state on this rank */
     double update_s;            /* lanes, or tally_optimizer_step, busy with updates */

@@ -16,6 +16,7 @@ target_sources(tally_objects PRIVATE
   ddp/grads.c
   ddp/join.c
   ddp/launch.c
+  ddp/loss_scale.c
   ddp/mixed.c
   ddp/norm.c
   ddp/optimizer.c

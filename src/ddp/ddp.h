@@ -78,7 +78,9 @@ struct tally__bucket {
     enum tally__bucket_state state;
     tally_future *future;
     unsigned char *saved; /* gradients in view mode that were absent, as they were; maybe NULL */
-    bool skipped;         /* no rank had a gradient for it; the lane's until collected */
+    bool skipped;    /* it was not reduced: no rank had a gradient for it, or one overflowed; */
+    bool overflowed; /* a rank had one that is not finite, and a loss scale. The lane's until
+                        collected */
     struct tally__bucket_times
         now; /* the step under way; start, done and updated are the lane's too */
     struct tally__bucket_times last; /* the last step; guarded by the mutex */

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/ddp.h"
+#include "ddp/loss_scale.h"
 #include "ddp/mixed.h"
 #include "ddp/optimizer.h"
 
@@ -68,9 +69,26 @@ static void gather(const struct tally__bucket *bucket, struct range range)
 
         if (bucket->ddp->used[place->index]) {
             tally__mixed_gather(param, place->gradient);
+            tally__loss_unscale(bucket, place->n, place->gradient);
         } else {
             memset(place->gradient, 0, bytes_of(bucket, k));
         }
+    }
+}
+
+/* What the hook left becomes the mean. What this rank has no gradient for has to wait, unless the
+ * mean is no gradient. */
+static void take_mean(const struct tally__bucket *bucket, const struct tally__param *param,
+                      void *left)
+{
+    if (param->low) {
+        tally__mixed_spread(param, left);
+        tally__loss_unscale_late(bucket, param->dtype, param->n, param->place);
+        return;
+    }
+    tally__loss_unscale_late(bucket, param->dtype, param->n, left);
+    if (bucket->ddp->used[param - bucket->ddp->params]) {
+        tally__mixed_spread(param, left);
     }
 }
 
@@ -82,9 +100,7 @@ static void spread(const struct tally__bucket *bucket, struct range range)
         const tally_bucket_param *place = &bucket->seen.params[k];
         const struct tally__param *param = &bucket->ddp->params[place->index];
 
-        if (bucket->ddp->used[place->index] || bucket->ddp->config.param_dtype) {
-            tally__mixed_spread(param, place->gradient);
-        }
+        take_mean(bucket, param, place->gradient);
     }
 }
 
@@ -148,8 +164,9 @@ static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, st
         first.gradient = param->grad;
         part.params = &first;
         part.data = first.gradient;
+        tally__loss_unscale(bucket, param->n, param->grad);
         TRY(run_hook(lane, ddp, &part));
-        tally__mixed_spread(param, param->grad);
+        take_mean(bucket, param, param->grad);
         return TALLY_OK;
     }
     gather(bucket, range);
@@ -172,9 +189,7 @@ static int reduce_copies(tally_lane *lane, const struct tally__bucket *bucket)
 static int reduce_views(tally_lane *lane, const struct tally__bucket *bucket)
 {
     TRY(run_hook(lane, bucket->ddp, &bucket->seen));
-    if (bucket->ddp->config.param_dtype) {
-        spread(bucket, (struct range){0, bucket->seen.n_params});
-    }
+    tally__bucket_spread(bucket);
     return TALLY_OK;
 }
 
@@ -187,6 +202,11 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
         return tally__join_stopped(ddp);
     }
     bucket->seen.shadows = ddp->config.join && !ddp->presence.active;
+    TRY(tally__loss_look(lane, bucket));
+    if (bucket->overflowed) {
+        bucket->skipped = true;
+        return TALLY_OK;
+    }
     if (tally__zero_shares(bucket)) {
         return tally__zero_reduce(lane, bucket);
     }

@@ -73,27 +73,33 @@ static void scale_f64(size_t n, double *x, double factor)
     }
 }
 
-void tally__scale_mean(const struct tally__param *param, double factor)
+static void scale_halves(int dtype, size_t n, uint16_t *x, float factor)
 {
-    if (!param->mean) {
-        return;
-    }
-    if (param->dtype == TALLY_F32) {
-        scale_f32(param->n, param->mean, (float)factor);
-        return;
-    }
-    if (param->dtype == TALLY_F64) {
-        scale_f64(param->n, param->mean, factor);
-        return;
-    }
-    for (size_t i = 0; i < param->n; i += CHUNK) {
-        size_t n = param->n - i < CHUNK ? param->n - i : CHUNK;
-        uint16_t *x = (uint16_t *)param->mean + i;
+    for (size_t i = 0; i < n; i += CHUNK) {
+        size_t n_here = n - i < CHUNK ? n - i : CHUNK;
         float wide[CHUNK];
 
-        widen(param->dtype, n, x, wide);
-        scale_f32(n, wide, (float)factor);
-        (param->dtype == TALLY_F16 ? tally__f32_to_f16 : tally__f32_to_bf16)(n, wide, x);
+        widen(dtype, n_here, x + i, wide);
+        scale_f32(n_here, wide, factor);
+        (dtype == TALLY_F16 ? tally__f32_to_f16 : tally__f32_to_bf16)(n_here, wide, x + i);
+    }
+}
+
+void tally__scale_array(int dtype, size_t n, void *x, double factor)
+{
+    if (dtype == TALLY_F32) {
+        scale_f32(n, x, (float)factor);
+    } else if (dtype == TALLY_F64) {
+        scale_f64(n, x, factor);
+    } else {
+        scale_halves(dtype, n, x, (float)factor);
+    }
+}
+
+void tally__scale_mean(const struct tally__param *param, double factor)
+{
+    if (param->mean) {
+        tally__scale_array(param->dtype, param->n, param->mean, factor);
     }
 }
 

@@ -165,6 +165,7 @@ static int check_config(const tally_ddp *ddp, const char *text,
     if (!(config->max_norm >= 0)) {
         return tally__fail(TALLY_ARG, "config->max_norm is %g: it is below 0", config->max_norm);
     }
+    TRY(tally__loss_check_config(config));
     if (ddp->config.join && !config->overlap && !config->shard) {
         return tally__fail(TALLY_UNSUPPORTED,
                            "the ddp was made with config.join: an optimizer needs overlap then, so "
@@ -212,7 +213,8 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
     optimizer->config = own;
     optimizer->config.groups = NULL;
     optimizer->overlaps = own.overlap || own.shard;
-    optimizer->waits = own.max_norm > 0;
+    optimizer->waits = own.max_norm > 0 || own.loss_scale > 0;
+    TRY(tally__loss_make(optimizer));
     TRY(cover(optimizer));
     return own.shard ? tally__zero_make(optimizer) : TALLY_OK;
 }
@@ -236,6 +238,7 @@ static void unmake(tally_optimizer *optimizer)
         tally__rule_free(optimizer->rules[g]);
     }
     tally__zero_free(optimizer);
+    tally__loss_free(optimizer);
     for (size_t i = 0; optimizer->updated && i < optimizer->n_params; i++) {
         tally__moments_clear(&optimizer->updated[i].moments);
     }
@@ -251,11 +254,13 @@ static void describe_config(const tally_optimizer *optimizer, struct tally__desc
 {
     const tally_optimizer_config *config = &optimizer->config;
 
-    (void)snprintf(
-        about->words, sizeof about->words,
-        "an optimizer with overlap=%d shard=%d release_gradients=%d averager=%d max_norm=%.17g",
-        config->overlap != 0, config->shard != 0, config->release_gradients != 0,
-        config->averager != NULL, config->max_norm);
+    (void)snprintf(about->words, sizeof about->words,
+                   "an optimizer with overlap=%d shard=%d release_gradients=%d averager=%d "
+                   "max_norm=%.17g loss_scale=%.17g,%.17g,%.17g,%d",
+                   config->overlap != 0, config->shard != 0, config->release_gradients != 0,
+                   config->averager != NULL, config->max_norm, config->loss_scale,
+                   config->loss_scale_growth, config->loss_scale_backoff,
+                   config->loss_scale_interval);
 }
 
 static void describe_group(const tally_optimizer *optimizer, size_t g,

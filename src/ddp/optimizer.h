@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "ddp/ddp.h"
+#include "ddp/loss_scale.h"
 #include "ddp/zero.h"
 #include "optim/moments.h"
 #include "optim/rule.h"
@@ -44,6 +45,7 @@ struct tally_optimizer {
     unsigned long long n_updates;
     unsigned long long n_skipped;
     double norm; /* before clipping, in the last step; 0 without */
+    struct tally__loss_scale loss;
     struct tally__update_times times;
 };
 

@@ -29,6 +29,8 @@ struct saved_param {
 struct saved {
     struct tally__blob blob;
     uint64_t n_skipped;
+    double scale; /* of the loss; 0: none */
+    uint64_t n_good;
     struct saved_param *params;
 };
 
@@ -80,7 +82,12 @@ static int look_at_groups(struct loading *loading, struct saved *saved, size_t r
     uint64_t n_groups;
 
     tally__blob_take(&saved->blob.reader, &saved->n_skipped, sizeof saved->n_skipped);
+    tally__blob_take(&saved->blob.reader, &saved->scale, sizeof saved->scale);
+    tally__blob_take(&saved->blob.reader, &saved->n_good, sizeof saved->n_good);
     tally__blob_take(&saved->blob.reader, &n_groups, sizeof n_groups);
+    if (saved->blob.reader.bad || !(saved->scale >= 0 && isfinite(saved->scale))) {
+        return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
+    }
     if (n_groups != loading->optimizer->n_groups) {
         return tally__fail(TALLY_ARG, "blob %zu has %llu groups, this optimizer has %zu", r,
                            (unsigned long long)n_groups, loading->optimizer->n_groups);
@@ -299,6 +306,10 @@ static void take_effect(struct loading *loading)
     (void)pthread_mutex_lock(&optimizer->ddp->mutex);
     optimizer->n_updates = loading->saved[0].blob.head.n_steps;
     optimizer->n_skipped = loading->saved[0].n_skipped;
+    if (optimizer->loss.scale > 0 && loading->saved[0].scale > 0) {
+        optimizer->loss.scale = loading->saved[0].scale;
+        optimizer->loss.n_good = loading->saved[0].n_good;
+    }
     (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
     optimizer->due = false;
 }

@@ -4,7 +4,7 @@
  * the head and the way things follow one another):
  *
  *   head       as that of a ddp, with a magic number of its own; steps are updates
- *   counts     steps that were skipped
+ *   counts     steps that were skipped; the loss scale, 0 for none; good steps since it changed
  *   groups     how many; of each its name and its learning rate
  *   parameter  name, shape, dtype; its group; its steps; the run of elements its state is of; the
  *              state, array by array
@@ -69,6 +69,8 @@ static void put_all(const tally_optimizer *optimizer, const struct tally__update
 
     tally__blob_put(writer, &head, sizeof head);
     put_number(writer, optimizer->n_skipped);
+    tally__blob_put(writer, &optimizer->loss.scale, sizeof optimizer->loss.scale);
+    put_number(writer, optimizer->loss.n_good);
     put_groups(optimizer, writer);
     for (size_t i = 0; i < ddp->n_params; i++) {
         put_param(&ddp->params[i], &updated[i], writer);

@@ -134,7 +134,8 @@ static int update_all(tally_lane *lane, tally_optimizer *optimizer)
         if (gradient) {
             bool is_clipped = !(param->flags & TALLY_PARAM_IGNORED);
 
-            TRY(tally__update_param(optimizer, i, gradient, is_clipped ? (float)factor : 1));
+            TRY(tally__update_param(optimizer, i, gradient,
+                                    (float)(is_clipped ? factor : tally__loss_factor(optimizer))));
         }
     }
     return TALLY_OK;
@@ -174,6 +175,7 @@ int tally__update_end(tally_ddp *ddp)
     if (!optimizer) {
         return TALLY_OK;
     }
+    TRY(tally__loss_end(optimizer));
     if (!optimizer->overlaps) {
         optimizer->due = true;
         return TALLY_OK;
@@ -181,6 +183,9 @@ int tally__update_end(tally_ddp *ddp)
     optimizer->times.start_ns = 0;
     optimizer->times.done_ns = 0;
     optimizer->times.sent_ns = 0;
+    if (optimizer->loss.skips) {
+        return TALLY_OK;
+    }
     /* As a job: where it fails on one rank, it fails on all. */
     if (is_anything_left(optimizer)) {
         TRY(tally__ddp_run(ddp, update_job, optimizer));
@@ -254,7 +259,9 @@ static int step(tally_optimizer *optimizer)
                                         "tally_ddp_wait first");
     }
     optimizer->due = false;
-    TRY(use_means(optimizer));
+    if (!optimizer->loss.skips) {
+        TRY(use_means(optimizer));
+    }
     /* Steps that update nothing count for it too, as they do for the hook. */
     return optimizer->config.averager ? tally__averager_run(optimizer->config.averager, NULL)
                                       : TALLY_OK;
@@ -283,7 +290,7 @@ uint64_t tally__update_take(tally_ddp *ddp, uint64_t called_ns)
     uint64_t exposed_ns;
     uint64_t busy_until_ns = 0;
 
-    if (!optimizer || !optimizer->overlaps) {
+    if (!optimizer || !optimizer->overlaps || optimizer->loss.skips) {
         return 0;
     }
     update_ns = part_behind(0, optimizer->times.start_ns, optimizer->times.done_ns);
@@ -335,6 +342,7 @@ int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats 
     n = times->n > 0 ? (double)times->n : 1;
     stats->step = optimizer->n_updates;
     stats->skipped = optimizer->n_skipped;
+    stats->loss_scale = tally_optimizer_loss_scale(optimizer);
     stats->norm = optimizer->norm;
     stats->state_bytes = state_bytes(optimizer);
     stats->update_s = seconds(times->update_ns);

@@ -175,7 +175,7 @@ static int agree(tally_lane *lane, struct tally__bucket *bucket, bool *used)
         part->used[k] = bucket->ddp->used[bucket->seen.params[k].index] != 0;
     }
     TRY(tally_lane_all_reduce(lane, part->used, n, TALLY_U8, TALLY_MAX));
-    bucket->now.aside_bytes = lane->bytes_sent - before;
+    bucket->now.aside_bytes += lane->bytes_sent - before;
     *used = memchr(part->used, 1, n) != NULL;
     return TALLY_OK;
 }
@@ -376,6 +376,26 @@ static bool was_reduced(const tally_ddp *ddp, size_t b)
 
     return tally__zero_shares(bucket) && !bucket->skipped &&
            (b < ddp->buckets.n || ddp->delayed_asked);
+}
+
+bool tally__zero_is_finite(const tally_optimizer *optimizer)
+{
+    const tally_ddp *ddp = optimizer->ddp;
+
+    for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
+        const struct tally__bucket *bucket = &ddp->buckets.bucket[b];
+
+        for (int k = 0; was_reduced(ddp, b) && k < bucket->seen.n_params; k++) {
+            const tally_bucket_param *place = &bucket->seen.params[k];
+            const struct tally__moments *moments = &optimizer->updated[place->index].moments;
+            size_t n = part_of(bucket)->used[k] ? moments->n : 0;
+
+            if (tally__find_nonfinite_f32(n, mean_of(bucket, place) + moments->first) < n) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 int tally__zero_norms(tally_lane *lane, tally_optimizer *optimizer)

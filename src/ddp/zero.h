@@ -49,6 +49,9 @@ int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket);
 /* Behind it: updates this rank's part; then all ranks have all updated parameters. */
 int tally__zero_update(tally_lane *lane, struct tally__bucket *bucket);
 
+/* In a job at the end of a step: whether the means of this rank's parts are finite. */
+bool tally__zero_is_finite(const tally_optimizer *optimizer);
+
 /* In the job at the end of a step, where updates waited: all ranks learn the squared norms, in
  * squares; and then the updates of all buckets, by the means times factor. */
 int tally__zero_norms(tally_lane *lane, tally_optimizer *optimizer);

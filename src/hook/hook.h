@@ -17,6 +17,11 @@ struct tally_hook {
     /* Each element's mean depends on that element alone, and reduce looks at nothing but data, n,
      * dtype and divisor: so it may be given a bucket in parts, wherever they lie. */
     bool elementwise;
+    /* Of a hook that keeps residuals elsewhere between steps; NULL: they are the keeper's. On a
+     * lane, before reduce: writes those of a bucket down there. Between steps: all of them, and the
+     * next step takes what it finds. */
+    int (*settle)(void *state, const tally_bucket *bucket);
+    void (*hand_back)(void *state);
     /* As reduce, to the same bits, but the mean is left in this rank's shard of data alone, where
      * rank r's shard is elements cut[r] up to cut[r + 1]; the rest is undefined. NULL where a hook
      * cannot do that for less than the whole costs. */

@@ -47,22 +47,30 @@ static int attach(void *state, tally_ddp *ddp)
     return TALLY_OK;
 }
 
+/* The next step makes its plans anew, and finds the residuals there are then. */
+static void hand_back(void *state)
+{
+    struct tally__power *power = state;
+
+    if (tally__power_hand_back(power) != TALLY_OK) {
+        tally__log(TALLY_LOG_WARN, "powersgd: residuals are lost: %s", tally_last_error());
+        tally__power_let_go(power);
+    }
+    for (size_t i = 0; i < power->n_params; i++) {
+        tally__power_plan_clear(&power->plans[i]);
+    }
+}
+
 static void detach(void *state, tally_ddp *ddp)
 {
     struct tally__power *power = state;
 
     (void)ddp;
-    if (tally__power_hand_back(power) != TALLY_OK) {
-        tally__log(TALLY_LOG_WARN, "powersgd: residuals are lost: %s", tally_last_error());
-        tally__power_let_go(power);
-    }
+    hand_back(power);
     power->n_steps = tally__power_steps(power);
     power->running = false;
     power->keeper = NULL;
     power->attached = false;
-    for (size_t i = 0; i < power->n_params; i++) {
-        tally__power_plan_clear(&power->plans[i]);
-    }
 }
 
 static void destroy(void *state)
@@ -99,8 +107,11 @@ static int make_power(const char *name, struct tally__power_options options, tal
     rc = tally_hook_create(&table, power, hook);
     if (rc != TALLY_OK) {
         destroy(power);
+        return rc;
     }
-    return rc;
+    (*hook)->settle = tally__power_settle_bucket;
+    (*hook)->hand_back = hand_back;
+    return TALLY_OK;
 }
 
 /* In the order of the options below; the batched form has the first six. */

@@ -102,7 +102,14 @@ bool tally__power_worth(const struct tally__power_options *options, size_t n, si
 /* power_step.c: what a hook's reduce does. */
 int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucket);
 
+/* A hook's settle, for one bucket. On a lane. Errors: NOMEM. */
+int tally__power_settle_bucket(void *state, const tally_bucket *bucket);
+
 /* power_state.c */
+/* Writes the residual of the matrix that is parameter i's down where others look for it. Errors:
+ * NOMEM. */
+int tally__power_settle_matrix(struct tally__power_matrix *matrix, struct tally__keeper *keeper,
+                               size_t i);
 /* Writes all residuals down where others look for them. Errors: NOMEM. */
 int tally__power_settle(struct tally__power *power);
 /* The same, and keeps nothing back: others may change them, or the layout may. */

@@ -208,6 +208,22 @@ static int enter_layout(struct tally__power *power, const tally_bucket *bucket)
     return TALLY_OK;
 }
 
+int tally__power_settle_bucket(void *state, const tally_bucket *bucket)
+{
+    struct tally__power *power = state;
+    int rc;
+
+    (void)pthread_mutex_lock(&power->mutex);
+    rc = enter_layout(power, bucket);
+    (void)pthread_mutex_unlock(&power->mutex);
+    for (int k = 0; rc == TALLY_OK && k < bucket->n_params; k++) {
+        size_t i = (size_t)bucket->params[k].index;
+
+        rc = tally__power_settle_matrix(&power->matrices[i], bucket->keeper, i);
+    }
+    return rc;
+}
+
 int tally__power_plan_of(struct tally__power *power, const tally_bucket *bucket,
                          struct tally__power_plan **plan)
 {

@@ -17,11 +17,11 @@ uint64_t tally__power_steps(const struct tally__power *power)
 }
 
 /* Batched: from the matrix's array to the parameters'. */
-static int scatter(const struct tally__power *power, const struct tally__power_matrix *matrix)
+static int scatter(const struct tally__keeper *keeper, const struct tally__power_matrix *matrix)
 {
     for (int k = 0; k < matrix->n_parts; k++) {
         const tally_bucket_param *part = &matrix->parts[k];
-        struct tally__residual *residual = &power->keeper->params[part->index];
+        struct tally__residual *residual = &keeper->params[part->index];
 
         TRY(tally__residual_send(residual, part->n));
         memcpy(residual->sent, matrix->corrected + part->offset, part->n * sizeof(float));
@@ -29,20 +29,23 @@ static int scatter(const struct tally__power *power, const struct tally__power_m
     return TALLY_OK;
 }
 
+int tally__power_settle_matrix(struct tally__power_matrix *matrix, struct tally__keeper *keeper,
+                               size_t i)
+{
+    float *corrected = matrix->corrected ? matrix->corrected : keeper->params[i].sent;
+
+    if (matrix->unsettled) {
+        tally__low_rank_residual(&matrix->shape, (struct tally__factors){matrix->p, matrix->own_q},
+                                 corrected);
+        matrix->unsettled = false;
+    }
+    return matrix->corrected ? scatter(keeper, matrix) : TALLY_OK;
+}
+
 int tally__power_settle(struct tally__power *power)
 {
     for (size_t i = 0; i < power->n_params && power->keeper; i++) {
-        struct tally__power_matrix *matrix = &power->matrices[i];
-        float *corrected = matrix->corrected ? matrix->corrected : power->keeper->params[i].sent;
-
-        if (matrix->unsettled) {
-            tally__low_rank_residual(&matrix->shape,
-                                     (struct tally__factors){matrix->p, matrix->own_q}, corrected);
-            matrix->unsettled = false;
-        }
-        if (matrix->corrected) {
-            TRY(scatter(power, matrix));
-        }
+        TRY(tally__power_settle_matrix(&power->matrices[i], power->keeper, i));
     }
     return TALLY_OK;
 }
