@@ -4,6 +4,7 @@
  * processes, and under mpirun processes of MPI. No hook of the list is missing here.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/hook_states.h"
@@ -32,12 +33,21 @@ static const char *const texts[] = {
     "powersgd:rank=3,start=1",
     "fp16(powersgd:rank=2,start=0)",
     "batched_powersgd:start=0",
-    "hosts",
     "hosts:size=2",
     "hosts:size=3(int8)",
     "hosts:size=2(powersgd:start=0)",
     "postlocal:start=1,group=2(bf16)",
 };
+
+/* On machines with two ranks each, hosts finds out for itself what it is told elsewhere. */
+static const char *text_of(tally_group *group, size_t i)
+{
+    const char *ranks = getenv("TALLY_TEST_RANKS_PER_HOST");
+    bool is_there =
+        ranks && strcmp(ranks, "2") == 0 && strcmp(tally_group_backend(group), "mpi") == 0;
+
+    return is_there && strcmp(texts[i], "hosts:size=2") == 0 ? "hosts" : texts[i];
+}
 
 /* Whether the hook leaves the same on all ranks. */
 static bool is_for_all(const char *text)
@@ -78,7 +88,7 @@ static int body(tally_group *group, void *user)
     const bool *copies = user;
 
     for (size_t i = 0; i < N_OF(texts); i++) {
-        struct state_setup setup = {.hook = texts[i], .copies = *copies};
+        struct state_setup setup = {.hook = text_of(group, i), .copies = *copies};
         struct state_run run;
         uint64_t hash;
 

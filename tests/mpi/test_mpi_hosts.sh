@@ -38,7 +38,8 @@ check_example() {
 
 check_bits() {
     : >"$work/board"
-    TALLY_TEST_MPI_BOARD=$work/board TALLY_TEST_MPI_WORLD=$world on_hosts "$bits" ||
+    TALLY_TEST_MPI_BOARD=$work/board TALLY_TEST_MPI_WORLD=$world \
+        TALLY_TEST_RANKS_PER_HOST=$ranks on_hosts "$bits" ||
         complain "hooks have other bits than between threads"
 }
 
