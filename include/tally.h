@@ -1057,7 +1057,7 @@ TALLY_API int tally_optimizer_describe_option(size_t index, size_t option,
  * order.
  *
  * Under config.join a rank without input takes part: it updates its parameters like the others,
- * with the learning rates of a rank that has input.
+ * with the learning rates of a rank that has input; ignored ones stay as they are.
  *
  * A step that fails may have updated some parameters already, not the same ones on all ranks: go on
  * from a checkpoint.

@@ -238,10 +238,10 @@ static bool is_step_finite(const tally_optimizer *optimizer)
     }
     for (size_t i = 0; i < ddp->n_params; i++) {
         const struct tally__param *param = &ddp->params[i];
-        bool is_local = (param->flags & TALLY_PARAM_IGNORED) && optimizer->updated[i].group >= 0;
+        const float *local = tally__update_local(optimizer, i);
 
         if ((param->mean && !is_finite(param->dtype, param->n, param->mean)) ||
-            (is_local && !is_finite(param->dtype, param->n, param->local_grad))) {
+            (local && !is_finite(TALLY_F32, param->n, local))) {
             return false;
         }
     }

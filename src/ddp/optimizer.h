@@ -62,6 +62,10 @@ int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket);
 /* Updates what this rank has the state of, of parameter i, by its gradient times factor. */
 int tally__update_param(tally_optimizer *optimizer, size_t i, const float *gradient, float factor);
 
+/* The gradient of parameter i that nobody reduces, if a group has it and this rank has input; else
+ * NULL. */
+float *tally__update_local(const tally_optimizer *optimizer, size_t i);
+
 /* At the end of a step, when all know who had a gradient for what: updates the rest. Collective. */
 int tally__update_end(tally_ddp *ddp);
 

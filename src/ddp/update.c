@@ -68,6 +68,16 @@ int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket)
 
 /* ---- at the end ---- */
 
+float *tally__update_local(const tally_optimizer *optimizer, size_t i)
+{
+    const tally_ddp *ddp = optimizer->ddp;
+    bool is_local =
+        (ddp->params[i].flags & TALLY_PARAM_IGNORED) && optimizer->updated[i].group >= 0;
+    bool has_input = !ddp->config.join || ddp->presence.active;
+
+    return is_local && has_input ? ddp->params[i].local_grad : NULL;
+}
+
 /* What is to be updated by now: the mean; the local gradient of a parameter that is ignored; NULL
  * for what was updated on its lane, or by nobody. */
 static float *gradient_of(const tally_optimizer *optimizer, size_t i)
@@ -76,7 +86,7 @@ static float *gradient_of(const tally_optimizer *optimizer, size_t i)
     bool was_on_lane = optimizer->overlaps && !optimizer->waits;
 
     if (param->flags & TALLY_PARAM_IGNORED) {
-        return param->local_grad;
+        return tally__update_local(optimizer, i);
     }
     return was_on_lane && param->state == TALLY__GRAD_READY ? NULL : param->mean;
 }

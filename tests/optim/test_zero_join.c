@@ -2,9 +2,13 @@
 /*
  * A sharded optimizer where ranks have different amounts of input: those without still update their
  * share, with the learning rates of those with. Two epochs, rank i with 3 + i inputs, Adam: after
- * every step the parameters of an optimizer that is not sharded. And a larger network, as PyTorch
- * tests its own.
+ * every step the parameters of an optimizer that is not sharded. What is ignored stays where this
+ * rank's last input left it. And a larger network, as PyTorch tests its own.
  */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "support/opt_model.h"
 
 #define N_EPOCHS 2
@@ -92,6 +96,68 @@ static int join_body(tally_group *group, void *user)
     return 0;
 }
 
+/* ---- ignored ---- */
+
+/* Parameter 6 is ignored, and a group has it. Rank 0 has the fewest inputs; with a loss scale, a
+ * NaN in its last one makes all skip that step, and no step of the others. */
+static int ignored(tally_group *group, bool shard, double loss_scale)
+{
+    static const int named[] = {0, 5, 6};
+    const tally_optimizer_group own = {
+        .size = sizeof own, .text = "sgd:lr=0.5", .params = named, .n_params = 3};
+    int n_inputs = 2 + tally_group_rank(group);
+    tally_optimizer_stats stats = {.size = sizeof stats};
+    struct ddp_spec specs[OPT_N_PARAMS];
+    tally_optimizer_config config;
+    tally_ddp_config ddp;
+    const struct opt_setup setup = {
+        .specs = specs, .n_specs = OPT_N_PARAMS, .config = &config, .ddp = &ddp};
+    struct opt_run run;
+    size_t bytes;
+    void *before;
+    bool stays;
+
+    memcpy(specs, opt_specs, sizeof specs);
+    specs[6].flags = TALLY_PARAM_IGNORED;
+    tally_ddp_config_init(&ddp, sizeof ddp);
+    ddp.join = 1;
+    tally_optimizer_config_init(&config, sizeof config);
+    config.groups = &own;
+    config.n_groups = 1;
+    config.overlap = 1;
+    config.shard = shard;
+    config.loss_scale = loss_scale;
+    CHECK_OK(group, opt_start(group, &setup, &run));
+    bytes = run.model.count[6] * sizeof(float);
+    for (int s = 0; s < n_inputs; s++) {
+        if (s == 1 && tally_group_rank(group) == 0 && loss_scale > 0) {
+            *(float *)run.model.params[6].data = NAN; /* and so its gradient */
+        }
+        CHECK_OK(group, opt_step(&run, (unsigned)s, 0));
+    }
+    before = malloc(bytes);
+    CHECK(group, before);
+    memcpy(before, run.model.params[6].data, bytes);
+    CHECK_OK(group, tally_ddp_join(run.ddp));
+    stays = memcmp(before, run.model.params[6].data, bytes) == 0;
+    free(before);
+    CHECK(group, stays);
+    CHECK_OK(group, tally_optimizer_get_stats(run.optimizer, &stats));
+    CHECK(group, stats.skipped == (loss_scale > 0 ? 1 : 0));
+    ranks_note(group, 0, opt_hash(&run));
+    return opt_end(&run);
+}
+
+static int ignored_body(tally_group *group, void *user)
+{
+    (void)user;
+    for (int shard = 0; shard < 2; shard++) {
+        CHECK_OK(group, ignored(group, shard, 0));
+        CHECK_OK(group, ignored(group, shard, 4));
+    }
+    return 0;
+}
+
 /* ---- as PyTorch tests it ---- */
 
 /* A tenth as wide in the middle. */
@@ -140,9 +206,11 @@ static int net_body(tally_group *group, void *user)
 int main(void)
 {
     static const int worlds[] = {1, 2, 3, 4, 0};
+    static const int few[] = {2, 3, 0};
     const struct ranks two = {.kind = RANKS_THREADS, .world = 2, .lanes = 2};
     int n_failures = opt_worlds("join", join_body, NULL, 1, worlds);
 
+    n_failures += opt_worlds("ignored", ignored_body, NULL, 1, few);
     n_failures += ranks_run(&two, net_body, NULL);
     return n_failures != 0;
 }
