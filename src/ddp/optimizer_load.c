@@ -296,14 +296,14 @@ static void take_effect(struct loading *loading)
 {
     tally_optimizer *optimizer = loading->optimizer;
 
+    memcpy(optimizer->lr, loading->lr, optimizer->n_groups * sizeof *optimizer->lr);
+    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
     for (size_t i = 0; i < optimizer->n_params; i++) {
         struct tally__moments old = optimizer->updated[i].moments;
 
         optimizer->updated[i].moments = loading->fresh[i];
         loading->fresh[i] = old;
     }
-    memcpy(optimizer->lr, loading->lr, optimizer->n_groups * sizeof *optimizer->lr);
-    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
     optimizer->n_updates = loading->saved[0].blob.head.n_steps;
     optimizer->n_skipped = loading->saved[0].n_skipped;
     if (optimizer->loss.scale > 0 && loading->saved[0].scale > 0) {

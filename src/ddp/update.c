@@ -95,6 +95,7 @@ static float *gradient_of(const tally_optimizer *optimizer, size_t i)
 static int find_factor(tally_lane *lane, tally_optimizer *optimizer, double *factor)
 {
     const double *squares = optimizer->zero ? optimizer->zero->squares : NULL;
+    double norm = 0;
     tally__fpenv saved;
     int rc;
 
@@ -106,12 +107,16 @@ static int find_factor(tally_lane *lane, tally_optimizer *optimizer, double *fac
         TRY(tally__zero_norms(lane, optimizer));
     }
     saved = tally__fpenv_enter();
-    rc = tally__joint_norm(optimizer->ddp, squares, &optimizer->norm);
-    if (rc == TALLY_OK && optimizer->norm > optimizer->config.max_norm) {
-        *factor = optimizer->config.max_norm / optimizer->norm;
+    rc = tally__joint_norm(optimizer->ddp, squares, &norm);
+    if (rc == TALLY_OK && norm > optimizer->config.max_norm) {
+        *factor = optimizer->config.max_norm / norm;
     }
     tally__fpenv_leave(saved);
-    return rc;
+    TRY(rc);
+    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
+    optimizer->norm = norm;
+    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
+    return TALLY_OK;
 }
 
 /* Means that no group has are clipped with the others, as tally_ddp_clip_grad_norm does. */
@@ -200,7 +205,9 @@ int tally__update_end(tally_ddp *ddp)
     if (is_anything_left(optimizer)) {
         TRY(tally__ddp_run(ddp, update_job, optimizer));
     }
+    (void)pthread_mutex_lock(&ddp->mutex);
     optimizer->n_updates++;
+    (void)pthread_mutex_unlock(&ddp->mutex);
     return TALLY_OK;
 }
 

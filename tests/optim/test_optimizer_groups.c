@@ -3,6 +3,7 @@
  * Groups of parameters, optimizers of one's own, and all that must be refused when an optimizer is
  * made or used: on every rank, with a text that names the thing.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -383,6 +384,53 @@ static int places_body(tally_group *group, void *user)
     return opt_end(&run);
 }
 
+/* ---- watched ---- */
+
+struct watcher {
+    tally_optimizer *optimizer;
+    pthread_t thread;
+    atomic_bool is_over;
+    int n_wrong;
+};
+
+static void *watch(void *user)
+{
+    struct watcher *watcher = user;
+    tally_optimizer_stats stats = {.size = sizeof stats};
+    unsigned long long step = 0;
+
+    while (!atomic_load(&watcher->is_over)) {
+        watcher->n_wrong += tally_optimizer_get_stats(watcher->optimizer, &stats) != TALLY_OK;
+        watcher->n_wrong += stats.step < step;
+        step = stats.step;
+    }
+    return NULL;
+}
+
+/* Statistics are any thread's, also during a step. */
+static int watched_body(tally_group *group, void *user)
+{
+    tally_optimizer_config config;
+    const struct opt_setup setup = {.text = "adam:lr=0.01", .config = &config};
+    struct watcher watcher = {.n_wrong = 0};
+    struct opt_run run;
+
+    (void)user;
+    tally_optimizer_config_init(&config, sizeof config);
+    config.overlap = 1;
+    config.max_norm = 1;
+    CHECK_OK(group, opt_start(group, &setup, &run));
+    watcher.optimizer = run.optimizer;
+    CHECK(group, pthread_create(&watcher.thread, NULL, watch, &watcher) == 0);
+    for (unsigned s = 0; s < N_STEPS; s++) {
+        CHECK_OK(group, opt_step(&run, s, 0));
+    }
+    atomic_store(&watcher.is_over, true);
+    CHECK(group, pthread_join(watcher.thread, NULL) == 0);
+    CHECK(group, watcher.n_wrong == 0);
+    return opt_end(&run);
+}
+
 int main(void)
 {
     static const int two_three[] = {2, 3, 0};
@@ -396,5 +444,6 @@ int main(void)
     n_failures += opt_worlds("disagree", disagree_body, NULL, 1, two_three);
     n_failures += opt_worlds("states", states_body, NULL, 1, three);
     n_failures += opt_worlds("places", places_body, NULL, 1, three);
+    n_failures += opt_worlds("watched", watched_body, NULL, 2, three);
     return n_failures != 0;
 }
