@@ -74,15 +74,15 @@ static int take_back(const struct tally__aside *aside, const tally_hook *hook, c
     return rc;
 }
 
-int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp)
+int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp, uint64_t step)
 {
     int rc = TALLY_OK;
 
     if (hook->inner) {
-        TRY(tally__hook_enter(hook->inner, ddp));
+        TRY(tally__hook_enter(hook->inner, ddp, step));
     }
     if (hook->enter) {
-        rc = hook->enter(hook->state, ddp);
+        rc = hook->enter(hook->state, ddp, step);
     }
     if (rc != TALLY_OK && hook->inner) {
         tally__hook_leave(hook->inner);

@@ -38,8 +38,9 @@ static double lacks(const tally_ddp *ddp, size_t e, int n_exchanging)
     return sum;
 }
 
-/* On average over all ranks, what they got and what is yet to come is what there was. */
-static int lost_run(tally_group *group, int group_size)
+/* On average over all ranks, what they got and what is yet to come is what there was. The hook is
+ * there from the beginning, or comes late, when it exchanges among few from its first step on. */
+static int lost_run(tally_group *group, int group_size, bool is_late)
 {
     const struct ddp_spec matrix = {"matrix", TALLY_F32, 0, 2, {23, 70}};
     const size_t shown[] = {0, 7, 500, 600, 1100, N_ELEMENTS - 1};
@@ -49,14 +50,18 @@ static int lost_run(tally_group *group, int group_size)
     tally_ddp *ddp;
     char text[64];
 
-    (void)snprintf(text, sizeof text, "postlocal:start=%d,group=%d(int8)", START, group_size);
+    (void)snprintf(text, sizeof text, "postlocal:start=%d,group=%d(int8)", is_late ? 1 : START,
+                   group_size);
     CHECK(group, ddp_model_make(&model, &matrix, 1, false) == 0);
     CHECK_OK(group, tally_ddp_create(group, model.params, 1, NULL, &ddp));
-    CHECK_OK(group, tally_ddp_set_hook(ddp, text));
+    CHECK_OK(group, tally_ddp_set_hook(ddp, is_late ? "int8" : text));
     for (unsigned s = 0; s < N_STEPS; s++) {
         const float *mean = tally_ddp_grad(ddp, 0);
         int n_exchanging = s < START || group_size == 0 ? world : group_size;
 
+        if (is_late && s == START) {
+            CHECK_OK(group, tally_ddp_set_hook(ddp, text));
+        }
         CHECK_OK(group, ddp_step(group, ddp, &model, s));
         for (size_t k = 0; k < sizeof shown / sizeof shown[0]; k++) {
             double rest;
@@ -79,8 +84,9 @@ static int lost_run(tally_group *group, int group_size)
 static int lost_body(tally_group *group, void *user)
 {
     (void)user;
-    CHECK_OK(group, lost_run(group, 2));
-    CHECK_OK(group, lost_run(group, 0));
+    CHECK_OK(group, lost_run(group, 2, false));
+    CHECK_OK(group, lost_run(group, 2, true));
+    CHECK_OK(group, lost_run(group, 0, false));
     return 0;
 }
 
