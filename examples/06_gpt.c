@@ -47,17 +47,18 @@ static int read_text(struct trainer *t)
     FILE *file = fopen(gpt_options.text, "rb");
     long bytes = -1;
 
-    if (file && fseek(file, 0, SEEK_END) == 0) {
+    if (!file) {
+        return gpt_complain(gpt_options.text, "cannot be read");
+    }
+    if (fseek(file, 0, SEEK_END) == 0) {
         bytes = ftell(file);
         rewind(file);
     }
     t->text = bytes > 0 ? malloc((size_t)bytes) : NULL;
     t->n_text = t->text ? fread(t->text, 1, (size_t)bytes, file) : 0;
-    if (file) {
-        fclose(file);
-    }
+    (void)fclose(file);
     if (t->n_text < (size_t)gpt_options.context + 2) {
-        return gpt_complain(gpt_options.text, "cannot be read, or is too short for --context");
+        return gpt_complain(gpt_options.text, "is too short for --context, or cannot be read");
     }
     for (size_t k = 0; k < t->n_text; k++) {
         t->token_of[t->text[k]] = 1;
@@ -78,8 +79,8 @@ static void pick_batch(struct trainer *t)
     long context = gpt_options.context, part = gpt_options.batch / t->size;
 
     for (long s = 0; s < part; s++) {
-        unsigned long long at =
-            (unsigned long long)(t->step * gpt_options.batch + t->rank * part + s);
+        long number = t->step * gpt_options.batch + t->rank * part + s;
+        unsigned long long at = (unsigned long long)number;
 
         at = (at + (unsigned long long)gpt_options.seed * 0x9e3779b9) * 0x9e3779b97f4a7c15;
         at = (at ^ at >> 32) * 0xd6e8feb86659fd93 >> 16;
@@ -234,8 +235,13 @@ static int load(struct trainer *t)
     size_t n = (size_t)t->files.n_ranks;
     const void **blobs = calloc(n, sizeof *blobs);
     size_t *bytes = calloc(n, sizeof *bytes);
-    int rc = blobs && bytes ? TALLY_OK : gpt_complain("--checkpoint", "not enough memory");
+    int rc = TALLY_OK;
 
+    if (!blobs || !bytes) {
+        free(blobs);
+        free(bytes);
+        return gpt_complain("--checkpoint", "not enough memory");
+    }
     for (int k = 0; k < 2 && rc == TALLY_OK; k++) {
         for (size_t r = 0; r < n; r++) {
             blobs[r] = t->files.ranks[r].blobs[k];
@@ -422,7 +428,7 @@ static void write_sample(struct trainer *t)
         int token = 0;
 
         (void)gpt_forward(&t->gpt, t->tokens, t->next);
-        chances = gpt_chances(&t->gpt, context - 1);
+        chances = t->gpt.chances + (ptrdiff_t)(context - 1) * t->n_tokens;
         seed = seed * 1664525u + 1013904223u;
         left = (float)(seed >> 8) / (float)(1 << 24);
         while (token < t->n_tokens - 1 && left > chances[token]) {

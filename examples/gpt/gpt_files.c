@@ -83,6 +83,8 @@ static int read_one(const char *path, size_t n_values, struct gpt_saved *saved)
 int gpt_files_read(const char *directory, size_t n_values, struct gpt_files *files)
 {
     char path[PATH_BYTES];
+    char line[64];
+    char *end;
     FILE *latest;
     int rc;
 
@@ -93,10 +95,11 @@ int gpt_files_read(const char *directory, size_t n_values, struct gpt_files *fil
     if (!latest) {
         return 0;
     }
-    rc = fscanf(latest, "%ld %ld", &files->step, &files->n_ranks) == 2 && files->n_ranks > 0 &&
-                 files->n_ranks < 4096
-             ? 0
-             : gpt_complain(path, "says nothing");
+    if (fgets(line, sizeof line, latest)) {
+        files->step = strtol(line, &end, 10);
+        files->n_ranks = strtol(end, NULL, 10);
+    }
+    rc = files->n_ranks > 0 && files->n_ranks < 4096 ? 0 : gpt_complain(path, "says nothing");
     fclose(latest);
     files->ranks = rc == 0 ? calloc((size_t)files->n_ranks, sizeof *files->ranks) : NULL;
     for (long r = 0; files->ranks && rc == 0 && r < files->n_ranks; r++) {

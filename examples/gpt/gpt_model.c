@@ -7,6 +7,7 @@
 #include "examples/gpt/gpt_model.h"
 
 #include <cblas.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,7 @@
 enum { TOKENS, PLACES, N_EMBEDDINGS };
 enum { NORM1, QKV = 2, OUT = 4, NORM2 = 6, UP = 8, DOWN = 10, N_PER_LAYER = 12 };
 
-/* What norm leaves for its backward: x without gain and bias, what it was divided by, the result.
- */
+/* What norm leaves for its backward: x before gain and bias, its scale, the result. */
 struct normed {
     float *x, *scale, *out;
 };
@@ -49,6 +49,13 @@ static int number_of(int layer, int which)
 
 /* ---- building blocks: out = f(in), and gradients that are added to what is there ---- */
 
+static void add(size_t n, const float *from, float *to)
+{
+    for (size_t k = 0; k < n; k++) {
+        to[k] += from[k];
+    }
+}
+
 /* out = in w' + bias */
 static void linear(const struct gpt_tensor *w, int rows, const float *in, float *out)
 {
@@ -73,9 +80,7 @@ static void linear_back(const struct gpt_tensor *w, int rows, const float *in, c
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, n_out, n_in, rows, 1, d_out, n_out, in,
                 n_in, 1, w->grad, n_in);
     for (int r = 0; r < rows; r++) {
-        for (int k = 0; k < n_out; k++) {
-            w[1].grad[k] += d_out[(size_t)r * w->shape[0] + (size_t)k];
-        }
+        add(w->shape[0], d_out + (size_t)r * w->shape[0], w[1].grad);
     }
 }
 
@@ -137,7 +142,7 @@ static float bend(float x, float *slope)
 /* Turns n scores into chances that add up to 1; returns the logarithm of their former sum. */
 static float soften(float *row, int n)
 {
-    float most = row[0], sum = 0;
+    float most = row[0], sum = FLT_MIN;
 
     for (int k = 1; k < n; k++) {
         most = row[k] > most ? row[k] : most;
@@ -161,8 +166,7 @@ struct head {
 
 static struct head head_of(const struct gpt_shape *s, int b, int h)
 {
-    size_t size = (size_t)(s->width / s->heads), row = (size_t)b * (size_t)s->context;
-    size_t t = (size_t)s->context;
+    size_t size = (size_t)(s->width / s->heads), t = (size_t)s->context, row = (size_t)b * t;
 
     return (struct head){row * 3 * (size_t)s->width + (size_t)h * size,
                          row * (size_t)s->width + (size_t)h * size,
@@ -217,13 +221,6 @@ static void attend_back(const struct gpt *gpt, const struct layer *l, struct hea
 }
 
 /* ---- the layers ---- */
-
-static void add(size_t n, const float *from, float *to)
-{
-    for (size_t k = 0; k < n; k++) {
-        to[k] += from[k];
-    }
-}
 
 static void layer_forward(const struct gpt *gpt, int layer)
 {
@@ -361,11 +358,6 @@ int gpt_backward(struct gpt *gpt, int (*ready)(void *user, int tensor), void *us
     return rc == 0 ? tell(ready, user, TOKENS, N_EMBEDDINGS) : rc;
 }
 
-const float *gpt_chances(const struct gpt *gpt, int i)
-{
-    return gpt->work->chances + (size_t)i * (size_t)gpt->shape.vocab;
-}
-
 /* ---- memory ---- */
 
 static void set_tensor(struct gpt *gpt, int i, const char *name, size_t n_out, size_t n_in)
@@ -425,24 +417,25 @@ static void set_values(struct gpt *gpt, unsigned seed)
         struct gpt_tensor *t = &gpt->tensors[i];
         int adds = strstr(t->name, "out") || strstr(t->name, "down");
         float size = adds ? 0.02f / sqrtf(2 * (float)gpt->shape.layers) : 0.02f;
+        float start = strstr(t->name, "bias") ? 0 : 1;
 
         t->value = value;
         value += t->n;
         for (size_t k = 0; k < t->n; k++) {
-            t->value[k] = t->n_dims == 2 ? size * draw(&seed) : strstr(t->name, "bias") == NULL;
+            t->value[k] = t->n_dims == 2 ? size * draw(&seed) : start;
         }
     }
 }
 
-/* With memory NULL: only counts how many floats it takes. */
-static size_t lay_out(const struct gpt *gpt, float *memory)
+/* Before there is memory: only counts how many floats it takes. */
+static size_t lay_out(const struct gpt *gpt)
 {
     const struct gpt_shape *s = &gpt->shape;
     struct gpt_work *w = gpt->work;
     size_t rows = (size_t)rows_of(gpt), n = rows * (size_t)s->width, used = 0;
     size_t square = (size_t)s->context * (size_t)s->context;
 
-#define TAKE(count) (used += (count), memory ? memory + used - (count) : NULL)
+#define TAKE(count) (used += (count), w->memory ? w->memory + used - (count) : NULL)
     w->x = TAKE(n);
     w->chances = TAKE(rows * (size_t)s->vocab);
     w->dx = TAKE(n);
@@ -463,24 +456,32 @@ static size_t lay_out(const struct gpt *gpt, float *memory)
     return used;
 }
 
+static int allocate(struct gpt *gpt)
+{
+    gpt->tensors = calloc((size_t)gpt->n_tensors, sizeof *gpt->tensors);
+    gpt->work = calloc(1, sizeof *gpt->work);
+    if (!gpt->tensors || !gpt->work) {
+        return -1;
+    }
+    set_tensors(gpt);
+    gpt->values = malloc(gpt->n_values * sizeof *gpt->values);
+    gpt->work->layers = calloc((size_t)gpt->shape.layers, sizeof *gpt->work->layers);
+    if (!gpt->values || !gpt->work->layers) {
+        return -1;
+    }
+    gpt->work->memory = malloc(lay_out(gpt) * sizeof(float));
+    return gpt->work->memory ? 0 : -1;
+}
+
 int gpt_make(struct gpt *gpt, const struct gpt_shape *shape, unsigned seed)
 {
     *gpt = (struct gpt){.shape = *shape, .n_tensors = number_of(shape->layers, 0) + 2};
-    gpt->tensors = calloc((size_t)gpt->n_tensors, sizeof *gpt->tensors);
-    gpt->work = calloc(1, sizeof *gpt->work);
-    if (gpt->tensors && gpt->work) {
-        set_tensors(gpt);
-        gpt->values = malloc(gpt->n_values * sizeof *gpt->values);
-        gpt->work->layers = calloc((size_t)shape->layers, sizeof *gpt->work->layers);
-    }
-    if (gpt->values && gpt->work->layers) {
-        gpt->work->memory = malloc(lay_out(gpt, NULL) * sizeof(float));
-    }
-    if (!gpt->work || !gpt->work->memory) {
+    if (allocate(gpt) != 0) {
         gpt_free(gpt);
         return -1;
     }
-    (void)lay_out(gpt, gpt->work->memory);
+    (void)lay_out(gpt);
+    gpt->chances = gpt->work->chances;
     set_values(gpt, seed);
     return 0;
 }

@@ -33,6 +33,7 @@ struct gpt {
     struct gpt_tensor *tensors; /* in the order of forward */
     float *values;              /* of all of them */
     size_t n_values;
+    const float *chances; /* after forward: vocab per row, how likely each token is to follow it */
     struct gpt_work *work;
 };
 
@@ -46,8 +47,5 @@ double gpt_forward(struct gpt *gpt, const int *tokens, const int *next);
 /* Adds the gradients of the last forward's loss; its tokens must still be there. ready is told the
  * number of each tensor when its gradient is complete, and ends backward by not returning 0. */
 int gpt_backward(struct gpt *gpt, int (*ready)(void *user, int tensor), void *user);
-
-/* After forward: how likely each token is to follow token i of the first sequence. */
-const float *gpt_chances(const struct gpt *gpt, int i);
 
 #endif
