@@ -29,6 +29,7 @@ struct samples {
     double all[STEP_N_SIDES][STEP_MAX_STEPS];
     double backward[STEP_MAX_STEPS]; /* of the overlapped step */
     double exposed[STEP_MAX_STEPS];
+    double in_wait[STEP_MAX_STEPS];  /* behind the hook, of the rank that saw most */
     double update[STEP_MAX_STEPS];   /* on call, without what came before */
     double added[2][STEP_MAX_STEPS]; /* by the optimizer to the overlapped step: on call, behind */
 };
@@ -74,6 +75,17 @@ static struct step_span join(const struct step_run *run, enum step_side side, si
     return all;
 }
 
+static double longest_in_wait(const struct step_run *run, size_t step)
+{
+    const struct step_record *records = run->board.records;
+    double longest = 0;
+
+    for (int r = 0; r < run->bench->ranks; r++) {
+        longest = records[r].in_wait_ms[step] > longest ? records[r].in_wait_ms[step] : longest;
+    }
+    return longest;
+}
+
 static void add_samples(const struct step_run *run, struct samples *samples)
 {
     for (size_t step = 0; step < run->n_steps; step++) {
@@ -88,6 +100,7 @@ static void add_samples(const struct step_run *run, struct samples *samples)
         }
         span = join(run, STEP_UPDATED_ON_CALL, step);
         samples->update[i] = ms(span.backward_end_ns, span.end_ns);
+        samples->in_wait[i] = longest_in_wait(run, step);
         for (int k = 0; k < 2; k++) {
             samples->added[k][i] =
                 samples->all[STEP_UPDATED_ON_CALL + k][i] - samples->all[STEP_OVERLAPPED][i];
@@ -134,6 +147,7 @@ static void conclude_updates(const struct step_bench *bench, struct samples *sam
     result->update_ms = median(samples->update, n, measured);
     result->exposed_on_call = median(samples->added[0], n, measured);
     result->exposed_behind = median(samples->added[1], n, measured);
+    result->in_wait_ms = median(samples->in_wait, n, measured);
     result->exposed_ratio = result->exposed_on_call > 0
                                 ? result->exposed_behind / result->exposed_on_call
                                 : (double)NAN;

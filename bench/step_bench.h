@@ -60,6 +60,7 @@ struct step_result {
     double exposed_on_call;     /* what the optimizer adds to a step on call, in ms: on call -
                                    overlapped, */
     double exposed_behind;      /* and behind the hook; pairs of the same step */
+    double in_wait_ms;          /* of the updates behind the hook, what wait saw */
     double exposed_ratio;       /* the second by the first; NaN where noise made the first <= 0 */
     double update_over_traffic; /* update_ms / traffic */
     unsigned long long wire_bytes; /* sent by rank 0 in a step */

@@ -250,6 +250,16 @@ static int measure(struct rank_state *s, enum step_side side, size_t step, struc
     return verify(s, side);
 }
 
+/* What the optimizer behind the hook says of its last step. */
+static int note_in_wait(struct rank_state *s, size_t step)
+{
+    tally_optimizer_stats stats = {.size = sizeof stats};
+
+    TRY(tally_optimizer_get_stats(s->models[STEP_BEHIND_HOOK].optimizer, &stats));
+    s->record->in_wait_ms[step] = 1e3 * stats.exposed_update_s;
+    return TALLY_OK;
+}
+
 /* Whether it was asked for. */
 static bool has_side(const struct step_bench *bench, enum step_side side)
 {
@@ -273,7 +283,10 @@ static int measure_steps(struct rank_state *s)
                 s->record->spans[side][step - N_WARM_UP] = span;
             }
         }
-        TRY(has_side(s->bench, STEP_UPDATED_BEHIND) ? verify_updates(s) : TALLY_OK);
+        if (has_side(s->bench, STEP_UPDATED_BEHIND)) {
+            TRY(verify_updates(s));
+            TRY(step >= N_WARM_UP ? note_in_wait(s, step - N_WARM_UP) : TALLY_OK);
+        }
     }
     TRY(tally_ddp_get_stats(s->models[0].ddp, &stats));
     s->record->wire_bytes = stats.wire_bytes;

@@ -69,6 +69,7 @@ static void print_json(const struct step_bench *bench, const struct step_result 
         json_real(&json, "exposed_on_call_ms", result->exposed_on_call);
         json_real(&json, "exposed_behind_hook_ms", result->exposed_behind);
         json_real(&json, "exposed_ratio", result->exposed_ratio);
+        json_real(&json, "behind_hook_in_wait_ms", result->in_wait_ms);
         json_real(&json, "update_ms", result->update_ms);
         json_real(&json, "update_over_traffic", result->update_over_traffic);
     }
@@ -100,6 +101,7 @@ static void print_update_rows(const struct step_bench *bench, const struct step_
     if (isfinite(result->exposed_ratio)) {
         printf(": %.2f of that", result->exposed_ratio);
     }
+    printf("; in wait: %.2f", result->in_wait_ms);
     printf("\n  %-36s %9.2f   memcpies of the bytes it must move (goal: %.1f)\n", bench->optimizer,
            result->update_over_traffic, TRAFFIC_GOAL);
 }
