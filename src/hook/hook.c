@@ -74,35 +74,34 @@ static int take_back(const struct tally__aside *aside, const tally_hook *hook, c
     return rc;
 }
 
+/* The hook itself or the one inside that divides the group: there is at most one. NULL: none. */
+static const tally_hook *dividing(const tally_hook *hook)
+{
+    while (hook && !hook->enter) {
+        hook = hook->inner;
+    }
+    return hook;
+}
+
 int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp, uint64_t step)
 {
-    int rc = TALLY_OK;
+    const tally_hook *own = dividing(hook);
 
-    if (hook->inner) {
-        TRY(tally__hook_enter(hook->inner, ddp, step));
-    }
-    if (hook->enter) {
-        rc = hook->enter(hook->state, ddp, step);
-    }
-    if (rc != TALLY_OK && hook->inner) {
-        tally__hook_leave(hook->inner);
-    }
-    return rc;
+    return own ? own->enter(own->state, ddp, step) : TALLY_OK;
 }
 
 void tally__hook_leave(const tally_hook *hook)
 {
-    if (hook->leave) {
-        hook->leave(hook->state);
-    }
-    if (hook->inner) {
-        tally__hook_leave(hook->inner);
+    const tally_hook *own = dividing(hook);
+
+    if (own) {
+        own->leave(own->state);
     }
 }
 
 bool tally__hook_divides(const tally_hook *hook)
 {
-    return hook->enter || (hook->inner && tally__hook_divides(hook->inner));
+    return dividing(hook) != NULL;
 }
 
 int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp)

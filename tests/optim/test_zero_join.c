@@ -116,6 +116,7 @@ static int ignored(tally_group *group, bool shard, double loss_scale)
     size_t bytes;
     void *before;
     bool stays;
+    int rc;
 
     memcpy(specs, opt_specs, sizeof specs);
     specs[6].flags = TALLY_PARAM_IGNORED;
@@ -138,9 +139,10 @@ static int ignored(tally_group *group, bool shard, double loss_scale)
     before = malloc(bytes);
     CHECK(group, before);
     memcpy(before, run.model.params[6].data, bytes);
-    CHECK_OK(group, tally_ddp_join(run.ddp));
+    rc = tally_ddp_join(run.ddp);
     stays = memcmp(before, run.model.params[6].data, bytes) == 0;
     free(before);
+    CHECK_OK(group, rc);
     CHECK(group, stays);
     CHECK_OK(group, tally_optimizer_get_stats(run.optimizer, &stats));
     CHECK(group, stats.skipped == (loss_scale > 0 ? 1 : 0));
