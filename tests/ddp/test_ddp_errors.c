@@ -345,7 +345,7 @@ static int created_wrongly(tally_group *group, int whose, enum mistake mistake)
 {
     static const struct ddp_spec specs[] = {{"a", TALLY_F32, 0, 1, {9}},
                                             {"b", TALLY_F32, 0, 2, {3, 4}}};
-    struct given given = {.buffer = {sizeof(tally_buffer), "buffer", NULL, 8},
+    struct given given = {.buffer = {.size = sizeof(tally_buffer), .name = "buffer", .bytes = 8},
                           .huge = {(size_t)1 << 40, (size_t)1 << 40},
                           .cap = 1};
     tally_ddp *ddp = NULL;
