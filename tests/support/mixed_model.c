@@ -2,6 +2,7 @@
 /* The model of the tests of mixed precision. Keeps no state. */
 #include "support/mixed_model.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "support/oracle.h"
@@ -99,8 +100,11 @@ size_t mixed_wrong(const struct ddp_model *model, const tally_ddp *ddp, const st
 
     for (size_t e = 0; e < model->count[i]; e++) {
         float expected = mixed_mean(of, i, e, mean);
+        uint32_t bits[2];
 
-        n_wrong += memcmp(&means[e], &expected, sizeof expected) != 0;
+        memcpy(&bits[0], &means[e], sizeof bits[0]);
+        memcpy(&bits[1], &expected, sizeof bits[1]);
+        n_wrong += bits[0] != bits[1];
     }
     return n_wrong;
 }
