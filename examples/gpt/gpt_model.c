@@ -436,23 +436,23 @@ static size_t lay_out(const struct gpt *gpt)
     size_t square = (size_t)s->context * (size_t)s->context;
 
 #define TAKE(count) (used += (count), w->memory ? w->memory + used - (count) : NULL)
+#define TAKE_NORMED(to) ((to).x = TAKE(n), (to).scale = TAKE(rows), (to).out = TAKE(n))
     w->x = TAKE(n);
     w->chances = TAKE(rows * (size_t)s->vocab);
     w->dx = TAKE(n);
     w->d_narrow = TAKE(n);
     w->d_wide = TAKE(4 * n);
     w->d_attention = TAKE(square);
-    w->last = (struct normed){TAKE(n), TAKE(rows), TAKE(n)};
+    TAKE_NORMED(w->last);
     for (int l = 0; l < s->layers; l++) {
-        w->layers[l].norm1 = (struct normed){TAKE(n), TAKE(rows), TAKE(n)};
-        w->layers[l].norm2 = (struct normed){TAKE(n), TAKE(rows), TAKE(n)};
+        TAKE_NORMED(w->layers[l].norm1);
+        TAKE_NORMED(w->layers[l].norm2);
         w->layers[l].qkv = TAKE(3 * n);
         w->layers[l].attention = TAKE(square * (size_t)(s->batch * s->heads));
         w->layers[l].mixed = TAKE(n);
         w->layers[l].up = TAKE(4 * n);
         w->layers[l].bent = TAKE(4 * n);
     }
-#undef TAKE
     return used;
 }
 
