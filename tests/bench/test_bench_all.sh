@@ -76,8 +76,9 @@ holds "$work/err" 'openmpi is left out: not done after 0.5 s'
 holds "$work/err" 'mpich is left out: not done after 0.5 s'
 holds "$work/rows" '"part": "allreduce", .*"bytes": 65536, .*"mpich_us": null'
 while read -r pid; do
-    # The dead that nobody has collected yet do not count.
-    ps -e -o pgid=,stat= | awk -v group="$pid" '$1 == group && $2 !~ /^Z/ { found = 1 } END { exit !found }' &&
+    # The dead that nobody has collected yet do not count. Fields: state, parent, group.
+    sed 's/.*) //' /proc/[0-9]*/stat 2>/dev/null |
+        awk -v group="$pid" '$3 == group && $1 != "Z" { found = 1 } END { exit !found }' &&
         complain "process group $pid is still there"
 done <"$work/hung"
 
