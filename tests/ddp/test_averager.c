@@ -348,22 +348,6 @@ static int warmup_body(tally_group *group, void *user)
     return 0;
 }
 
-static int run(const char *name, ranks_body *body, void *user, int world)
-{
-    int n_failures = 0;
-
-    for (int kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++) {
-        const struct ranks ranks = {.kind = (enum ranks_kind)kind, .world = world, .lanes = 1};
-        int failed = ranks_run(&ranks, body, user);
-
-        if (failed) {
-            (void)fprintf(stderr, "%s, world %d: failed\n", name, world);
-        }
-        n_failures += failed;
-    }
-    return n_failures;
-}
-
 int main(void)
 {
     static const int worlds[] = {1, 2, 3, 4};
@@ -372,16 +356,16 @@ int main(void)
 
     oracle_start();
     for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
-        n_failures += run("dtypes", dtypes_body, NULL, worlds[w]);
-        n_failures += run("mixed", mixed_body, NULL, worlds[w]);
-        n_failures += run("periodic", periodic_body, NULL, worlds[w]);
+        n_failures += ddp_run_world("dtypes", dtypes_body, NULL, 1, worlds[w]);
+        n_failures += ddp_run_world("mixed", mixed_body, NULL, 1, worlds[w]);
+        n_failures += ddp_run_world("periodic", periodic_body, NULL, 1, worlds[w]);
     }
-    n_failures += run("means", means_body, NULL, 2);
-    n_failures += run("means", means_body, NULL, 3);
+    n_failures += ddp_run_world("means", means_body, NULL, 1, 2);
+    n_failures += ddp_run_world("means", means_body, NULL, 1, 3);
     for (size_t k = 0; k < sizeof warmups / sizeof warmups[0]; k++) {
-        n_failures += run("levels", levels_body, &warmups[k], 4);
+        n_failures += ddp_run_world("levels", levels_body, &warmups[k], 1, 4);
     }
-    n_failures += run("refused", refused_body, NULL, 6);
-    n_failures += run("warmup", warmup_body, NULL, 2);
+    n_failures += ddp_run_world("refused", refused_body, NULL, 1, 6);
+    n_failures += ddp_run_world("warmup", warmup_body, NULL, 1, 2);
     return n_failures != 0;
 }

@@ -246,22 +246,6 @@ static int lossy_body(tally_group *group, void *user)
     return 0;
 }
 
-static int run(const char *name, ranks_body *body, void *user, int world)
-{
-    int n_failures = 0;
-
-    for (int kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++) {
-        const struct ranks ranks = {.kind = (enum ranks_kind)kind, .world = world, .lanes = 1};
-        int failed = ranks_run(&ranks, body, user);
-
-        if (failed) {
-            (void)fprintf(stderr, "%s, world %d: failed\n", name, world);
-        }
-        n_failures += failed;
-    }
-    return n_failures;
-}
-
 int main(void)
 {
     /* A rank goes a third of its way to its own goal, up to 0.7, between two averages. Without
@@ -275,9 +259,9 @@ int main(void)
 
     oracle_start();
     for (int world = 2; world <= 4; world++) {
-        n_failures += run("outer", outer_body, NULL, world);
+        n_failures += ddp_run_world("outer", outer_body, NULL, 1, world);
         for (size_t k = 0; k < sizeof hooks / sizeof hooks[0] && world > 2; k++) {
-            n_failures += run(hooks[k].hook, lossy_body, &hooks[k], world);
+            n_failures += ddp_run_world(hooks[k].hook, lossy_body, &hooks[k], 1, world);
         }
     }
     return n_failures != 0;

@@ -193,7 +193,7 @@ int main(void)
     int n_failures = 0;
 
     oracle_start();
-    n_failures += scene_run("none per step", count_body, NULL, 4);
+    n_failures += ddp_run_world("none per step", count_body, NULL, 1, 4);
     n_failures += ranks_run(&pair, fail_body, NULL);
     return n_failures != 0;
 }

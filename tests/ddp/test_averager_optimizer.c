@@ -190,10 +190,10 @@ int main(void)
     oracle_start();
     for (int world = 2; world <= 4; world++) {
         for (int overlap = 0; overlap < 2; overlap++) {
-            n_failures += scene_run("wrapper", wrapper_body, &overlap, world);
+            n_failures += ddp_run_world("wrapper", wrapper_body, &overlap, 1, world);
         }
     }
-    n_failures += scene_run("consolidated", consolidated_body, NULL, 3);
-    n_failures += scene_run("sharded", sharded_body, NULL, 2);
+    n_failures += ddp_run_world("consolidated", consolidated_body, NULL, 1, 3);
+    n_failures += ddp_run_world("sharded", sharded_body, NULL, 1, 2);
     return n_failures != 0;
 }

@@ -184,11 +184,11 @@ int main(void)
     int n_failures = 0;
 
     oracle_start();
-    n_failures += scene_run("fewer", fewer_body, NULL, 4);
-    n_failures += scene_run("resume", resume_body, NULL, 4);
+    n_failures += ddp_run_world("fewer", fewer_body, NULL, 1, 4);
+    n_failures += ddp_run_world("resume", resume_body, NULL, 1, 4);
     for (int world = 2; world <= 3; world++) {
-        n_failures += scene_run("resume", resume_body, NULL, world);
-        n_failures += scene_run("refused", refused_body, NULL, world);
+        n_failures += ddp_run_world("resume", resume_body, NULL, 1, world);
+        n_failures += ddp_run_world("refused", refused_body, NULL, 1, world);
     }
     return n_failures != 0;
 }

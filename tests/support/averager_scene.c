@@ -91,19 +91,3 @@ void scene_blobs_free(struct scene_blobs *blobs)
         free(blobs->blob[r]);
     }
 }
-
-int scene_run(const char *name, ranks_body *body, void *user, int world)
-{
-    int n_failures = 0;
-
-    for (int kind = RANKS_THREADS; kind <= RANKS_PROCESSES; kind++) {
-        const struct ranks ranks = {.kind = (enum ranks_kind)kind, .world = world, .lanes = 1};
-        int failed = ranks_run(&ranks, body, user);
-
-        if (failed) {
-            (void)fprintf(stderr, "%s, world %d: failed\n", name, world);
-        }
-        n_failures += failed;
-    }
-    return n_failures;
-}

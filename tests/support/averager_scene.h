@@ -42,7 +42,4 @@ typedef int scene_save(void *object, void *blob, size_t *bytes);
 int scene_blobs_take(tally_group *group, scene_save *save, void *object, struct scene_blobs *blobs);
 void scene_blobs_free(struct scene_blobs *blobs);
 
-/* Runs body in this world, as threads and as processes. */
-int scene_run(const char *name, ranks_body *body, void *user, int world);
-
 #endif

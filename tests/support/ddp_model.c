@@ -230,7 +230,7 @@ uint64_t ddp_hash_grads(const struct ddp_model *model, const tally_ddp *ddp)
 
 /* ---- runs ---- */
 
-static int run(const char *name, ranks_body *body, void *user, int lanes, int world)
+int ddp_run_world(const char *name, ranks_body *body, void *user, int lanes, int world)
 {
     int n_failures = 0;
 
@@ -256,12 +256,12 @@ int ddp_run(const char *name, ranks_body *body, void *user, int lanes)
     int n_failures = 0;
 
     for (int world = 1; world <= RANKS_REPEATS(4, 3); world++) {
-        n_failures += run(name, body, user, lanes, world);
+        n_failures += ddp_run_world(name, body, user, lanes, world);
     }
     return n_failures;
 }
 
 int ddp_run_seven(const char *name, ranks_body *body, void *user, int lanes)
 {
-    return ddp_run(name, body, user, lanes) + run(name, body, user, lanes, 7);
+    return ddp_run(name, body, user, lanes) + ddp_run_world(name, body, user, lanes, 7);
 }

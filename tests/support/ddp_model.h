@@ -82,6 +82,9 @@ int ddp_right_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *m
 /* A hash of all gradients. */
 uint64_t ddp_hash_grads(const struct ddp_model *model, const tally_ddp *ddp);
 
+/* Runs body in this world, as threads and as processes. */
+int ddp_run_world(const char *name, ranks_body *body, void *user, int lanes, int world);
+
 /* Runs body in worlds of 1, 2, 3 and, without a sanitizer, 4, as threads and as processes; and of 7
  * if asked to. */
 int ddp_run(const char *name, ranks_body *body, void *user, int lanes);
