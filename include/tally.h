@@ -1119,7 +1119,8 @@ TALLY_API int tally_optimizer_free(tally_optimizer *optimizer);
  * Updates the parameters by the means that tally_ddp_wait has left. Under no_sync it does nothing.
  * Local; between steps; one thread. Errors: ARG; STATE with overlap, or without a new mean; NUMERIC
  * from clipping, and nothing is updated; what a step_param returned on this rank. With
- * config.averager it is collective, a failure is everybody's, and those of averaging come besides.
+ * config.averager it is collective, a failure is everybody's, and those of averaging come besides;
+ * a step that is NUMERIC counts for it, as it does for the hook.
  */
 TALLY_API int tally_optimizer_step(tally_optimizer *optimizer);
 

@@ -69,8 +69,9 @@ float *tally__update_local(const tally_optimizer *optimizer, size_t i);
 /* At the end of a step, when all know who had a gradient for what: updates the rest. Collective. */
 int tally__update_end(tally_ddp *ddp);
 
-/* Behind a step that has updated parameters: the averager's turn, if there is one. Collective. */
-int tally__update_average(tally_ddp *ddp);
+/* Behind a step that counts, whose update ended so: the averager's turn, if there is one. Returns
+ * how the update ended, or why averaging failed. Collective. */
+int tally__update_average(tally_ddp *ddp, int updated);
 
 /* Takes down how long the updates of the step took; returns how long wait saw them. With the
  * mutex held. */

@@ -347,6 +347,7 @@ void tally__step_reset(tally_ddp *ddp)
 static int end_step(tally_ddp *ddp)
 {
     uint64_t called_ns = tally__now_ns();
+    unsigned long long step = ddp->step;
     int rc;
 
     if (tally__threads_is_lane(ddp->group->threads)) {
@@ -380,7 +381,8 @@ static int end_step(tally_ddp *ddp)
     lock(ddp);
     tally__step_reset(ddp);
     unlock(ddp);
-    return rc == TALLY_OK ? tally__update_average(ddp) : rc;
+    /* A step that counts has its means, whatever became of the update. */
+    return ddp->step > step ? tally__update_average(ddp, rc) : rc;
 }
 
 int tally_ddp_wait(tally_ddp *ddp)

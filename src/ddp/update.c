@@ -132,12 +132,29 @@ static void clip_others(tally_optimizer *optimizer, double factor)
     tally__fpenv_leave(saved);
 }
 
+/* The same, refused on all ranks where it is on one: with an averager, means may differ between
+ * ranks. */
+static int agree_on_factor(tally_lane *lane, tally_optimizer *optimizer, double *factor)
+{
+    struct tally__outcome outcome = {.status = find_factor(lane, optimizer, factor)};
+
+    if (!optimizer->config.averager || !(optimizer->config.max_norm > 0)) {
+        return outcome.status;
+    }
+    if (lane) {
+        TRY(outcome.status);
+        return tally_lane_barrier(lane);
+    }
+    outcome = tally__outcome_of(outcome.status);
+    return tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome);
+}
+
 /* lane: of the job that it runs in; NULL on call. */
 static int update_all(tally_lane *lane, tally_optimizer *optimizer)
 {
     double factor;
 
-    TRY(find_factor(lane, optimizer, &factor));
+    TRY(agree_on_factor(lane, optimizer, &factor));
     clip_others(optimizer, factor);
     if (optimizer->zero && optimizer->waits) {
         TRY(tally__zero_update_all(lane, optimizer, (float)factor));
@@ -237,13 +254,25 @@ static int update_on_call(tally_optimizer *optimizer)
     return tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome);
 }
 
-int tally__update_average(tally_ddp *ddp)
+/* Steps that update nothing count for it too, as they do for the hook: those that are skipped, and
+ * those that all ranks refuse for their numbers. */
+static int average(const tally_optimizer *optimizer, int updated)
+{
+    struct tally__outcome outcome;
+
+    if (!optimizer->config.averager || (updated != TALLY_OK && updated != TALLY_NUMERIC)) {
+        return updated;
+    }
+    outcome = tally__outcome_of(updated);
+    TRY(tally__averager_run(optimizer->config.averager, NULL));
+    return updated == TALLY_OK ? TALLY_OK : tally__fail(updated, "%s", outcome.text);
+}
+
+int tally__update_average(tally_ddp *ddp, int updated)
 {
     const tally_optimizer *optimizer = ddp->optimizer;
 
-    return optimizer && optimizer->overlaps && optimizer->config.averager
-               ? tally__averager_run(optimizer->config.averager, NULL)
-               : TALLY_OK;
+    return optimizer && optimizer->overlaps ? average(optimizer, updated) : updated;
 }
 
 /* Updates, and takes down how long it took. */
@@ -276,12 +305,7 @@ static int step(tally_optimizer *optimizer)
                                         "tally_ddp_wait first");
     }
     optimizer->due = false;
-    if (!optimizer->loss.skips) {
-        TRY(use_means(optimizer));
-    }
-    /* Steps that update nothing count for it too, as they do for the hook. */
-    return optimizer->config.averager ? tally__averager_run(optimizer->config.averager, NULL)
-                                      : TALLY_OK;
+    return average(optimizer, optimizer->loss.skips ? TALLY_OK : use_means(optimizer));
 }
 
 int tally_optimizer_step(tally_optimizer *optimizer)

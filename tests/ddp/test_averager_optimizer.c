@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An averager that an optimizer calls, overlapped or not: the same as by hand, for 20 steps; saved
- * and loaded with the optimizer, in one blob for all ranks too; a state without it is refused. And
- * a sharded optimizer, which goes with no averager.
+ * and loaded with the optimizer, in one blob for all ranks too; a state without it is refused.
+ * Steps that clipping refuses, which count. And a sharded optimizer, which goes with no averager.
  */
+#include <math.h>
 #include <string.h>
 
 #include "support/averager_scene.h"
@@ -147,6 +148,61 @@ static int consolidated_body(tally_group *group, void *user)
     return 0;
 }
 
+/* ---- steps that clipping refuses ---- */
+
+/* The last rank has no number, in a step that changes nothing on any rank but by averaging. */
+static int refused_step(tally_group *group, struct scene *scene, unsigned step, bool overlap)
+{
+    int last = tally_group_size(group) - 1;
+    uint64_t before = scene_hash(scene);
+    int rc;
+
+    ddp_fill_grads(&scene->model, scene->ddp, step, tally_group_rank(group));
+    if (tally_group_rank(group) == last) {
+        ((float *)tally_ddp_grad(scene->ddp, 1))[3] = NAN;
+    }
+    for (int i = SCENE_N_PARAMS; i-- > 0;) {
+        CHECK_OK(group, tally_ddp_grad_ready(scene->ddp, i));
+    }
+    rc = tally_ddp_wait(scene->ddp);
+    if (!overlap) {
+        CHECK_OK(group, rc);
+        rc = tally_optimizer_step(scene->optimizer);
+    }
+    CHECK_STATUS(group, rc, TALLY_NUMERIC);
+    CHECK_TEXT(group, tally_last_error(), "the gradient of parameter 'bias'");
+    CHECK(group, scene_hash(scene) == before || (step >= 3 && (step - 3) % 4 == 0));
+    return 0;
+}
+
+/* In the warm-up, between averagings, and when one is due: hook and averager count alike. */
+static int refused_body(tally_group *group, void *user)
+{
+    bool overlap = *(const int *)user != 0;
+    struct scene scene;
+    tally_optimizer_config config;
+
+    tally_optimizer_config_init(&config, sizeof config);
+    CHECK_OK(group, scene_start(group, &scene, &plain));
+    config.averager = scene.averager;
+    config.overlap = overlap;
+    config.max_norm = 1;
+    CHECK_OK(group, tally_optimizer_create(scene.ddp, optimizer_text, &config, &scene.optimizer));
+    for (unsigned step = 0; step < 12; step++) {
+        if (step == 1 || step == 5 || step == 7) {
+            CHECK_OK(group, refused_step(group, &scene, step, overlap));
+        } else {
+            CHECK_OK(group, train(group, &scene, step, overlap, false));
+        }
+        CHECK(group, tally_averager_steps(scene.averager) == step + 1);
+        if (step < 3 || (step - 3) % 4 == 0) {
+            ranks_note(group, 0, scene_hash(&scene));
+        }
+    }
+    CHECK_OK(group, scene_end(group, &scene));
+    return 0;
+}
+
 /* ---- a sharded optimizer has the same parameters everywhere ---- */
 
 static int sharded_body(tally_group *group, void *user)
@@ -192,6 +248,9 @@ int main(void)
         for (int overlap = 0; overlap < 2; overlap++) {
             n_failures += ddp_run_world("wrapper", wrapper_body, &overlap, 1, world);
         }
+    }
+    for (int overlap = 0; overlap < 2; overlap++) {
+        n_failures += ddp_run_world("refused", refused_body, &overlap, 1, 3);
     }
     n_failures += ddp_run_world("consolidated", consolidated_body, NULL, 1, 3);
     n_failures += ddp_run_world("sharded", sharded_body, NULL, 1, 2);
