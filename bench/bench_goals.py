@@ -84,6 +84,12 @@ def judge_step(rows):
                       row["step_over_allreduce"], 1.05)
 
 
+def judge_updates(rows):
+    for row in rows:
+        yield at_most("updates", f"{row['optimizer']}, in memcpys of the bytes it must move",
+                      row["update_over_traffic"], 1.3)
+
+
 def judge_hooks(rows):
     for row in rows:
         if row["goal"] is not None:
@@ -105,7 +111,7 @@ def torch_pairs(results, pairing):
 
 JUDGES = {"kernels": judge_kernels, "lowrank": judge_lowrank, "allreduce": judge_allreduce,
           "allreduce_heap": judge_allreduce_heap, "many_ranks": judge_many_ranks,
-          "step": judge_step, "hooks": judge_hooks}
+          "step": judge_step, "updates": judge_updates, "hooks": judge_hooks}
 
 
 def judge(results, pairing):

@@ -153,6 +153,8 @@ class Bench:
             "allreduce_heap": f"{collective} --bytes {x.heap_sizes} --memory heap",
             "many_ranks": f"collective {x.many} --compare-two",
             "step": f"step --ranks 2 --mb {x.mb} --backward-ms {x.backward_ms} --steps {x.steps}",
+            "updates": f"step --ranks 2 --mb {x.mb} --backward-ms {x.backward_ms} --steps {x.steps} "
+                       "--optimizer adamw",
             "copies": f"step --ranks 2 --mb {x.mb} --backward-ms 0 --copies --steps {x.steps}",
             "hooks": f"hooks --ranks 2 --mb {x.mb} --steps {x.steps}",
             "wire_bytes": f"hooks --ranks {x.wire_ranks} --mb {x.wire_mb} --steps 1",

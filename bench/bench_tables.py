@@ -109,6 +109,20 @@ def step(results):
     return text
 
 
+def updates(results):
+    row = results["updates"][0]
+    lines = (("step without an optimizer", row["step_ms"], None),
+             ("step, then the optimizer on call", row["on_call_ms"], row["exposed_on_call_ms"]),
+             ("step with the optimizer behind the hook", row["behind_hook_ms"],
+              row["exposed_behind_hook_ms"]))
+    text = table(("what", "ms", "the optimizer adds, ms"),
+                 [(what, number(ms), number(added)) for what, ms, added in lines])
+    return text + (f"\n\nBehind the hook the optimizer adds {number(row['exposed_ratio'])} of what it "
+                   f"adds on call; wait saw {number(row['behind_hook_in_wait_ms'])} ms of it. An update "
+                   f"alone takes {number(row['update_ms'])} ms, {number(row['update_over_traffic'])} "
+                   "memcpys of the bytes it must move; the goal is 1.3.")
+
+
 def copies(results):
     return table(("gradients", "ms", "plain all-reduce, ms", "ratio"),
                  [(f"{row['params']} of {row['mb'] * 1000 / row['params']:g} KB",
@@ -178,6 +192,7 @@ BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", Non
           "allreduce": (allreduce, "allreduce", "allreduce_time.svg"),
           "allreduce_heap": (allreduce_heap, "allreduce_heap", None),
           "many_ranks": (many_ranks, "many_ranks", None), "step": (step, "step", None),
+          "updates": (updates, "updates", None),
           "copies": (copies, "copies", None), "hooks": (hooks, "hooks", None),
           "torch": (torch, "hooks", "step_per_hook.svg"),
           "wire_bytes": (wire_bytes, "wire_bytes", "wire_bytes.svg"),

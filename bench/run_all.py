@@ -19,8 +19,8 @@ import bench_plots
 import bench_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PARTS = ("kernels", "lowrank", "allreduce", "allreduce_heap", "many_ranks", "step", "copies",
-         "hooks", "wire_bytes")
+PARTS = ("kernels", "lowrank", "allreduce", "allreduce_heap", "many_ranks", "step", "updates",
+         "copies", "hooks", "wire_bytes")
 
 
 class Parser(argparse.ArgumentParser):

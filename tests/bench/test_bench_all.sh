@@ -28,13 +28,13 @@ cp "$root"/docs/*.md "$pages"
     >"$work/out" 2>"$work/err" || complain "the quick run failed: $(cat "$work/err")"
 is_json "$work/rows"
 holds "$work/out" '^These were the smallest cases'
-for part in kernels lowrank allreduce allreduce_heap many_ranks step copies hooks wire_bytes; do
+for part in kernels lowrank allreduce allreduce_heap many_ranks step updates copies hooks wire_bytes; do
     holds "$work/rows" "^\{\"part\": \"$part\", "
     holds "$work/out" "^== $part ==$"
 done
 today=$(date '+%-d %B %Y')
 written=$(grep -hc "$today" "$pages/performance.md")
-[ "$written" -ge 11 ] || complain "only $written tables of performance.md have today's date"
+[ "$written" -ge 12 ] || complain "only $written tables of performance.md have today's date"
 holds "$pages/performance.md" "^\`build/tally bench hooks --ranks 2 --mb 1 --steps 1 --hook HOOK\`, $today:$"
 holds "$pages/should-i-compress.md" "^\`build/tally bench hooks --ranks 2 --mb 1 .*, $today:$"
 for page in "$pages"/*.md; do
