@@ -331,8 +331,12 @@ int tally__loss_end(tally_optimizer *optimizer)
     }
     adapt(optimizer);
     (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
-    for (size_t i = 0; i < optimizer->n_params; i++) {
-        loss->kept[i].is_kept = false;
-    }
     return TALLY_OK;
+}
+
+void tally__loss_forget(tally_ddp *ddp)
+{
+    for (size_t i = 0; is_scaled(ddp) && i < ddp->n_params; i++) {
+        ddp->optimizer->loss.kept[i].is_kept = false;
+    }
 }

@@ -41,6 +41,9 @@ int tally__loss_look(tally_lane *lane, struct tally__bucket *bucket);
  * skips. Collective. */
 int tally__loss_end(tally_optimizer *optimizer);
 
+/* Behind a step, however it ended: what was kept for it is for no other. */
+void tally__loss_forget(tally_ddp *ddp);
+
 /* On a lane: gradients of the scaled loss become such of the loss itself, in buckets of fp32 before
  * the hook, so that residuals do not know of scales; in others, which need it, behind the hook. */
 void tally__loss_unscale(const struct tally__bucket *bucket, size_t n, void *gradient);

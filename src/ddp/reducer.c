@@ -13,6 +13,7 @@
 #include "comm/group.h"
 #include "comm/threads.h"
 #include "ddp/ddp.h"
+#include "ddp/loss_scale.h"
 #include "ddp/optimizer.h"
 #include "ddp/stats.h"
 #include "ddp/step_end.h"
@@ -338,6 +339,7 @@ void tally__step_reset(tally_ddp *ddp)
     for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
         ddp->buckets.bucket[b].n_missing = (size_t)ddp->buckets.bucket[b].seen.n_params;
     }
+    tally__loss_forget(ddp);
     ddp->in_step = false;
     ddp->delayed_asked = false;
     ddp->next_bucket = 0;
