@@ -2,7 +2,8 @@
 /*
  * The engine of the collective bench: for every size some rounds, in each of which every side is
  * measured once; then the medians of all rounds together. Ranks and peers are processes of their
- * own; here is one thread that collects.
+ * own, and here is one thread that collects; or this is one of the ranks that a launcher has
+ * started, and every one of them collects.
  */
 #include "bench/collective_bench.h"
 
@@ -51,6 +52,12 @@ static int check(const struct collective_bench *bench)
             return tally__fail(TALLY_ARG, "peers are measured for all_reduce only, not for %s",
                                bench->op);
         }
+        if (bench->peers[p] && bench->launch.is_launched) {
+            return tally__fail(TALLY_ARG, "peers are not measured under a launcher");
+        }
+    }
+    if (bench->compare_two && bench->launch.is_launched) {
+        return tally__fail(TALLY_ARG, "two ranks cannot be chosen of those that were launched");
     }
     for (size_t i = 0; i < bench->n_ranks; i++) {
         if (bench->ranks[i] < 1 || bench->ranks[i] > PATTERN_MAX_RANKS) {
@@ -71,7 +78,7 @@ static int check(const struct collective_bench *bench)
 static void add_spans(const struct collective_run *run, enum collective_time what,
                       struct samples *samples)
 {
-    const struct collective_record *records = run->shared->records;
+    const struct collective_record *records = run->board.records;
 
     for (uint32_t i = 0; i < records[0].n[what]; i++) {
         struct collective_span all = records[0].spans[what][i];
@@ -87,22 +94,22 @@ static void add_spans(const struct collective_run *run, enum collective_time wha
 }
 
 /* Runs the ranks once; times has room for each kind that is measured. */
-static int run_ranks(struct collective_run *run, struct samples *times)
+static int run_ranks(const struct rank_launch *launch, struct collective_run *run,
+                     struct samples *times)
 {
     static unsigned n_runs;
     int n_times = run->only_call ? 1 : COLLECTIVE_N_TIMES;
-    size_t bytes = collective_shared_bytes(run->ranks);
     int rc;
 
     (void)snprintf(run->rendezvous, sizeof run->rendezvous, "@tally-bench-%ld-%u", (long)getpid(),
                    n_runs++);
-    run->shared = rank_team_share(bytes);
-    TRY(run->shared ? TALLY_OK : TALLY_NOMEM);
-    rc = rank_team_run(run->ranks, collective_rank, run, TIMEOUT_S);
+    TRY(rank_board_create(run->ranks, sizeof(struct collective_record), &run->board));
+    rc = launch->is_launched ? collective_rank(launch->rank, run)
+                             : rank_team_run(run->ranks, collective_rank, run, TIMEOUT_S);
     for (int t = 0; rc == TALLY_OK && t < n_times; t++) {
         add_spans(run, (enum collective_time)t, &times[t]);
     }
-    rank_team_unshare(run->shared, bytes);
+    rank_board_free(&run->board);
     return rc;
 }
 
@@ -127,14 +134,14 @@ static int run_peers(const struct collective_bench *bench, const struct collecti
 static int run_round(const struct collective_bench *bench, struct collective_run run,
                      struct point *point)
 {
-    TRY(run_ranks(&run, point->times));
+    TRY(run_ranks(&bench->launch, &run, point->times));
     if (bench->compare_two && run.ranks > 2) {
         struct collective_run two = run;
 
         two.bytes = run.bytes / sizeof(float) * (size_t)run.ranks / 2 * sizeof(float);
         two.ranks = 2;
         two.only_call = true;
-        TRY(run_ranks(&two, &point->two_ranks));
+        TRY(run_ranks(&bench->launch, &two, &point->two_ranks));
     }
     return run_peers(bench, &run, point);
 }
@@ -175,7 +182,8 @@ static int measure_point(const struct collective_bench *bench, int ranks, size_t
                                        .ranks = ranks,
                                        .bytes = bytes,
                                        .heap = bench->heap,
-
+                                       .only_call = bench->launch.is_launched,
+                                       .is_launched = bench->launch.is_launched,
                                        .limits = {.min = MIN_REPEATS,
                                                   .max = COLLECTIVE_MAX_REPEATS,
                                                   .seconds = bench->seconds / N_ROUNDS}};
@@ -185,8 +193,10 @@ static int measure_point(const struct collective_bench *bench, int ranks, size_t
     for (int round = 0; round < N_ROUNDS; round++) {
         TRY(run_round(bench, run, point));
     }
-    conclude(&run, point, &result);
-    bench->report(&result, bench->user);
+    if (bench->launch.rank == 0) {
+        conclude(&run, point, &result);
+        bench->report(&result, bench->user);
+    }
     return TALLY_OK;
 }
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measures collectives between processes on this machine, and beside them, in turn and therefore on
- * the same machine in the same mood: copies of the same bytes, the same collective of other
- * libraries, and of two ranks with the same work per core.
+ * Measures collectives between processes on this machine, or between those that a launcher of MPI
+ * has started. Beside the former, in turn and therefore on the same machine in the same mood:
+ * copies of the same bytes, the same collective of other libraries, and of two ranks with the same
+ * work per core.
  *
  * Every rank rewrites its array before each timed call, and every element of every result is
  * checked. A time is that from the first rank's leaving a barrier to the last rank's being done, on
- * a clock they share. Medians over several rounds; a round starts new processes on every side.
+ * a clock they share; of ranks that were launched, and may share none, the longest that one took.
+ * Medians over several rounds; a round starts new processes on every side.
  */
 #ifndef TALLY_BENCH_COLLECTIVE_BENCH_H
 #define TALLY_BENCH_COLLECTIVE_BENCH_H
@@ -15,6 +17,7 @@
 #include <stddef.h>
 
 #include "bench/peer_run.h"
+#include "bench/rank_group.h"
 
 struct collective_result {
     const char *op;
@@ -35,7 +38,8 @@ struct collective_result {
 };
 
 struct collective_bench {
-    const char *op; /* a name from collective_ops.h */
+    const char *op;            /* a name from collective_ops.h */
+    struct rank_launch launch; /* if launched: its ranks, no peers, not compare_two */
     const int *ranks;
     size_t n_ranks;
     const size_t *bytes;
@@ -44,6 +48,7 @@ struct collective_bench {
     bool peers[N_PEERS]; /* whom to measure, where installed; all_reduce only */
     bool compare_two;    /* measure two ranks too, where there are more */
     double seconds;      /* to spend on each side of each size; at least 12 times are taken */
+    /* On rank 0 of those that were launched. */
     void (*report)(const struct collective_result *result, void *user);
     void *user;
 };

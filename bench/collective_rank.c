@@ -12,8 +12,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "bench/bind.h"
-#include "bench/rank_team.h"
+#include "bench/rank_group.h"
 #include "num/num.h"
 
 #define OPEN_TIMEOUT_S 30.0
@@ -28,15 +27,11 @@ struct rank_state {
     const struct collective_run *run;
     struct collective_record *record;
     struct collective_args args;
+    struct rank_board board;
     tally_group *group;
     uint64_t loop_start_ns;
     uint32_t n_patterns; /* written so far: the repetition of the pattern */
 };
-
-size_t collective_shared_bytes(int ranks)
-{
-    return sizeof(struct collective_shared) + (size_t)ranks * sizeof(struct collective_record);
-}
 
 /* ---- the steps of a repetition ------------------------------------------------------------- */
 
@@ -49,6 +44,9 @@ static void rewrite(struct rank_state *s)
 static void keep(struct rank_state *s, enum collective_time what, uint32_t repetition,
                  struct collective_span span)
 {
+    if (s->run->is_launched) {
+        span = (struct collective_span){0, span.end_ns - span.start_ns};
+    }
     if (repetition >= COLLECTIVE_WARM_UP) {
         s->record->spans[what][s->record->n[what]++] = span;
     }
@@ -131,7 +129,6 @@ static int lane_loop(tally_lane *lane, void *user)
 {
     struct rank_state *s = user;
 
-    bench_bind(s->args.rank, s->args.ranks);
     s->loop_start_ns = tally__now_ns();
     for (uint32_t i = 0;; i++) {
         int more = wants_more(s, i);
@@ -167,11 +164,6 @@ static int finish(int rc, tally_future *future)
     return rc;
 }
 
-static void meet(struct rank_state *s, uint32_t n_meetings)
-{
-    rank_team_meet(&s->run->shared->n_arrived, n_meetings, s->run->ranks);
-}
-
 static int submit_loop(struct rank_state *s)
 {
     s->loop_start_ns = tally__now_ns();
@@ -187,7 +179,7 @@ static int submit_loop(struct rank_state *s)
             return TALLY_OK;
         }
         rewrite(s);
-        meet(s, 2 * i + 1);
+        TRY(rank_board_meet(&s->board));
         span.start_ns = tally__now_ns();
         rc = s->run->op->submit(s->group, &s->args, &future);
         if (rc == TALLY_OK) {
@@ -196,7 +188,7 @@ static int submit_loop(struct rank_state *s)
         span.end_ns = tally__now_ns();
         tally_future_free(future);
         TRY(rc);
-        meet(s, 2 * i + 2);
+        TRY(rank_board_meet(&s->board));
         keep(s, COLLECTIVE_TIME_SUBMIT, i, span);
         TRY(judge(s, COLLECTIVE_TIME_SUBMIT, s->run->op->count_wrong(&s->args, s->n_patterns)));
     }
@@ -266,22 +258,23 @@ int collective_rank(int rank, void *user)
     const struct collective_run *run = user;
     struct rank_state s = {
         .run = run,
-        .record = &run->shared->records[rank],
+        .record = (struct collective_record *)run->board.records + rank,
         .args = {.rank = rank, .ranks = run->ranks, .n = run->bytes / sizeof(float)},
+        .board = run->board,
     };
-    tally_group_config config;
+    const struct rank_group wanted = {.is_launched = run->is_launched,
+                                      .rank = rank,
+                                      .ranks = run->ranks,
+                                      .rendezvous = run->rendezvous,
+                                      .lanes = 1,
+                                      .open_timeout_s = OPEN_TIMEOUT_S,
+                                      .timeout_s = TIMEOUT_S};
 
-    TRY(tally__num_start());
-    tally_group_config_init(&config, sizeof config);
-    config.rank = rank;
-    config.world = run->ranks;
-    config.rendezvous = run->rendezvous;
-    config.timeout_s = TIMEOUT_S;
-    config.open_timeout_s = OPEN_TIMEOUT_S;
-    config.lanes = 1;
-    TRY(tally_group_open(&config, &s.group));
-    /* Not before: the group looks how many CPUs there are. */
-    bench_bind(rank, run->ranks);
+    TRY(rank_group_open(&wanted, &s.group));
+    TRY(rank_board_join(&s.board, rank, wanted.is_launched ? s.group : NULL));
     TRY(measure_in_group(&s));
+    /* Whoever was launched has only its own record so far. */
+    TRY(rank_board_meet(&s.board));
+    rank_board_leave(&s.board);
     return tally_group_close(s.group);
 }

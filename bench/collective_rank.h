@@ -3,10 +3,10 @@
 #ifndef TALLY_BENCH_COLLECTIVE_RANK_H
 #define TALLY_BENCH_COLLECTIVE_RANK_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "bench/collective_ops.h"
+#include "bench/rank_board.h"
 
 /* How often a thing is measured: at least min times, then until the time or max is reached. */
 struct repeat_limits {
@@ -27,7 +27,8 @@ enum collective_time {
     COLLECTIVE_N_TIMES
 };
 
-/* When a rank left the barrier, and when it was done: on one clock for all ranks. */
+/* When a rank left the barrier, and when it was done: on one clock for all ranks, or, of ranks that
+ * a launcher has started, on one that begins then. */
 struct collective_span {
     uint64_t start_ns;
     uint64_t end_ns;
@@ -38,24 +39,18 @@ struct collective_record {
     struct collective_span spans[COLLECTIVE_N_TIMES][COLLECTIVE_MAX_REPEATS];
 };
 
-/* One measurement: what to do, and, shared by the ranks, what came out. */
+/* One measurement: what to do, and, on the ranks' board, what came out. */
 struct collective_run {
     const struct collective_op *op;
     int ranks;
-    size_t bytes;   /* of each rank's array */
-    bool heap;      /* arrays in ordinary memory instead of the group's */
-    bool only_call; /* no copies, no submits */
+    size_t bytes;     /* of each rank's array */
+    bool heap;        /* arrays in ordinary memory instead of the group's */
+    bool only_call;   /* no copies, no submits */
+    bool is_launched; /* a launcher has started the ranks; only the call is measured then */
     struct repeat_limits limits;
     char rendezvous[64];
-    struct collective_shared *shared;
+    struct rank_board board; /* of struct collective_record */
 };
-
-struct collective_shared {
-    atomic_uint n_arrived; /* at the barrier of the applications, since the beginning */
-    struct collective_record records[]; /* one per rank */
-};
-
-size_t collective_shared_bytes(int ranks);
 
 /* A rank_team_fn; user is a struct collective_run. */
 int collective_rank(int rank, void *user);

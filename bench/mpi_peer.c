@@ -4,10 +4,11 @@
  * rank rewrites its array, barrier, the timed call, barrier, a look at every element; a time is
  * that from the first rank's leaving the barrier to the last one's having its result.
  *
- *   mpi_peer BYTES WARM_UP MIN MAX SECONDS
+ *   mpi_peer BYTES WARM_UP MIN MAX SECONDS [apart]
  *
  * Rank 0 prints one line: the version of MPI, how many times were taken, and the times in
- * microseconds. Compiled once per MPI at hand; nothing of tally is linked, and tally links no MPI.
+ * microseconds. Ranks that are apart share no clock: each one's begins when it leaves the barrier.
+ * Compiled once per MPI at hand; nothing of tally is linked, and tally links no MPI.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ struct peer {
     long min;
     long max;
     double seconds;
+    int is_apart;
     double *start_us; /* of each time taken */
     double *end_us;
     long n_taken;
@@ -39,7 +41,7 @@ static _Noreturn void give_up(const char *text)
     exit(1);
 }
 
-/* The same clock for all processes of the machine. */
+/* The same clock for all processes of one machine. */
 static double now_us(void)
 {
     struct timespec now;
@@ -78,8 +80,8 @@ static void measure(struct peer *p)
             give_up("a result is wrong");
         }
         if (i >= p->warm_up) {
-            p->start_us[p->n_taken] = start_us;
-            p->end_us[p->n_taken] = end_us;
+            p->start_us[p->n_taken] = p->is_apart ? 0 : start_us;
+            p->end_us[p->n_taken] = p->is_apart ? end_us - start_us : end_us;
             p->n_taken++;
         }
     }
@@ -124,8 +126,9 @@ int main(int argc, char **argv)
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &p.ranks);
     bench_bind(p.rank, p.ranks);
-    if (argc != 6) {
-        give_up("usage: mpi_peer BYTES WARM_UP MIN MAX SECONDS");
+    p.is_apart = argc == 7 && strcmp(argv[6], "apart") == 0;
+    if (argc != 6 + p.is_apart) {
+        give_up("usage: mpi_peer BYTES WARM_UP MIN MAX SECONDS [apart]");
     }
     p.n = strtoull(argv[1], NULL, 10) / sizeof(float);
     p.warm_up = strtol(argv[2], NULL, 10);

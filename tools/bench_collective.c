@@ -11,6 +11,7 @@
 #include <tally.h>
 
 #include "bench/collective_bench.h"
+#include "tools/bench_ranks.h"
 #include "tools/command.h"
 #include "tools/json.h"
 #include "tools/lists.h"
@@ -184,32 +185,30 @@ static bool read_peers(const char *text, bool *peers)
     return true;
 }
 
-static bool read_ranks(const char *text, struct values *values)
+/* An exit code. */
+static int read_ranks(const char *text, struct values *values)
 {
-    struct size_list list;
+    struct bench_ranks ranks;
+    int done = bench_ranks_read(NAME, text, &ranks);
 
-    if (!size_list_read(text, &list)) {
-        return false;
+    if (done == EXIT_DONE) {
+        for (size_t i = 0; i < ranks.numbers.n; i++) {
+            values->ranks[i] = (int)ranks.numbers.values[i];
+        }
+        values->bench.launch = ranks.launch;
+        values->bench.ranks = values->ranks;
+        values->bench.n_ranks = ranks.numbers.n;
     }
-    for (size_t i = 0; i < list.n; i++) {
-        values->ranks[i] = list.values[i] > 4096 ? 4096 : (int)list.values[i];
-    }
-    values->bench.ranks = values->ranks;
-    values->bench.n_ranks = list.n;
-    return true;
+    return done;
 }
 
+/* All but the ranks. */
 static bool read_values(const struct words *words, struct values *values)
 {
     struct collective_bench *bench = &values->bench;
 
     *bench = (struct collective_bench){
         .op = words->op, .compare_two = words->compare_two, .seconds = words->seconds};
-    if (!read_ranks(words->ranks, values)) {
-        (void)fprintf(stderr, NAME ": --ranks %s is no list of numbers such as 2,4,8\n",
-                      words->ranks);
-        return false;
-    }
     if (!size_list_read(words->bytes, &values->bytes)) {
         (void)fprintf(stderr,
                       NAME ": --bytes %s is no list of sizes such as 4Ki,1Mi or 1Ki..128Mi\n",
@@ -230,7 +229,8 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
 {
     const struct option options[] = {
         {"json", OPTION_FLAG, &words->as_json, NULL, "one JSON object per line"},
-        {"ranks", OPTION_TEXT, &words->ranks, "LIST", "numbers of ranks, such as 2,4,8 (2)"},
+        {"ranks", OPTION_TEXT, &words->ranks, "LIST",
+         "numbers of ranks, such as 2,4,8 (2; what mpirun has started)"},
         {"bytes", OPTION_TEXT, &words->bytes, "LIST",
          "sizes of a rank's array; A..B goes by factors of 4 and ends with B (1Ki..128Mi)"},
         {"op", OPTION_TEXT, &words->op, "NAME",
@@ -251,7 +251,8 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
         "ranks at once: by ordinary stores (copy) and by memcpy. Ranks rewrite their arrays before "
         "each\ntimed call; every element of every result is checked. A time is that from the first "
         "rank's\nleaving a barrier to the last one's being done. Ranks are bound to CPUs while "
-        "there are\nenough.",
+        "there are\nenough. Under mpirun, its ranks are measured over MPI: the collective alone, "
+        "and each with a clock\nof its own from the barrier on.",
         NAME " --ranks 2 --bytes 1Ki..128Mi --peer openmpi,mpich --json", options,
         sizeof options / sizeof options[0]};
 
@@ -261,10 +262,11 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
 int bench_collective(int argc, char **argv)
 {
     struct words words = {
-        .ranks = "2", .bytes = "1Ki..128Mi", .op = "all_reduce", .memory = "group", .seconds = 1};
+        .bytes = "1Ki..128Mi", .op = "all_reduce", .memory = "group", .seconds = 1};
     struct values values;
     struct table table = {.bench = &values.bench};
     enum option_result parsed = read_words(argc, argv, &words);
+    int done;
     int status;
 
     if (parsed != OPTIONS_OK) {
@@ -272,6 +274,10 @@ int bench_collective(int argc, char **argv)
     }
     if (!read_values(&words, &values)) {
         return EXIT_USAGE;
+    }
+    done = read_ranks(words.ranks, &values);
+    if (done != EXIT_DONE) {
+        return done;
     }
     values.bench.report = words.as_json ? print_json : print_row;
     values.bench.user = &table;
