@@ -817,8 +817,9 @@ TALLY_API int tally_ddp_wait(tally_ddp *ddp);
 TALLY_API int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused);
 
 /*
- * Between begin and end, grad_ready, grad_absent and wait do nothing: for programs that cannot
- * avoid calling them in an accumulation micro-step. Not between grad_ready and wait (STATE). Local.
+ * Between begin and end, grad_ready, grad_absent and wait exchange nothing: for programs that
+ * cannot avoid calling them in an accumulation micro-step. What is announced there counts in the
+ * next step, also if that has no gradient for it. Not between grad_ready and wait (STATE). Local.
  */
 TALLY_API int tally_ddp_no_sync_begin(tally_ddp *ddp);
 TALLY_API int tally_ddp_no_sync_end(tally_ddp *ddp);

@@ -94,6 +94,18 @@ static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_st
     }
 }
 
+/* With the mutex held: this pass has no gradient for param; passes under no_sync may have had. */
+static int mark_absent(tally_ddp *ddp, struct tally__param *param)
+{
+    if (param->accumulated) {
+        mark(ddp, param, TALLY__GRAD_READY);
+        return TALLY_OK;
+    }
+    TRY(put_zeros(ddp, param));
+    mark(ddp, param, TALLY__GRAD_ABSENT);
+    return TALLY_OK;
+}
+
 /* With the mutex held: so its bucket may be. */
 static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad_state state)
 {
@@ -120,8 +132,7 @@ static int begin_step(tally_ddp *ddp)
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
         if (param->n_expected == 0 && is_missing(param)) {
-            TRY(put_zeros(ddp, param));
-            mark(ddp, param, TALLY__GRAD_ABSENT);
+            TRY(mark_absent(ddp, param));
         }
     }
     return tally__launch_complete(ddp);
@@ -174,14 +185,11 @@ int tally_ddp_grad_ready(tally_ddp *ddp, int i)
     return tally__stats_note(ddp, rc);
 }
 
-/* With the mutex held: this pass has no gradient for param. */
+/* With the mutex held: the same as complete, without a gradient of this pass. */
 static int make_absent(tally_ddp *ddp, struct tally__param *param)
 {
-    if (param->accumulated) {
-        return complete(ddp, param, TALLY__GRAD_READY);
-    }
-    TRY(put_zeros(ddp, param));
-    return complete(ddp, param, TALLY__GRAD_ABSENT);
+    TRY(mark_absent(ddp, param));
+    return tally__launch_complete(ddp);
 }
 
 /* With the mutex held. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Training a small network on W ranks is training it in one process with all the input: with steps
- * that only accumulate, by not announcing or under no_sync, with hooks of several stages, and with
- * weights that are used in several places.
+ * that only accumulate, by not announcing or under no_sync, also beside a static graph, with hooks
+ * of several stages, and with weights that are used in several places.
  */
 #include <math.h>
 #include <stdio.h>
@@ -274,6 +274,71 @@ static int branches_body(tally_group *group, void *user)
     return 0;
 }
 
+/* ---- a static graph ---- */
+
+#define N_BRANCH 8
+
+static void add(const tally_ddp *ddp, int i, float value)
+{
+    for (int e = 0; e < N_BRANCH; e++) {
+        ((float *)tally_ddp_grad(ddp, i))[e] += value;
+    }
+}
+
+/* The graph has parameter 0 alone; with accumulates, rank 0 has had a gradient of 1 in a pass
+ * before. */
+static int static_step(tally_group *group, tally_ddp *ddp, bool accumulates)
+{
+    float mean = (float)(tally_group_rank(group) + 1);
+    int unused;
+
+    CHECK_OK(group, tally_ddp_zero_grad(ddp));
+    if (accumulates) {
+        CHECK_OK(group, tally_ddp_no_sync_begin(ddp));
+        if (tally_group_rank(group) == 0) {
+            add(ddp, 1, 6);
+            CHECK_OK(group, tally_ddp_grad_ready(ddp, 1));
+        }
+        CHECK_OK(group, tally_ddp_wait(ddp));
+        CHECK_OK(group, tally_ddp_no_sync_end(ddp));
+    }
+    add(ddp, 0, mean);
+    CHECK_OK(group, tally_ddp_grad_ready(ddp, 0));
+    CHECK_OK(group, tally_ddp_wait(ddp));
+    mean = (float)(tally_group_size(group) + 1) / 2;
+    CHECK(group, ((float *)tally_ddp_grad(ddp, 0))[N_BRANCH - 1] == mean);
+    mean = accumulates ? 6 / (float)tally_group_size(group) : 0;
+    CHECK(group, ((float *)tally_ddp_grad(ddp, 1))[N_BRANCH - 1] == mean);
+    CHECK_OK(group, tally_ddp_is_unused(ddp, 1, &unused));
+    CHECK(group, unused == !accumulates);
+    ranks_note(group, 0, ranks_hash(0, tally_ddp_grad(ddp, 1), N_BRANCH * sizeof(float)));
+    return 0;
+}
+
+static int static_body(tally_group *group, void *user)
+{
+    static const struct ddp_spec branches[] = {{"a", TALLY_F32, 0, 1, {N_BRANCH}},
+                                               {"b", TALLY_F32, 0, 1, {N_BRANCH}}};
+
+    (void)user;
+    for (int o = 0; o < 4; o++) {
+        struct ddp_model model;
+        tally_ddp_config config;
+        tally_ddp *ddp;
+
+        tally_ddp_config_init(&config, sizeof config);
+        config.static_graph = 1;
+        CHECK(group, ddp_model_make(&model, branches, 2, o & 1) == 0);
+        CHECK_OK(group, tally_ddp_create(group, model.params, 2, &config, &ddp));
+        for (int step = 0; step < 4; step++) {
+            CHECK_OK(group, static_step(group, ddp, (step + o / 2) % 2 == 0));
+        }
+        CHECK_OK(group, tally_ddp_free(ddp));
+        ddp_model_free(&model);
+    }
+    return 0;
+}
+
 /* ---- shared weights ---- */
 
 /* One weight in two places: announced when both have added to it, or, under static_graph, twice. */
@@ -327,6 +392,7 @@ int main(void)
 
     n_failures += ddp_run("network", network_body, NULL, 3);
     n_failures += ddp_run("branches", branches_body, NULL, 1);
+    n_failures += ddp_run("static graph", static_body, NULL, 1);
     n_failures += ddp_run("shared weights", shared_body, NULL, 1);
     return n_failures != 0;
 }
