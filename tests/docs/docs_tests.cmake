@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# What README, docs, examples and man pages show is run, and what they name is there. The same for
+# every build of this machine's compiler, so a cross build and the sanitizers skip it, as interop.
+
+# docs_<name> runs tests/docs/<program>.py with the tree, the build and the arguments given.
+function(tally_docs_test name program)
+  if(interop_skip)
+    add_test(NAME docs_${name} COMMAND sh -c "echo 'skipped: ${interop_skip}'; exit 77")
+  else()
+    add_test(NAME docs_${name} COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/docs/${program}.py
+      ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} ${ARGN})
+  endif()
+  set_tests_properties(docs_${name} PROPERTIES LABELS docs TIMEOUT 300 SKIP_RETURN_CODE 77)
+endfunction()
+
+tally_docs_test(c run_c_blocks ${CMAKE_C_COMPILER})
