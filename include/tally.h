@@ -1071,7 +1071,7 @@ typedef struct tally_optimizer_group {
     const char *text;                   /* one of tally's own; NULL: table */
     const tally_optimizer_table *table; /* one's own; copied */
     void *user;                         /* with table; the optimizer's, once it is created */
-    double lr;                          /* with table: the learning rate to begin with */
+    double lr;                          /* with table: the learning rate to begin with, 0..1e38 */
     const int *params; /* their numbers; frozen ones are left out. NULL: all with a gradient that no
                           other group names */
     size_t n_params;
@@ -1127,7 +1127,7 @@ TALLY_API int tally_optimizer_step(tally_optimizer *optimizer);
 
 /* Sets the learning rate of a group, or of all (-1), for the next steps; and tells it, or -1 where
  * there is no such group. Groups are numbered from 0 as in the config. Local: call it on all ranks
- * alike; between steps. Errors: ARG, STATE. */
+ * alike; between steps. Errors: ARG, also for a rate that is not in 0..1e38; STATE. */
 TALLY_API int tally_optimizer_set_lr(tally_optimizer *optimizer, int group, double lr);
 TALLY_API double tally_optimizer_lr(const tally_optimizer *optimizer, int group);
 

@@ -83,7 +83,8 @@ int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm)
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_clip_grad_norm"));
     if (!(max_norm >= 0)) {
-        return tally__fail(TALLY_ARG, "tally_ddp_clip_grad_norm: max_norm %g is below 0", max_norm);
+        return tally__fail(TALLY_ARG, "tally_ddp_clip_grad_norm: max_norm takes 0 or more, not %g",
+                           max_norm);
     }
     if (ddp->optimizer && ddp->optimizer->zero) {
         return tally__fail(TALLY_STATE,

@@ -26,23 +26,28 @@
 
 /* ---- making it ---- */
 
+bool tally__is_loss_scale(double scale)
+{
+    return scale >= (double)FLT_MIN && scale <= (double)FLT_MAX;
+}
+
 int tally__loss_check_config(const tally_optimizer_config *config)
 {
-    if (!(config->loss_scale >= 0 && config->loss_scale <= (double)FLT_MAX)) {
-        return tally__fail(TALLY_ARG, "config->loss_scale is %g: it is not a scale",
-                           config->loss_scale);
+    if (config->loss_scale != 0 && !tally__is_loss_scale(config->loss_scale)) {
+        return tally__fail(TALLY_ARG, "config->loss_scale takes 0 or %g..%g, not %g",
+                           (double)FLT_MIN, (double)FLT_MAX, config->loss_scale);
     }
     if (config->loss_scale_growth != 0 &&
         !(config->loss_scale_growth >= 1 && isfinite(config->loss_scale_growth))) {
-        return tally__fail(TALLY_ARG, "config->loss_scale_growth is %g: it is below 1",
+        return tally__fail(TALLY_ARG, "config->loss_scale_growth takes 0, or 1 or more, not %g",
                            config->loss_scale_growth);
     }
     if (!(config->loss_scale_backoff >= 0 && config->loss_scale_backoff < 1)) {
-        return tally__fail(TALLY_ARG, "config->loss_scale_backoff is %g: it is not in 0..1",
+        return tally__fail(TALLY_ARG, "config->loss_scale_backoff takes 0 or more, below 1, not %g",
                            config->loss_scale_backoff);
     }
     if (config->loss_scale_interval < 0) {
-        return tally__fail(TALLY_ARG, "config->loss_scale_interval is %d: it is below 0",
+        return tally__fail(TALLY_ARG, "config->loss_scale_interval takes 0 or more, not %d",
                            config->loss_scale_interval);
     }
     return TALLY_OK;
@@ -296,7 +301,7 @@ static void drop(tally_optimizer *optimizer)
     }
 }
 
-/* The scale of the next step. Never infinite, nor so small that dividing by it would be. */
+/* The scale of the next step, while it is one. */
 static void adapt(tally_optimizer *optimizer)
 {
     const tally_optimizer_config *config = &optimizer->config;
@@ -310,7 +315,7 @@ static void adapt(tally_optimizer *optimizer)
         wanted *= config->loss_scale_growth;
     }
     loss->n_good = loss->skips || grows ? 0 : loss->n_good + 1;
-    if (wanted >= (double)FLT_MIN && wanted <= (double)FLT_MAX) {
+    if (tally__is_loss_scale(wanted)) {
         loss->scale = wanted;
     }
 }

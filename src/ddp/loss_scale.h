@@ -26,6 +26,9 @@ struct tally__loss_scale {
     struct tally__kept *kept; /* per parameter; guarded as the bucket it is in */
 };
 
+/* Whether it is neither infinite in fp32 nor so small that dividing by it would be. */
+bool tally__is_loss_scale(double scale);
+
 /* Whether the config's settings go together. Errors: ARG. */
 int tally__loss_check_config(const tally_optimizer_config *config);
 

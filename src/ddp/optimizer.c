@@ -5,7 +5,6 @@
  */
 #include "ddp/optimizer.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,8 +41,9 @@ static int check_group(const tally_optimizer_group *group, size_t g)
                            group->text ? "text and table are both set"
                                        : "neither text nor table is set");
     }
-    if (group->table && !(group->lr >= 0 && isfinite(group->lr))) {
-        return tally__fail(TALLY_ARG, "group %zu: the learning rate %g is not one", g, group->lr);
+    if (group->table && !tally__is_lr(group->lr)) {
+        return tally__fail(TALLY_ARG, "group %zu: lr takes " TALLY__LR_RANGE ", not %g", g,
+                           group->lr);
     }
     if (!group->params && group->n_params > 0) {
         return tally__fail(TALLY_ARG, "group %zu has %zu parameters, but params is NULL", g,
@@ -163,7 +163,7 @@ static int check_config(const tally_ddp *ddp, const char *text,
                                 : "neither text nor config->groups is set");
     }
     if (!(config->max_norm >= 0)) {
-        return tally__fail(TALLY_ARG, "config->max_norm is %g: it is below 0", config->max_norm);
+        return tally__fail(TALLY_ARG, "config->max_norm takes 0 or more, not %g", config->max_norm);
     }
     TRY(tally__loss_check_config(config));
     if (ddp->config.join && !config->overlap && !config->shard) {
@@ -380,8 +380,9 @@ int tally_optimizer_set_lr(tally_optimizer *optimizer, int group, double lr)
     if (group < -1 || (group >= 0 && (size_t)group >= optimizer->n_groups)) {
         return tally__fail(TALLY_ARG, "tally_optimizer_set_lr: there is no group %d", group);
     }
-    if (!(lr >= 0 && isfinite(lr))) {
-        return tally__fail(TALLY_ARG, "tally_optimizer_set_lr: %g is not a learning rate", lr);
+    if (!tally__is_lr(lr)) {
+        return tally__fail(TALLY_ARG,
+                           "tally_optimizer_set_lr: lr takes " TALLY__LR_RANGE ", not %g", lr);
     }
     for (size_t g = 0; g < optimizer->n_groups; g++) {
         if (group < 0 || (size_t)group == g) {

@@ -4,7 +4,6 @@
  * state it needs together from all blobs, in memory of its own; only when all ranks are content
  * does it take effect. One thread of the application enters at a time, between steps.
  */
-#include <math.h>
 #include <string.h>
 
 #include "base/checksum.h"
@@ -65,7 +64,7 @@ static int look_at_group(struct loading *loading, struct tally__blob_reader *rea
     double lr;
 
     tally__blob_take(reader, &lr, sizeof lr);
-    if (reader->bad || !(lr >= 0 && isfinite(lr))) {
+    if (reader->bad || !tally__is_lr(lr)) {
         return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
     }
     if (kind_bytes(name, bytes) != kind_bytes(ours, strlen(ours)) ||
@@ -85,7 +84,7 @@ static int look_at_groups(struct loading *loading, struct saved *saved, size_t r
     tally__blob_take(&saved->blob.reader, &saved->scale, sizeof saved->scale);
     tally__blob_take(&saved->blob.reader, &saved->n_good, sizeof saved->n_good);
     tally__blob_take(&saved->blob.reader, &n_groups, sizeof n_groups);
-    if (saved->blob.reader.bad || !(saved->scale >= 0 && isfinite(saved->scale))) {
+    if (saved->blob.reader.bad || (saved->scale != 0 && !tally__is_loss_scale(saved->scale))) {
         return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
     }
     if (n_groups != loading->optimizer->n_groups) {

@@ -2,7 +2,6 @@
 /* Rules: from a table, or from the text of one of tally's own. Any thread enters. */
 #include "optim/rule.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -10,6 +9,12 @@
 #include "base/text.h"
 #include "num/optim.h"
 #include "optim/optimizer_kind.h"
+
+/* As in the texts of tally's own: see TALLY__POSITIVE_OPTION. */
+bool tally__is_lr(double lr)
+{
+    return lr >= 0 && lr <= 1e38;
+}
 
 /* ---- from a table ---- */
 
@@ -33,8 +38,8 @@ static int check_table(const tally_optimizer_table *table, double lr)
         return tally__fail(TALLY_ARG, "optimizer '%s': n_states is %d, not in 0..%d", table->name,
                            table->n_states, TALLY_MAX_STATES);
     }
-    if (!isfinite(lr)) {
-        return tally__fail(TALLY_ARG, "optimizer '%s': the learning rate %g is not finite",
+    if (!tally__is_lr(lr)) {
+        return tally__fail(TALLY_ARG, "optimizer '%s': lr takes " TALLY__LR_RANGE ", not %g",
                            table->name, lr);
     }
     return TALLY_OK;

@@ -7,6 +7,8 @@
 #ifndef TALLY_OPTIM_RULE_H
 #define TALLY_OPTIM_RULE_H
 
+#include <stdbool.h>
+
 #include "tally.h"
 
 struct tally__rule {
@@ -24,6 +26,10 @@ int tally__rule_parse(const char *text, struct tally__rule **rule);
  * table lacks, NOMEM. */
 int tally__rule_make(const tally_optimizer_table *table, void *user, double lr,
                      struct tally__rule **rule);
+
+/* Whether it is in the range that rules take. Texts about one that is not end with that range. */
+#define TALLY__LR_RANGE "0..1e38"
+bool tally__is_lr(double lr);
 
 /* NULL is accepted. */
 void tally__rule_free(struct tally__rule *rule);

@@ -160,6 +160,7 @@ static int clip_body(tally_group *group, void *user)
             CHECK_OK(group, clip(group, ddp, &model, norms[k], -1));
         }
         CHECK_STATUS(group, tally_ddp_clip_grad_norm(ddp, (double)NAN, NULL), TALLY_ARG);
+        CHECK_TEXT(group, tally_last_error(), "max_norm takes 0 or more, not nan");
         /* What no rank had a gradient for is not part of the norm. */
         ddp_fill_grads(&model, ddp, 3, 0);
         for (int i = 0; i < DDP_N_MIXED - 2; i++) {

@@ -312,11 +312,12 @@ static int refused_body(tally_group *group, void *user)
         int interval;
         const char *text;
     } list[] = {
-        {-1, 0, 0, 0, "loss_scale is -1"},
-        {(double)INFINITY, 0, 0, 0, "loss_scale is inf"},
-        {1, 0.5, 0, 0, "loss_scale_growth is 0.5: it is below 1"},
-        {1, 0, 1, 0, "loss_scale_backoff is 1: it is not in 0..1"},
-        {1, 0, 0, -2, "loss_scale_interval is -2"},
+        {-1, 0, 0, 0, "loss_scale takes 0 or 1.17549e-38..3.40282e+38, not -1"},
+        {(double)INFINITY, 0, 0, 0, "loss_scale takes 0 or 1.17549e-38..3.40282e+38, not inf"},
+        {1e-39, 0, 0, 0, "loss_scale takes 0 or 1.17549e-38..3.40282e+38, not 1e-39"},
+        {1, 0.5, 0, 0, "loss_scale_growth takes 0, or 1 or more, not 0.5"},
+        {1, 0, 1, 0, "loss_scale_backoff takes 0 or more, below 1, not 1"},
+        {1, 0, 0, -2, "loss_scale_interval takes 0 or more, not -2"},
     };
     struct ddp_model model;
     tally_ddp_config config;

@@ -3,6 +3,7 @@
  * Groups of parameters, optimizers of one's own, and all that must be refused when an optimizer is
  * made or used: on every rank, with a text that names the thing.
  */
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -229,7 +230,8 @@ static const struct mistake mistakes[] = {
     {.group = {.text = "sgd", .table = &own_table}, .status = TALLY_ARG, .says = "both set"},
     {.group = {.table = &no_step}, .status = TALLY_ARG, .says = "step_param"},
     {.group = {.table = &many_states}, .status = TALLY_ARG, .says = "9"},
-    {.group = {.table = &own_table, .lr = -1}, .status = TALLY_ARG, .says = "learning rate -1"},
+    {.group = {.table = &own_table, .lr = -1}, .status = TALLY_ARG, .says = "0..1e38, not -1"},
+    {.group = {.table = &own_table, .lr = 1e39}, .status = TALLY_ARG, .says = "not 1e+39"},
     {.group = {.text = "sgd", .n_params = 2}, .status = TALLY_ARG, .says = "params is NULL"},
     {.group = {.text = "sgd", .params = none_such, .n_params = 1},
      .status = TALLY_ARG,
@@ -324,6 +326,10 @@ static int states_body(tally_group *group, void *user)
     CHECK_STATUS(group, tally_optimizer_create(run.ddp, NULL, NULL, &optimizer), TALLY_ARG);
     config.max_norm = -1;
     CHECK_STATUS(group, tally_optimizer_create(run.ddp, "sgd", &config, &optimizer), TALLY_ARG);
+    CHECK_TEXT(group, tally_last_error(), "max_norm takes 0 or more, not -1");
+    config.max_norm = (double)NAN;
+    CHECK_STATUS(group, tally_optimizer_create(run.ddp, "sgd", &config, &optimizer), TALLY_ARG);
+    CHECK_TEXT(group, tally_last_error(), "max_norm takes 0 or more, not nan");
     config.size--;
     CHECK_STATUS(group, tally_optimizer_create(run.ddp, "sgd", &config, &optimizer), TALLY_ARG);
     CHECK_STATUS(group, tally_optimizer_create(NULL, "sgd", NULL, &optimizer), TALLY_ARG);
@@ -357,6 +363,11 @@ static int places_body(tally_group *group, void *user)
     CHECK_STATUS(group, tally_optimizer_step(NULL), TALLY_ARG);
     CHECK_STATUS(group, tally_optimizer_set_lr(run.optimizer, 1, 0.1), TALLY_ARG);
     CHECK_STATUS(group, tally_optimizer_set_lr(run.optimizer, 0, -0.1), TALLY_ARG);
+    CHECK_OK(group, tally_optimizer_set_lr(run.optimizer, 0, 1e38));
+    CHECK_STATUS(group, tally_optimizer_set_lr(run.optimizer, 0, 1e39), TALLY_ARG);
+    CHECK_TEXT(group, tally_last_error(), "lr takes 0..1e38, not 1e+39");
+    CHECK(group, tally_optimizer_lr(run.optimizer, 0) == 1e38);
+    CHECK_OK(group, tally_optimizer_set_lr(run.optimizer, 0, 0.1));
     for (int i = 0; i < OPT_N_PARAMS; i++) {
         CHECK_OK(group, tally_ddp_grad_ready(run.ddp, i));
     }
