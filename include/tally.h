@@ -976,14 +976,16 @@ TALLY_API int tally_averager_get_stats(tally_averager *averager, tally_averager_
 /* Arrays of state beside a parameter, at most. */
 #define TALLY_MAX_STATES 8
 
-/* What step_param is given: one parameter, or a part of one. */
+/* What step_param is given: one parameter, or a part of one. Elements are in the order in which the
+ * parameter's data has them, as its strides given to tally_ddp_create say; so are gradient and
+ * state. */
 typedef struct tally_step_param {
     size_t size; /* sizeof(tally_step_param) */
     int index;   /* of the parameter, as in tally_ddp_create */
     const char *name;
     int n_dims;
     const size_t *shape;     /* of the whole parameter */
-    size_t first;            /* of the whole parameter's elements, the first one here */
+    size_t first;            /* of the whole parameter's elements, in that order, the first here */
     size_t n;                /* elements here: all, unless the table is elementwise */
     float *data;             /* n of each of these */
     const float *gradient;   /* the mean: clipped, unscaled */
