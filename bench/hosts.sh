@@ -7,7 +7,7 @@
 # gets out. With --mbit each host sends at RATE million bits per second at most, and the switch sends
 # at most as much to it. --sent leaves in FILE, in one line per host, how many bytes its interface has
 # sent when COMMAND has ended. `hosts_agent.sh HOST COMMAND` runs a command on another host, as ssh would;
-# `hosts_mpirun.sh` starts the ranks of an MPI on all of them.
+# `hosts_mpirun.sh` starts the ranks of an MPI on all of them, `hosts_each.sh` any program.
 #
 # All of it lives in namespaces of its own, also of mounts and processes: with the last process all
 # is gone, even after kill -9 of this one; no name and no process is left. Exit code 77, with the

@@ -4,7 +4,8 @@
 tally's: the same parameters, gradients in the buckets (gradient_as_bucket_view), one process per rank,
 one thread for arithmetic. Steps with the hook and steps with PyTorch's noop hook take turns; what the
 first take longer is communication. Every rank makes its gradients anew in each step, and the means of
-the last one are checked.
+the last one are checked. With --meeting it is one of the ranks that a launcher has started, on hosts that
+share a file system.
 
 Prints one JSON object per line. Knows nothing of tally; run_all.py starts it, with a time limit."""
 
@@ -142,6 +143,7 @@ def measure(torch, hook, shapes, rank, options):
 
 
 def be_rank(rank, options, meeting):
+    """Over the interface that GLOO_SOCKET_IFNAME names, or within this host."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     import torch
     import torch.distributed
@@ -164,11 +166,26 @@ def read_options():
     parser.add_argument("--mb", type=int, default=100,
                         help="gradients, in millions of bytes of fp32 (100)")
     parser.add_argument("--steps", type=int, default=9, help="steps to time on either side (9)")
+    parser.add_argument("--meeting", metavar="FILE", type=os.path.abspath,
+                        help="be one rank, as a launcher says, and find the others by this new file")
     return parser.parse_args()
+
+
+def launched_as():
+    """Rank and number of ranks, from what torchrun, Open MPI and MPICH leave in the environment."""
+    for rank, ranks in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+                        ("PMI_RANK", "PMI_SIZE")):
+        if rank in os.environ:
+            return int(os.environ[rank]), int(os.environ[ranks])
+    raise SystemExit("peer_ddp: no launcher has said which rank this is")
 
 
 def main():
     options = read_options()
+    if options.meeting:
+        rank, options.ranks = launched_as()
+        be_rank(rank, options, options.meeting)
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         ranks = [multiprocessing.Process(target=be_rank, args=(rank, options, folder + "/meeting"))
                  for rank in range(options.ranks)]
