@@ -3,11 +3,19 @@
 rows; the others are here. Only judges: a goal that is missed is said, and fails nothing."""
 
 import collections
+import statistics
 
 KI, MI = 1024, 1024 * 1024
 
 # Of PyTorch's hooks: how many times less communication is asked.
 TORCH_GOALS = {"none": 10, "allreduce": 10, "fp16": 20, "powersgd": 4}
+
+# Of hooks over a link: how many times faster than fp32, by the link's Mbit/s.
+LINK_GOALS = {"bf16": {1000: 1.9}, "int8": {1000: 3.6},
+              "powersgd:rank=1,start=0": {1000: 12, 100: 80}}
+# Of fp32: the part of the line, by its Mbit/s.
+LINE_GOALS = {1000: 0.9}
+LIBRARIES = {"openmpi": "Open MPI", "mpich": "MPICH", "torch": "PyTorch"}
 
 Verdict = collections.namedtuple("Verdict", "part what value sense goal met")
 
@@ -109,9 +117,48 @@ def torch_pairs(results, pairing):
     return [(row, ours[pairing[row["hook"]]]) for row in results.get("torch", [])]
 
 
+def library(name, row):
+    """A library, its version, and how it is tuned."""
+    version = f" {row['version']}" if row["version"] else ""
+    tuned = f", {row['tcp_links']} connections" if (row["tcp_links"] or 1) > 1 else ""
+    return LIBRARIES[name] + version + tuned
+
+
+def by_link(rows):
+    """Rows of tally's hooks by setup and speed: the title, the speed, the line's time for fp32, that of
+    fp32, and the rows."""
+    groups = {}
+    for row in rows:
+        groups.setdefault((library(row["mpi"], row), row["mbit"]), []).append(row)
+    return [(title, mbit, own[0]["line_ms"], statistics.median(row["plain_ms"] for row in own), own)
+            for (title, mbit), own in groups.items()]
+
+
+def judge_links(rows):
+    for title, mbit, line_ms, plain_ms, own in by_link(rows):
+        where = f"over {title} at {mbit} Mbit/s"
+        if mbit in LINE_GOALS:
+            yield at_least("links", f"fp32 {where}, part of the line", line_ms / plain_ms,
+                           LINE_GOALS[mbit])
+        for row in own:
+            goal = LINK_GOALS.get(row["hook"], {}).get(mbit)
+            if goal:
+                yield at_least("links", f"{row['hook']} {where}, times faster than fp32",
+                               row["plain_ms"] / row["ms"], goal)
+
+
+def judge_links_unlimited(rows):
+    for row in rows:
+        if row["mpi"] == "openmpi" and row["peer_us"]:
+            yield at_least("links_unlimited",
+                           f"{size_text(row['bytes'])}, times faster than {library('openmpi', row)}",
+                           row["peer_us"] / row["us"], 1)
+
+
 JUDGES = {"kernels": judge_kernels, "lowrank": judge_lowrank, "allreduce": judge_allreduce,
           "allreduce_heap": judge_allreduce_heap, "many_ranks": judge_many_ranks,
-          "step": judge_step, "updates": judge_updates, "hooks": judge_hooks}
+          "step": judge_step, "updates": judge_updates, "hooks": judge_hooks,
+          "links": judge_links, "links_unlimited": judge_links_unlimited}
 
 
 def judge(results, pairing):

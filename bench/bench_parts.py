@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `make bench` measures: parts, each some rows as the tally command and peer_ddp.py print them in
-JSON. Starts programs, each with a time limit, so that nothing of others can hang us; prints nothing
-but notes."""
+JSON. Links between hosts are in bench_links.py."""
 
 import dataclasses
-import json
-import os
 import pathlib
-import signal
 import statistics
-import subprocess
 import sys
+
+import bench_links
+from bench_programs import Failed, note, run_json
 
 PEER_SCRIPT = pathlib.Path(__file__).with_name("peer_ddp.py")
 MPIS = ("openmpi", "mpich")
@@ -41,41 +39,14 @@ class Extent:
     wire_mb: int = 34  # from here on layers are 1024 wide, as in 100 MB
     wire_ranks: str = "2,3,4,8"
     hooks: tuple = HOOKS
+    links: bench_links.Extent = dataclasses.field(default_factory=bench_links.Extent)
 
 
 QUICK = Extent(kernel_bytes="4Ki", lowrank="--mb 1 --samples 1 --rows 64 --columns 64",
                sizes="4Ki,64Ki", heap_sizes="64Ki", seconds=0.01,
                many="--ranks 4 --bytes 64Ki --seconds 0.01", mb=1, backward_ms=2,
                copies_params=(10,), steps=1, torch_steps=1, rounds=1, wire_mb=1, wire_ranks="2,3",
-               hooks=("allreduce", "fp16", "int8", "powersgd:start=0"))
-
-
-class Failed(Exception):
-    """A program that did not do what it should; the text says which and why."""
-
-
-def note(text):
-    print(f"bench: {text}", file=sys.stderr, flush=True)
-
-
-def run_json(words, limit_s):
-    """The JSON objects that a program prints. It and all that it started are killed when its time is
-    up, and when we are interrupted."""
-    line = " ".join(map(str, words))
-    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        out, err = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        raise Failed(f"not done after {limit_s:g} s: {line}") from None
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    if process.returncode != 0:
-        last = err.strip().splitlines()[-1:] or [f"exit {process.returncode}"]
-        raise Failed(f"{line}: {last[0]}")
-    return [json.loads(text) for text in out.splitlines()]
+               hooks=("allreduce", "fp16", "int8", "powersgd:start=0"), links=bench_links.QUICK)
 
 
 def best_levels(rows):
@@ -113,6 +84,9 @@ class Bench:
 
     def measure(self, part):
         """The rows of a part, by the name of the table they go to; most parts have one."""
+        if part == "links":
+            return bench_links.Links(self.tally, self.extent.links, self.peers, self.limit_s,
+                                     self.own_limit_s).measure(self.find_torch())
         command = self.commands()[part]
         if part == "kernels":
             return {part: best_levels(self.tally_bench(command))}
@@ -143,7 +117,7 @@ class Bench:
         return {"hooks": merged(ours), "torch": [merged(rows)[0] for rows in theirs.values()]}
 
     def commands(self):
-        """What follows `tally bench` in each part."""
+        """What follows `tally bench` in each part that is but one command."""
         x = self.extent
         collective = f"collective --ranks 2 --seconds {x.seconds}"
         return {

@@ -5,7 +5,7 @@ but the picture. Measures nothing."""
 import shutil
 import subprocess
 
-from bench_goals import torch_pairs
+from bench_goals import by_link, library, torch_pairs
 from bench_parts import TORCH_HOOKS
 
 HEAD = """set terminal svg size 760,440 dynamic noenhanced font "sans,13" background "white"
@@ -89,11 +89,34 @@ def wire_bytes(rows, output):
          data("shares", points) + "set logscale y\nset xtics 1\n" + f"plot {lines}\n")
 
 
+def links(results, output):
+    """Of the fastest limited link that was measured: every setup's hooks, and PyTorch's."""
+    rows = results["links"]
+    mbit = max(row["mbit"] for row in rows)
+    bars = {}
+    for title, speed, _, plain_ms, own in by_link(rows):
+        if speed == mbit:
+            bars[f"tally, {title}"] = {"fp32": plain_ms, **{label(row["hook"]): row["ms"] for row in own}}
+    names = {"none": "fp32", "fp16": "fp16", "powersgd": "powersgd:rank=1", "allreduce": "fp32"}
+    for row in results.get("links_peers", []):
+        bars.setdefault(library(row["peer"], row), {})[names[row["hook"]]] = row["ms"]
+    hooks = list(dict.fromkeys(hook for times in bars.values() for hook in times))
+    points = [(f'"{hook}"', *(times.get(hook) for times in bars.values())) for hook in hooks]
+    plots = ", ".join(f'$steps using {i + 2}{":xtic(1)" if i == 0 else ""} lc rgb "{COLOURS[i]}" '
+                      f'title "{name}"' for i, name in enumerate(bars))
+    draw(HEAD.format(output=output, key="top right", x="", y="milliseconds",
+                     title=f"A step of {rows[0]['mb']} MB over {mbit} Mbit/s, {rows[0]['hosts']} hosts") +
+         data("steps", points) +
+         "set style data histogram\nset style histogram clustered gap 1\nset style fill solid\n"
+         "set logscale y\nset yrange [1:*]\n" + f"plot {plots}\n")
+
+
 def draw_all(results, folder):
     """Every picture that there are rows for; the names of those drawn."""
     jobs = {"allreduce_time.svg": ("allreduce", lambda path: allreduce_time(results["allreduce"], path)),
             "step_per_hook.svg": ("hooks", lambda path: step_per_hook(results, path)),
-            "wire_bytes.svg": ("wire_bytes", lambda path: wire_bytes(results["wire_bytes"], path))}
+            "wire_bytes.svg": ("wire_bytes", lambda path: wire_bytes(results["wire_bytes"], path)),
+            "links.svg": ("links", lambda path: links(results, path))}
     drawn = []
     folder.mkdir(parents=True, exist_ok=True)
     for name, (part, job) in jobs.items():

@@ -186,6 +186,55 @@ def break_even(results):
                   *(f"ms at {gbit} Gbit/s" for gbit in LINKS_GBIT)), map(row_of, rows))
 
 
+def links(results):
+    """tally's rows, then the peers', each beside its own fp32."""
+    rows = []
+    for title, mbit, line_ms, plain_ms, own in bench_goals.by_link(results["links"]):
+        goal = bench_goals.LINE_GOALS.get(mbit)
+        rows.append((mbit, f"tally over {title}", "fp32", number(plain_ms), number(line_ms / plain_ms),
+                     "-", f"{goal} of the line" if goal else "-"))
+        for row in own:
+            goal = bench_goals.LINK_GOALS.get(row["hook"], {}).get(mbit)
+            rows.append((mbit, f"tally over {title}", f"`{row['hook']}`", number(row["ms"]), "-",
+                         number(row["plain_ms"] / row["ms"]), f"{goal} times" if goal else "-"))
+    return (link_command(results) + table(("Mbit/s", "library", "what", "ms", "of the line",
+                                           "times faster than its fp32", "goal"),
+                                          [*rows, *peer_rows(results.get("links_peers", []))]))
+
+
+def link_command(results):
+    row = results["links"][0]
+    return (f"By `bench/link.sh --mpi MPI --mbit RATE --mb {row['mb']} --hook HOOK`, with "
+            f"`OMPI_MCA_btl_tcp_links=2` for two connections; {row['hosts']} hosts, a rank on each:\n\n")
+
+
+def peer_rows(peers):
+    plain_ms = {row["peer"]: row["ms"] for row in peers if row["hook"] in ("none", "allreduce")}
+    for row in peers:
+        is_plain = row["hook"] in ("none", "allreduce")
+        what = "fp32" if is_plain else f"`{row['hook']}`"
+        call = ", DDP over Gloo" if row["peer"] == "torch" else ", `MPI_Allreduce`"
+        yield (row["mbit"], bench_goals.library(row["peer"], row) + call, what, number(row["ms"]),
+               number(row["line_ms"] / row["ms"]) if is_plain else "-",
+               "-" if is_plain else number(ratio(plain_ms.get(row["peer"]), row["ms"])), "-")
+
+
+def links_overlap(results):
+    return "By `bench/link.sh`, with buckets of 4 MB:\n\n" + table(
+        ("Mbit/s", "over", "backward, ms", "one after the other", "during backward", "in wait", "overlap"),
+        [(row["mbit"], bench_goals.library(row["mpi"], row), number(row["backward_alone_ms"]),
+          number(row["serial_ms"]), number(row["step_ms"]), number(row["exposed_ms"]),
+          number(row["overlap"])) for row in results["links_overlap"]])
+
+
+def links_unlimited(results):
+    return "`tally bench collective` and `MPI_Allreduce` in turn, by `bench/hosts_mpirun.sh`:\n\n" + table(
+        ("over", "bytes", "tally, us", "`MPI_Allreduce`, us", "times faster"),
+        [(bench_goals.library(row["mpi"], row), bench_goals.size_text(row["bytes"]), number(row["us"]),
+          number(row["peer_us"]), number(ratio(row["peer_us"], row["us"])))
+         for row in results["links_unlimited"]])
+
+
 # What a block needs, and the picture that goes with it.
 BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", None),
           "lowrank": (lowrank, "lowrank", None),
@@ -196,7 +245,10 @@ BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", Non
           "copies": (copies, "copies", None), "hooks": (hooks, "hooks", None),
           "torch": (torch, "hooks", "step_per_hook.svg"),
           "wire_bytes": (wire_bytes, "wire_bytes", "wire_bytes.svg"),
-          "break_even": (break_even, "hooks", None)}
+          "break_even": (break_even, "hooks", None),
+          "links": (links, "links", "links.svg"),
+          "links_overlap": (links_overlap, "links_overlap", None),
+          "links_unlimited": (links_unlimited, "links_unlimited", None)}
 
 
 def missed_text(name, verdicts):

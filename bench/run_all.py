@@ -16,11 +16,12 @@ import sys
 import bench_goals
 import bench_parts
 import bench_plots
+import bench_programs
 import bench_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARTS = ("kernels", "lowrank", "allreduce", "allreduce_heap", "many_ranks", "step", "updates",
-         "copies", "hooks", "wire_bytes")
+         "copies", "hooks", "wire_bytes", "links")
 
 
 class Parser(argparse.ArgumentParser):
@@ -102,7 +103,7 @@ def measure_all(options):
     results = {"run": [describe_run(bench, options.quick)]}
     for part in PARTS:
         if part in options.only:
-            bench_parts.note(part)
+            bench_programs.note(part)
             results.update(bench.measure(part))
     return results
 
@@ -142,7 +143,7 @@ def write_pages(folder, results, blocks):
     if bench_plots.exists():
         pictures = bench_plots.draw_all(results, folder / "plots")
     else:
-        bench_parts.note("gnuplot is not here: no plots; scripts/setup --peers installs it")
+        bench_programs.note("gnuplot is not here: no plots; scripts/setup --peers installs it")
     places = []
     for page in sorted(folder.glob("*.md")):
         text = page.read_text()
@@ -150,10 +151,10 @@ def write_pages(folder, results, blocks):
         places += found
         if filled != text:
             page.write_text(filled)
-            bench_parts.note(f"wrote {page}")
+            bench_programs.note(f"wrote {page}")
     homeless = [name for name in blocks if name not in places]
     if homeless:
-        raise bench_parts.Failed(f"no page of {folder} has a place for {', '.join(homeless)}")
+        raise bench_programs.Failed(f"no page of {folder} has a place for {', '.join(homeless)}")
 
 
 def main():
@@ -172,8 +173,8 @@ def main():
             print_tables(blocks, verdicts, quick)
         if options.write:
             write_pages(options.write, results, blocks)
-    except (bench_parts.Failed, OSError) as failure:
-        bench_parts.note(failure)
+    except (bench_programs.Failed, OSError) as failure:
+        bench_programs.note(failure)
         return 1
     return 0
 

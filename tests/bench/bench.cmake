@@ -12,7 +12,9 @@ endforeach()
 
 # `make bench`: a program in Python, in which the sanitizers have nothing to find.
 if(NOT TALLY_SANITIZE)
-  add_test(NAME bench_all
-    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bench/test_bench_all.sh $<TARGET_FILE:tally_tool>)
-  set_tests_properties(bench_all PROPERTIES LABELS bench TIMEOUT 300 PROCESSORS 2)
+  foreach(bench all links)
+    add_test(NAME bench_${bench}
+      COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bench/test_bench_${bench}.sh $<TARGET_FILE:tally_tool>)
+    set_tests_properties(bench_${bench} PROPERTIES LABELS bench TIMEOUT 300 PROCESSORS 2)
+  endforeach()
 endif()

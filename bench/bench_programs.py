@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the programs of `make bench`, each with a time limit, so that nothing of others can hang us.
+Prints nothing but notes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+
+class Failed(Exception):
+    """A program that did not do what it should; the text says which and why."""
+
+
+def note(text):
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def run_text(words, limit_s, env=None):
+    """What a program prints, with more in its environment. It and all that it started are killed when
+    its time is up, and when we are interrupted."""
+    line = " ".join(map(str, words))
+    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True,
+                               env={**os.environ, **(env or {})})
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"not done after {limit_s:g} s: {line}") from None
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode != 0:
+        last = err.strip().splitlines()[-1:] or [f"exit {process.returncode}"]
+        raise Failed(f"{line}: {last[0]}")
+    return out
+
+
+def run_json(words, limit_s, env=None):
+    """The JSON objects that a program prints."""
+    return [json.loads(text) for text in run_text(words, limit_s, env).splitlines()]
