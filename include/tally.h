@@ -517,6 +517,7 @@ typedef struct tally_bucket {
     const tally_bucket_param *params;
     int shadows;  /* this rank has run out of input (join): data is zeros, residuals stay */
     void *keeper; /* tally's own */
+    int n_ranks;  /* that the mean is of, those that have run out of input among them */
 } tally_bucket;
 
 /*

@@ -46,7 +46,6 @@ struct tally_averager {
     bool has_anchor;
     uint64_t n_steps;
     uint64_t n_averagings; /* since it was made */
-    int last_n_ranks;      /* in the last exchange of changes; 0: there was none */
     size_t due;            /* the level whose exchange is under way */
 };
 

@@ -4,7 +4,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "ddp/averager.h"
-#include "exchange/keeper.h"
 #include "hook/wrapper.h"
 
 struct level_hook {
@@ -21,9 +20,6 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 
     if (averager->is_lossy && !averager->has_anchor) {
         return tally__hook_send_plain(lane, bucket);
-    }
-    if (averager->last_n_ranks > 0 && averager->last_n_ranks != level->n_ranks) {
-        TRY(tally__keeper_disown(bucket, averager->last_n_ranks));
     }
     return level->group ? tally__hook_reduce_within(inner, lane, level->group,
                                                     TALLY__DIVISOR_OF_GROUP, bucket)

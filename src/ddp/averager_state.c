@@ -4,7 +4,7 @@
  * blob (see blob.h for the head and the way things follow one another):
  *
  *   head       as that of a ddp, with a magic number of its own; steps are those counted
- *   counts     whether there is an anchor, ranks in the last exchange of changes
+ *   anchor     whether there is one
  *   names      of the hook, and of the outer optimizer
  *   parameter  name, shape, dtype; on rank 0, for all have the same: the anchor, and the outer
  *              optimizer's steps and state
@@ -25,11 +25,6 @@
 
 #define MAGIC UINT64_C(0x317641796c6c6154)
 #define VERSION 1
-
-struct counts {
-    uint64_t has_anchor;
-    uint64_t last_n_ranks;
-};
 
 static const char *outer_name(const tally_averager *averager)
 {
@@ -67,10 +62,10 @@ static void put_all(const tally_averager *averager, const tally_hook_blob *of_dd
         .world = is_whole ? 1 : (uint32_t)tally_group_size(averager->of->group),
         .n_params = (uint32_t)averager->n_params,
         .n_steps = averager->n_steps};
-    const struct counts counts = {averager->has_anchor, (uint64_t)averager->last_n_ranks};
+    const uint64_t has_anchor = averager->has_anchor;
 
     tally__blob_put(writer, &head, sizeof head);
-    tally__blob_put(writer, &counts, sizeof counts);
+    tally__blob_put(writer, &has_anchor, sizeof has_anchor);
     tally__blob_put_array(writer, averager->hook->table.name, strlen(averager->hook->table.name));
     tally__blob_put_array(writer, outer_name(averager), strlen(outer_name(averager)));
     for (size_t k = 0; k < averager->n_params; k++) {
@@ -178,7 +173,7 @@ struct loading {
     tally_averager *averager;
     size_t n;
     struct tally__blob *blobs;
-    struct counts counts; /* of the first */
+    uint64_t has_anchor; /* as the first says */
     struct saved_param *params;
     const void **of_ddp; /* what its ddp saved, per blob */
     size_t *of_ddp_bytes;
@@ -220,7 +215,7 @@ static int look_at_param(const struct loading *loading, struct tally__blob_reade
     const tally_averager *averager = loading->averager;
     const struct tally__averaged *averaged = &averager->params[k];
     const struct tally__param *param = &averager->of->params[averaged->index];
-    bool has_it = r == 0 && loading->counts.has_anchor && averaged->anchor;
+    bool has_it = r == 0 && loading->has_anchor && averaged->anchor;
     struct saved_param saved = {0};
 
     tally__blob_take_identity(reader, &saved.is);
@@ -260,20 +255,19 @@ static int look_at(struct loading *loading, size_t r, const void *bytes, size_t 
     static const struct tally__blob_kind kind = {MAGIC, VERSION, "tally_averager_save"};
     const tally_averager *averager = loading->averager;
     struct tally__blob_reader *reader = &loading->blobs[r].reader;
-    struct counts counts;
+    uint64_t has_anchor;
 
     TRY(tally__blob_open(&kind, loading->n, r, bytes, n_bytes, &loading->blobs[r]));
     TRY(check_head(loading, r));
-    tally__blob_take(reader, &counts, sizeof counts);
-    loading->counts = r == 0 ? counts : loading->counts;
+    tally__blob_take(reader, &has_anchor, sizeof has_anchor);
+    loading->has_anchor = r == 0 ? has_anchor : loading->has_anchor;
     TRY(check_name("hook", averager->hook->table.name, reader, r));
     TRY(check_name("outer optimizer", outer_name(averager), reader, r));
     for (size_t k = 0; k < averager->n_params; k++) {
         TRY(look_at_param(loading, reader, r, k));
     }
     loading->of_ddp[r] = tally__blob_take_array(reader, &loading->of_ddp_bytes[r]);
-    if (reader->bad || reader->left > 0 || counts.has_anchor != loading->counts.has_anchor ||
-        counts.last_n_ranks != loading->counts.last_n_ranks || counts.last_n_ranks > loading->n ||
+    if (reader->bad || reader->left > 0 || has_anchor != loading->has_anchor ||
         (loading->of_ddp_bytes[r] == 0 && loading->n > 1)) {
         return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
     }
@@ -329,18 +323,16 @@ static void take_param(struct tally__averaged *averaged, const struct saved_para
     }
 }
 
-/* Nothing can fail any more. With another number of ranks, no rank owns anything of the means. */
+/* Nothing can fail any more. */
 static void take_effect(const struct loading *loading)
 {
     tally_averager *averager = loading->averager;
-    bool same_world = loading->n == (size_t)tally_group_size(averager->of->group);
 
     for (size_t k = 0; k < averager->n_params; k++) {
         take_param(&averager->params[k], &loading->params[k]);
     }
     averager->n_steps = loading->blobs[0].head.n_steps;
-    averager->has_anchor = loading->counts.has_anchor != 0;
-    averager->last_n_ranks = same_world ? (int)loading->counts.last_n_ranks : 0;
+    averager->has_anchor = loading->has_anchor != 0;
 }
 
 static void clean_up(struct loading *loading)

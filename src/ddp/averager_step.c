@@ -136,9 +136,6 @@ static int average(tally_averager *averager)
     }
     tally__fpenv_leave(saved);
     TRY(rc);
-    if (averager->is_lossy && averager->has_anchor) {
-        averager->last_n_ranks = averager->levels[averager->due].n_ranks;
-    }
     averager->has_anchor = averager->has_anchor || averager->is_lossy || averager->outer;
     return TALLY_OK;
 }

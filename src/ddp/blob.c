@@ -234,16 +234,18 @@ void tally__blob_put_param(struct tally__blob_writer *writer, const struct tally
                            const struct tally__residual *residual)
 {
     const uint64_t owned_first = residual->owned_first;
+    const uint64_t owned_ranks = (uint64_t)residual->owned_ranks;
 
     tally__blob_put_identity(writer, param);
     tally__blob_put(writer, &owned_first, sizeof owned_first);
+    tally__blob_put(writer, &owned_ranks, sizeof owned_ranks);
     tally__blob_put_array(writer, residual->sent,
                           residual->sent ? residual->n * sizeof *residual->sent : 0);
     tally__blob_put_array(writer, residual->owned, residual->owned_n * sizeof *residual->owned);
 }
 
-/* Whether what a parameter owes fits it: what is owned lies within it, whoever owns has sent, and
- * only fp32 owes. */
+/* Whether what a parameter owes fits it: what is owned lies within it and is of some ranks, whoever
+ * owns has sent, and only fp32 owes. */
 static bool fits(const struct tally__blob_param *param, size_t sent_bytes, size_t owned_bytes)
 {
     if (sent_bytes == 0) {
@@ -252,7 +254,8 @@ static bool fits(const struct tally__blob_param *param, size_t sent_bytes, size_
     return param->is.dtype == TALLY_F32 && sent_bytes % sizeof *param->sent == 0 &&
            sent_bytes / sizeof *param->sent == param->is.n &&
            owned_bytes % sizeof *param->owned == 0 && param->owned_n <= param->is.n &&
-           param->owned_first <= param->is.n - param->owned_n;
+           param->owned_first <= param->is.n - param->owned_n &&
+           (param->owned_n > 0) == (param->owned_ranks > 0);
 }
 
 void tally__blob_take_param(struct tally__blob_reader *reader, struct tally__blob_param *param)
@@ -262,6 +265,7 @@ void tally__blob_take_param(struct tally__blob_reader *reader, struct tally__blo
 
     tally__blob_take_identity(reader, &param->is);
     tally__blob_take(reader, &param->owned_first, sizeof param->owned_first);
+    tally__blob_take(reader, &param->owned_ranks, sizeof param->owned_ranks);
     param->sent = tally__blob_take_array(reader, &sent_bytes);
     param->owned = tally__blob_take_array(reader, &owned_bytes);
     param->owned_n = owned_bytes / sizeof *param->owned;

@@ -5,7 +5,8 @@
  *   head       magic, version, rank, world, number of parameters, steps, bytes, checksum
  *   hook       its name
  *   order      the parameters in the order of the buckets, if they were arranged by ready order
- *   parameter  name, shape, dtype, what it owes: sent (all elements or none), owned (a run or none)
+ *   parameter  name, shape, dtype, what it owes: sent (all elements or none), owned (a run or none,
+ *              of a mean of so many ranks)
  *   state      what the hook itself saved
  *
  * Texts and arrays have their length in bytes before them and are padded to eight bytes: in a blob
@@ -120,6 +121,7 @@ struct tally__blob_param {
     uint64_t owned_first;
     const float *owned;
     size_t owned_n;
+    uint64_t owned_ranks;
 };
 
 void tally__blob_put_param(struct tally__blob_writer *writer, const struct tally__param *param,

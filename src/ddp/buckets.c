@@ -77,6 +77,7 @@ static tally_bucket_param *fill_bucket(tally_ddp *ddp, struct tally__buckets *bu
                            .count = (int)count,
                            .is_last = b + 1 == first + count,
                            .keeper = ddp->keeper,
+                           .n_ranks = tally_group_size(ddp->group),
                            .params = next};
     buckets->bucket[b].ddp = ddp;
     for (size_t k = 0; k < ddp->n_order; k++) {

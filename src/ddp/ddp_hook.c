@@ -91,7 +91,7 @@ static int hand_over(const tally_hook *old, tally_hook *hook)
  * of all ranks comes first: there none of them has failed yet. */
 static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
-    int entered = tally__hook_enter(hook, ddp, ddp->step + ddp->steps_before);
+    int entered = tally__hook_enter(hook, ddp);
     int attached = entered != TALLY_OK || is_attached ? entered : tally__hook_attach(hook, ddp);
     struct tally__outcome outcome = tally__outcome_of(
         is_attached || attached != TALLY_OK ? attached : hand_over(ddp->hook, hook));

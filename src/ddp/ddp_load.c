@@ -93,6 +93,9 @@ static int look_at(const tally_ddp *ddp, struct saved *saved, size_t r, tally_ho
     }
     for (size_t i = 0; i < ddp->n_params; i++) {
         TRY(tally__blob_check_param(&ddp->params[i], &saved->params[i].is, r));
+        if (saved->params[i].owned_ranks > saved->blob.head.world) {
+            return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
+        }
         if (saved->params[i].sent && ddp->params[i].reduce_dtype != TALLY_F32) {
             return tally__fail(TALLY_ARG,
                                "blob %zu has a residual of parameter '%.200s', which travelled as "
@@ -129,19 +132,18 @@ static int look_at_all(struct loading *loading, const void *const *blobs, const 
 /* As many ranks as then: this rank goes on with its own. */
 static int take_own(const struct tally__blob_param *own, struct tally__residual *residual)
 {
-    if (!own->sent) {
-        return TALLY_OK;
-    }
-    TRY(tally__residual_send(residual, (size_t)own->is.n));
-    TRY(tally__residual_own(residual, (size_t)own->owned_first, own->owned_n, 1));
-    memcpy(residual->sent, own->sent, residual->n * sizeof *own->sent);
-    if (own->owned_n > 0) {
-        memcpy(residual->owned, own->owned, own->owned_n * sizeof *own->owned);
-    }
-    return TALLY_OK;
+    const struct tally__residual saved = {.sent = (float *)own->sent,
+                                          .n = (size_t)own->is.n,
+                                          .owned = (float *)own->owned,
+                                          .owned_first = (size_t)own->owned_first,
+                                          .owned_n = own->owned_n,
+                                          .owned_ranks = (int)own->owned_ranks};
+
+    return tally__residual_copy(&saved, residual);
 }
 
-/* More or fewer ranks: every rank takes the mean of what was sent, and all that was owned. */
+/* More or fewer ranks: every rank takes the mean of what was sent, and of what was owned as much as
+ * all ranks lacked of it on average. */
 static int take_mean(const struct loading *loading, size_t i, struct tally__residual *residual)
 {
     size_t n = loading->ddp->params[i].n;
@@ -163,7 +165,10 @@ static int take_mean(const struct loading *loading, size_t i, struct tally__resi
         const struct tally__blob_param *param = &loading->saved[r].params[i];
 
         if (param->owned_n > 0) {
-            tally__axpy_f32(param->owned_n, param->owned, 1, residual->sent + param->owned_first);
+            float lacked = (float)((double)param->owned_ranks / (double)loading->n);
+
+            tally__axpy_f32(param->owned_n, param->owned, lacked,
+                            residual->sent + param->owned_first);
         }
     }
     return TALLY_OK;

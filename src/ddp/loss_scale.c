@@ -173,20 +173,6 @@ static bool are_gradients_finite(const struct tally__bucket *bucket)
     return true;
 }
 
-static int keep(struct tally__residual *kept, const struct tally__residual *residual)
-{
-    if (!residual->sent) {
-        tally__residual_clear(kept);
-        return TALLY_OK;
-    }
-    TRY(tally__residual_send(kept, residual->n));
-    TRY(tally__residual_own(kept, residual->owned_first, residual->owned_n, 1));
-    tally__copy(residual->n * sizeof(float), (const void *)residual->sent, (void *)kept->sent);
-    tally__copy(residual->owned_n * sizeof(float), (const void *)residual->owned,
-                (void *)kept->owned);
-    return TALLY_OK;
-}
-
 /* Any rank's is everybody's. */
 static int agree(tally_lane *lane, bool *found)
 {
@@ -218,7 +204,8 @@ int tally__loss_look(tally_lane *lane, struct tally__bucket *bucket)
         struct tally__kept *kept = &ddp->optimizer->loss.kept[index];
 
         kept->is_kept = !bucket->overflowed;
-        TRY(kept->is_kept ? keep(&kept->residual, &ddp->keeper->params[index]) : TALLY_OK);
+        TRY(kept->is_kept ? tally__residual_copy(&ddp->keeper->params[index], &kept->residual)
+                          : TALLY_OK);
     }
     if (ddp->views && !bucket->overflowed) {
         tally__loss_unscale(bucket, bucket->seen.n, bucket->seen.data);

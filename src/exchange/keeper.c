@@ -50,11 +50,23 @@ int tally__residual_send(struct tally__residual *residual, size_t n)
     return residual->sent ? TALLY_OK : TALLY_NOMEM;
 }
 
-int tally__residual_own(struct tally__residual *residual, size_t first, size_t n, double divisor)
+/*
+ * How often what is owned counts in what this rank sends. In an exchange of the same ranks: so
+ * often that the mean gets it once. In one of more or fewer, the mean gets it in proportion.
+ */
+static float weight_of(const struct tally__residual *residual, const tally_bucket *bucket)
 {
+    return (float)(bucket->divisor * residual->owned_ranks / bucket->n_ranks);
+}
+
+int tally__residual_own(struct tally__residual *residual, size_t first, size_t n,
+                        const tally_bucket *bucket)
+{
+    int n_ranks = n > 0 ? bucket->n_ranks : 0;
     float *owned = NULL;
 
-    if (residual->owned_first == first && residual->owned_n == n) {
+    if (residual->owned_first == first && residual->owned_n == n &&
+        residual->owned_ranks == n_ranks) {
         return TALLY_OK;
     }
     if (n > 0) {
@@ -64,20 +76,45 @@ int tally__residual_own(struct tally__residual *residual, size_t first, size_t n
         }
     }
     if (residual->owned) {
-        tally__axpy_f32(residual->owned_n, residual->owned, (float)divisor,
+        tally__axpy_f32(residual->owned_n, residual->owned, weight_of(residual, bucket),
                         residual->sent + residual->owned_first);
     }
     tally__free(residual->owned);
     residual->owned = owned;
     residual->owned_first = n > 0 ? first : 0;
     residual->owned_n = n;
+    residual->owned_ranks = n_ranks;
     return TALLY_OK;
 }
 
-void tally__residual_deliver(struct tally__residual *residual, double divisor, float *gradient)
+int tally__residual_copy(const struct tally__residual *from, struct tally__residual *to)
+{
+    if (!from->sent || to->n != from->n || to->owned_n != from->owned_n) {
+        tally__residual_clear(to);
+    }
+    if (!from->sent) {
+        return TALLY_OK;
+    }
+    TRY(tally__residual_send(to, from->n));
+    if (from->owned_n > 0 && !to->owned) {
+        to->owned = tally__alloc_array(from->owned_n, sizeof *to->owned, "a residual");
+        if (!to->owned) {
+            return TALLY_NOMEM;
+        }
+    }
+    to->owned_first = from->owned_first;
+    to->owned_n = from->owned_n;
+    to->owned_ranks = from->owned_ranks;
+    tally__copy(from->n * sizeof *from->sent, (const void *)from->sent, (void *)to->sent);
+    tally__copy(from->owned_n * sizeof *from->owned, (const void *)from->owned, (void *)to->owned);
+    return TALLY_OK;
+}
+
+void tally__residual_deliver(struct tally__residual *residual, const tally_bucket *bucket,
+                             float *gradient)
 {
     if (residual->owned) {
-        tally__axpy_f32(residual->owned_n, residual->owned, (float)divisor,
+        tally__axpy_f32(residual->owned_n, residual->owned, weight_of(residual, bucket),
                         gradient + residual->owned_first);
     }
     if (residual->sent) {
@@ -93,18 +130,8 @@ void tally__keeper_settle(const tally_bucket *bucket)
     for (int k = 0; k < bucket->n_params && !bucket->shadows; k++) {
         const tally_bucket_param *param = &bucket->params[k];
 
-        tally__residual_deliver(&keeper->params[param->index], bucket->divisor, param->gradient);
+        tally__residual_deliver(&keeper->params[param->index], bucket, param->gradient);
     }
-}
-
-int tally__keeper_disown(const tally_bucket *bucket, double divisor)
-{
-    struct tally__keeper *keeper = bucket->keeper;
-
-    for (int k = 0; k < bucket->n_params; k++) {
-        TRY(tally__residual_own(&keeper->params[bucket->params[k].index], 0, 0, divisor));
-    }
-    return TALLY_OK;
 }
 
 int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual)
@@ -125,7 +152,7 @@ int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual)
     kept = &((struct tally__keeper *)bucket->keeper)->params[bucket->params[k].index];
     TRY(tally__residual_send(kept, bucket->params[k].n));
     /* What a hook before this one owned reaches the mean from here. */
-    TRY(tally__residual_own(kept, 0, 0, bucket->divisor));
+    TRY(tally__residual_own(kept, 0, 0, bucket));
     *residual = kept->sent;
     return TALLY_OK;
 }

@@ -4,6 +4,10 @@
  * out: of what this rank sent (sent, all its elements), and of the means this rank owned (owned, a
  * run of them). Keyed by parameter, so it outlives bucket layouts and hooks.
  *
+ * What is owned is of a mean of so many ranks, all of which lack it. Where the next exchange is of
+ * other ranks, or somebody else owns the run, it goes to sent, so much of it that all ranks, on
+ * average, get what those lacked.
+ *
  * An entry belongs to the job that reduces the bucket its parameter is in, and between steps to the
  * application's thread.
  */
@@ -20,6 +24,7 @@ struct tally__residual {
     float *owned; /* of the mean's elements from owned_first on; NULL: nothing is owned */
     size_t owned_first;
     size_t owned_n;
+    int owned_ranks; /* that the mean was of; 0: nothing is owned */
 };
 
 struct tally__keeper {
@@ -38,25 +43,26 @@ void tally__residual_clear(struct tally__residual *residual);
 int tally__residual_send(struct tally__residual *residual, size_t n);
 
 /*
- * Makes sure that owned covers the n elements from first on, and nothing else. When it covered
- * others, what it has goes to sent, times the divisor: it then reaches the mean from there. Errors:
- * NOMEM, and nothing has changed.
+ * Makes sure that owned covers the n elements from first on of this bucket's mean, and nothing
+ * else. When it covered others, or those of a mean of other ranks, what it has goes to sent.
+ * Errors: NOMEM, and nothing has changed.
  */
-int tally__residual_own(struct tally__residual *residual, size_t first, size_t n, double divisor);
+int tally__residual_own(struct tally__residual *residual, size_t first, size_t n,
+                        const tally_bucket *bucket);
 
-/* Adds a parameter's residuals to its gradient and forgets them; owned counts divisor times. */
-void tally__residual_deliver(struct tally__residual *residual, double divisor, float *gradient);
+/* Adds a parameter's residuals to its gradient, or a copy of it, in this bucket and forgets them.
+ */
+void tally__residual_deliver(struct tally__residual *residual, const tally_bucket *bucket,
+                             float *gradient);
+
+/* Makes to the same as from. Where it was of the same size, it allocates nothing. Errors: NOMEM,
+ * and what to has is undefined. */
+int tally__residual_copy(const struct tally__residual *from, struct tally__residual *to);
 
 /*
  * Adds all residuals of a bucket's parameters to its gradients and forgets them: for a hook without
  * feedback that follows one with. Nothing on a rank that shadows.
  */
 void tally__keeper_settle(const tally_bucket *bucket);
-
-/*
- * What this rank has owned of the means of a bucket's parameters, in exchanges with this divisor,
- * goes to sent: for the step before exchanges among other ranks. Errors: NOMEM.
- */
-int tally__keeper_disown(const tally_bucket *bucket, double divisor);
 
 #endif

@@ -83,11 +83,11 @@ static const tally_hook *dividing(const tally_hook *hook)
     return hook;
 }
 
-int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp, uint64_t step)
+int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp)
 {
     const tally_hook *own = dividing(hook);
 
-    return own ? own->enter(own->state, ddp, step) : TALLY_OK;
+    return own ? own->enter(own->state, ddp) : TALLY_OK;
 }
 
 void tally__hook_leave(const tally_hook *hook)

@@ -29,10 +29,9 @@ struct tally_hook {
     /* From step local_start on, ranks get different means. */
     bool is_local;
     uint64_t local_start;
-    /* What a hook with groups of its own needs of a ddp, whose next step is given; the hook inside
-     * is attached apart, since it may be attached already. Collective; between steps. NULL:
-     * nothing. */
-    int (*enter)(void *state, tally_ddp *ddp, uint64_t step);
+    /* What a hook with groups of its own needs of a ddp; the hook inside is attached apart, since
+     * it may be attached already. Collective; between steps. NULL: nothing. */
+    int (*enter)(void *state, tally_ddp *ddp);
     void (*leave)(void *state);
 };
 
@@ -64,7 +63,7 @@ const tally_hook *tally__hook_innermost(const tally_hook *hook);
  * The hook's functions of these names, if it has them. A failure has a text, whether the hook gave
  * one or not; a success leaves the thread's text as it was.
  */
-int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp, uint64_t step);
+int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp);
 void tally__hook_leave(const tally_hook *hook);
 int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp);
 void tally__hook_detach(const tally_hook *hook, tally_ddp *ddp);

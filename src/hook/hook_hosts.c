@@ -144,13 +144,12 @@ static int open_groups(struct hosts *hosts, tally_group *all)
 }
 
 /* Opens in any case: another rank may have entered with another object of the same name. */
-static int enter(void *state, tally_ddp *ddp, uint64_t step)
+static int enter(void *state, tally_ddp *ddp)
 {
     struct hosts *hosts = state;
     struct hosts made = {.host_size = hosts->host_size};
     int rc = open_groups(&made, tally_ddp_group(ddp));
 
-    (void)step;
     if (rc != TALLY_OK || hosts->n_entered > 0) {
         close_groups(&made);
     } else {

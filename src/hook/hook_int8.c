@@ -51,12 +51,12 @@ static int find_feedback(const tally_group *group, const tally_bucket *bucket,
         if (cut->raw[s]) {
             /* Left by a hook that compressed this one too. */
             if (!bucket->shadows) {
-                tally__residual_deliver(residual, bucket->divisor, bucket->params[s].gradient);
+                tally__residual_deliver(residual, bucket, bucket->params[s].gradient);
             }
             continue;
         }
         TRY(tally__residual_send(residual, bucket->params[s].n));
-        TRY(tally__residual_own(residual, first, n, bucket->divisor));
+        TRY(tally__residual_own(residual, first, n, bucket));
         cut->feedback[s] = (struct tally__feedback){bucket->shadows ? NULL : residual->sent,
                                                     residual->owned, residual->owned_first};
     }

@@ -14,11 +14,10 @@
 struct post_local {
     struct tally__wrapper wrapper;
     uint64_t start;
-    uint64_t disowns_at; /* the first step among few: what is owned then is of all ranks */
-    int group_size;      /* 0 or 1: nothing is exchanged */
-    tally_ddp *ddp;      /* whose group was divided */
-    int n_entered;       /* a hook around this one may take its own place */
-    tally_group *group;  /* the ranks that exchange from start on; NULL: none */
+    int group_size;     /* 0 or 1: nothing is exchanged */
+    tally_ddp *ddp;     /* whose group was divided */
+    int n_entered;      /* a hook around this one may take its own place */
+    tally_group *group; /* the ranks that exchange from start on; NULL: none */
 };
 
 /* Divides the ddp's group; NULL where every rank is alone. */
@@ -40,7 +39,7 @@ static int divide(const struct post_local *local, tally_ddp *ddp, tally_group **
 }
 
 /* Divides in any case: another rank may have entered with another object of the same name. */
-static int enter(void *state, tally_ddp *ddp, uint64_t step)
+static int enter(void *state, tally_ddp *ddp)
 {
     struct post_local *local = state;
     tally_group *group;
@@ -51,7 +50,6 @@ static int enter(void *state, tally_ddp *ddp, uint64_t step)
     } else {
         local->group = group;
         local->ddp = ddp;
-        local->disowns_at = step > local->start ? step : local->start;
     }
     if (local->ddp != ddp) {
         return tally__fail(TALLY_STATE, "a postlocal hook serves one ddp at a time");
@@ -80,12 +78,13 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
         return inner->table.reduce(inner->state, lane, bucket);
     }
     if (!local->group) {
+        tally_bucket own = *bucket;
+
         /* Nobody is sent what was left out before: this rank applies it itself. */
-        tally__keeper_settle(bucket);
+        own.n_ranks = 1;
+        own.divisor = 1;
+        tally__keeper_settle(&own);
         return TALLY_OK;
-    }
-    if (bucket->step == local->disowns_at) {
-        TRY(tally__keeper_disown(bucket, bucket->divisor));
     }
     return tally__hook_reduce_within(inner, lane, local->group, TALLY__DIVISOR_OF_GROUP, bucket);
 }

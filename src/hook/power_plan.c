@@ -100,7 +100,7 @@ static int prepare_residual(struct tally__power *power, const tally_bucket *buck
         return TALLY_OK;
     }
     TRY(tally__residual_send(residual, param->n));
-    return tally__residual_own(residual, 0, 0, bucket->divisor);
+    return tally__residual_own(residual, 0, 0, bucket);
 }
 
 /* Batched: the bucket's residuals, one after the other, become the matrix's. */
@@ -117,7 +117,7 @@ static int gather_residuals(const tally_bucket *bucket, struct tally__power_matr
     }
     for (size_t k = 0; k < n_parts; k++) {
         parts[k] = bucket->params[k];
-        tally__residual_deliver(tally__power_residual(bucket, &parts[k]), bucket->divisor,
+        tally__residual_deliver(tally__power_residual(bucket, &parts[k]), bucket,
                                 corrected + parts[k].offset);
     }
     matrix->corrected = corrected;

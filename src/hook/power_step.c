@@ -145,8 +145,8 @@ static void fill_first(const struct step *step)
         const tally_bucket_param *param = &step->bucket->params[step->plan->rest[k]];
 
         if (!step->bucket->shadows) {
-            tally__residual_deliver(tally__power_residual(step->bucket, param),
-                                    step->bucket->divisor, param->gradient);
+            tally__residual_deliver(tally__power_residual(step->bucket, param), step->bucket,
+                                    param->gradient);
         }
         tally__copy(param->n * sizeof *to, param->gradient, (uint8_t *)to);
         to += param->n;

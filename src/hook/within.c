@@ -9,7 +9,8 @@ static int find_divisor(tally_lane *sub, bool by_active, tally_bucket *bucket)
 {
     int32_t n_active = !bucket->shadows;
 
-    bucket->divisor = tally_group_size(sub->group);
+    bucket->n_ranks = tally_group_size(sub->group);
+    bucket->divisor = bucket->n_ranks;
     if (by_active) {
         TRY(tally_lane_all_reduce(sub, &n_active, 1, TALLY_I32, TALLY_SUM));
         bucket->divisor = n_active > 0 ? n_active : 1;

@@ -146,12 +146,23 @@ static int wrong_heads(tally_group *group, const struct scene *scene)
     return 0;
 }
 
+/* One rank's, which owns what means of both lacked, as if that rank had been alone. */
+static int alone(tally_group *group, const struct scene *scene)
+{
+    struct scene one = *scene;
+
+    one.states.n = 1;
+    return refused_head(group, &one, offsetof(struct tally__blob_head, world), 1,
+                        "blob 0 is damaged");
+}
+
 /* What only several ranks can get wrong. */
 static int wrong_sets(tally_group *group, const struct scene *scene)
 {
     size_t last = scene->states.n - 1;
     struct hook_states changed = scene->states;
 
+    CHECK_OK(group, scene->states.n == 2 ? alone(group, scene) : TALLY_OK);
     changed.n--;
     CHECK_OK(group, refused(group, scene, &changed, TALLY_ARG, "all ranks' are needed"));
     changed = scene->states;
