@@ -50,9 +50,9 @@ struct tally__carrier_ops {
     /* Carries as much of put as there is room for and counts it off from put: done when put->bytes
      * is 0. Words (a flag, or few bytes) always find room. Errors: NOMEM, SYSTEM. */
     int (*put)(struct tally__domain *domain, int rank, struct tally__put *put);
-    /* Takes what has come, and goes on with what was put; *moved says whether there was anything.
-     * Errors: SYSTEM. */
-    int (*progress)(struct tally__domain *domain, bool *moved);
+    /* Takes what has come, and goes on with what was put; adds to *moved how many bytes came or are
+     * gone, those of messages around them included. Errors: SYSTEM. */
+    int (*progress)(struct tally__domain *domain, size_t *moved);
 };
 
 /* The part all domains have in common; each kind appends its own. */

@@ -8,7 +8,7 @@
 #include "comm/parcel.h"
 
 #include "base/status.h"
-#include "comm/wait.h"
+#include "comm/ask.h"
 
 static int put(tally_lane *lane, int rank, struct tally__put *words)
 {

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/ask.h"
 #include "comm/parcel.h"
-#include "comm/wait.h"
 
 static const char *kind_text(unsigned kind)
 {

@@ -3,20 +3,20 @@
  * Waiting for another rank. The common case is in round.c and wait.h: one load. Here is what
  * follows when the other is late: a short spin where there is a CPU for every rank, some yields,
  * then sleep on the futex in the other's line, in slices short enough to notice in time that it has
- * died. Where memory is mirrored nothing comes by itself: there waiting is asking the carrier. Only
- * the thread that runs a lane's jobs enters with that lane.
+ * died. Where memory is mirrored nothing comes by itself: there waiting is asking (ask.h). Only the
+ * thread that runs a lane's jobs enters with that lane.
  */
 #include "comm/wait.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/relax.h"
 #include "base/status.h"
+#include "comm/ask.h"
 
 /* Looks before the clock is asked for the first time: some 20 us. */
 #define N_SPINS 1000
@@ -24,16 +24,6 @@
  * is then late itself, and so on. */
 #define YIELD_NS 400000u
 #define SLEEP_NS 20000000u
-/* How often the operating system is asked who is still alive. */
-#define ALIVE_NS 100000000u
-/* Of the carrier: how long it is asked without a pause after something has moved, how long a pause
- * is, and how often we look why nothing comes. Pauses leave the CPU to those who compute; at 1
- * Gbit/s, 6 KiB come in one. */
-#define ASK_NS 50000u
-#define PAUSE_NS 50000
-#define LOOK_NS 2000000u
-/* Of the carrier: messages behind a round that are taken at once; more is the next round's. */
-#define N_LOOKS 4
 
 static bool spin(const tally_lane *lane, int rank, int n)
 {
@@ -89,8 +79,8 @@ void tally__wake_sleepers(const tally_lane *lane, struct tally__line *line)
     }
 }
 
-/* Whether rank has closed the group or given it up. Lane 0's slot speaks for the group. */
-static bool has_left(const tally_group *group, int rank)
+/* Lane 0's slot speaks for the group. */
+bool tally__has_left(const tally_group *group, int rank)
 {
     /* Partner: the store in publish_leaving, group.c. */
     return atomic_load_explicit(&group->lanes[0].slots[rank]->given_up, memory_order_acquire) != 0;
@@ -102,7 +92,7 @@ bool tally__is_given_up(const tally_lane *lane, struct tally__late *late)
         for (int r = 0; r < group->size; r++) {
             const struct tally__slot *slot = group->lanes[0].slots[r];
 
-            if (has_left(group, r) && slot->given_up_status != TALLY_OK) {
+            if (tally__has_left(group, r) && slot->given_up_status != TALLY_OK) {
                 late->why = TALLY__LATE_GIVEN_UP;
                 late->said = slot;
                 return true;
@@ -117,7 +107,7 @@ static bool is_closed(const tally_lane *lane, struct tally__late *late)
 {
     for (int r = 0; r < lane->group->size; r++) {
         /* In this order: what it did before it closed is visible once it has closed. */
-        if (has_left(lane->group, r) && !tally__has_arrived(lane, r)) {
+        if (tally__has_left(lane->group, r) && !tally__has_arrived(lane, r)) {
             late->why = TALLY__LATE_CLOSED;
             late->who = r;
             return true;
@@ -135,7 +125,7 @@ static bool has_died(const tally_lane *lane, struct tally__late *late)
         /* The second look is the one that counts: it may have arrived, or left, before it died. */
         if (!tally__has_arrived(lane, r) &&
             !group->domain->ops->alive(group->domain, group->domain_rank[r]) &&
-            !tally__has_arrived(lane, r) && !has_left(lane->group, r)) {
+            !tally__has_arrived(lane, r) && !tally__has_left(lane->group, r)) {
             late->why = TALLY__LATE_DIED;
             late->who = r;
             return true;
@@ -178,8 +168,7 @@ static bool has_host_failed(const tally_lane *lane, struct tally__late *late)
     return false;
 }
 
-/* Looks for a reason why the round will never be complete. */
-static bool find_reason(const tally_lane *lane, struct tally__late *late, uint64_t *next_alive_ns)
+bool tally__find_reason(const tally_lane *lane, struct tally__late *late, uint64_t *next_alive_ns)
 {
     bool closed;
 
@@ -190,116 +179,9 @@ static bool find_reason(const tally_lane *lane, struct tally__late *late, uint64
     if (!closed && tally__now_ns() < *next_alive_ns) {
         return false;
     }
-    *next_alive_ns = tally__now_ns() + ALIVE_NS;
+    *next_alive_ns = tally__now_ns() + TALLY__ALIVE_NS;
     /* A death explains a close, not the other way round. */
     return has_died(lane, late) || closed;
-}
-
-static bool has_settled(const tally_lane *lane, int rank)
-{
-    /* Partner: the carrier's store. */
-    uint32_t round = atomic_load_explicit(&lane->slots[rank]->settled, memory_order_acquire);
-
-    return (int32_t)(round - (uint32_t)lane->round) >= 0;
-}
-
-static struct tally__asking begin_asking(uint64_t since_ns)
-{
-    uint64_t now = tally__now_ns();
-
-    return (struct tally__asking){since_ns ? since_ns : now, now, now + LOOK_NS, now + ALIVE_NS};
-}
-
-/* Asks once; if nothing has moved, looks why, or pauses. */
-static int ask(tally_lane *lane, int rank, struct tally__asking *asking, struct tally__late *late)
-{
-    const struct timespec pause = {0, PAUSE_NS};
-    struct tally__domain *domain = lane->group->domain;
-    bool moved = false;
-    int rc = domain->carrier->progress(domain, &moved);
-    uint64_t now = tally__now_ns();
-
-    if (rc != TALLY_OK) {
-        late->why = TALLY__LATE_BROKEN;
-        return rc;
-    }
-    if (moved) {
-        asking->moved_ns = now;
-        return TALLY_OK;
-    }
-    if (now >= asking->next_look_ns) {
-        asking->next_look_ns = now + LOOK_NS;
-        if (find_reason(lane, late, &asking->next_alive_ns)) {
-            return TALLY_PEER;
-        }
-        if (now - asking->since_ns > lane->group->timeout_ns) {
-            late->why = TALLY__LATE_TIMEOUT;
-            late->who = rank;
-            return TALLY_TIMEOUT;
-        }
-    }
-    if (now - asking->moved_ns < ASK_NS) {
-        (void)sched_yield();
-    } else {
-        (void)nanosleep(&pause, NULL);
-    }
-    return TALLY_OK;
-}
-
-static int ask_for(tally_lane *lane, int rank, struct tally__late *late)
-{
-    struct tally__asking asking = begin_asking(lane->waits_since_ns);
-
-    lane->waits_since_ns = asking.since_ns;
-    while (!tally__has_arrived(lane, rank)) {
-        TRY(ask(lane, rank, &asking, late));
-    }
-    return TALLY_OK;
-}
-
-int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking,
-                        struct tally__late *late)
-{
-    if (asking->since_ns == 0) {
-        *asking = begin_asking(0);
-    }
-    /* Who has left takes nothing any more. */
-    if (has_left(lane->group, rank)) {
-        late->why = TALLY__LATE_CLOSED;
-        late->who = rank;
-        return tally__is_given_up(lane, late) ? TALLY_ABORTED : TALLY_PEER;
-    }
-    return ask(lane, rank, asking, late);
-}
-
-void tally__look_again(tally_lane *lane)
-{
-    struct tally__domain *domain = lane->group->domain;
-
-    for (int i = 0; i < N_LOOKS; i++) {
-        bool moved = false;
-
-        /* What is broken shows in the next round. */
-        if (domain->carrier->progress(domain, &moved) != TALLY_OK || !moved) {
-            break;
-        }
-    }
-}
-
-int tally__wait_settled(tally_lane *lane, struct tally__late *late)
-{
-    struct tally__asking asking = begin_asking(0);
-
-    for (int r = 0; r < lane->group->size; r++) {
-        while (r != lane->group->rank && !has_settled(lane, r)) {
-            /* Who has closed the group had all there was. */
-            if (has_left(lane->group, r)) {
-                break;
-            }
-            TRY(ask(lane, r, &asking, late));
-        }
-    }
-    return TALLY_OK;
 }
 
 int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
@@ -308,13 +190,13 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
     uint64_t next_alive_ns;
 
     if (lane->group->domain->carrier) {
-        return ask_for(lane, rank, late);
+        return tally__ask_for(lane, rank, late);
     }
     if (lane->group->spins && spin(lane, rank, N_SPINS)) {
         return TALLY_OK;
     }
     now = tally__now_ns();
-    next_alive_ns = now + ALIVE_NS;
+    next_alive_ns = now + TALLY__ALIVE_NS;
     /* One deadline for the whole round, however many ranks are late. */
     if (lane->waits_since_ns == 0) {
         lane->waits_since_ns = now;
@@ -327,7 +209,7 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
         if (tally__has_arrived(lane, rank)) {
             break;
         }
-        if (find_reason(lane, late, &next_alive_ns)) {
+        if (tally__find_reason(lane, late, &next_alive_ns)) {
             return TALLY_PEER;
         }
         if (tally__now_ns() - lane->waits_since_ns > lane->group->timeout_ns) {

@@ -29,33 +29,22 @@ static inline bool tally__has_arrived(const tally_lane *lane, int rank)
     return (int32_t)(round - (uint32_t)lane->round) >= 0;
 }
 
+/* How often the operating system is asked who is still alive. */
+#define TALLY__ALIVE_NS 100000000u
+
+/* Whether rank has closed the group or given it up. */
+bool tally__has_left(const tally_group *group, int rank);
+
+/* Looks for a reason why the lane's round will never be complete; asks who is alive when it is time
+ * for that, and says when it will be time again. */
+bool tally__find_reason(const tally_lane *lane, struct tally__late *late, uint64_t *next_alive_ns);
+
 /* Whether some rank has given the group up, or a group around it, as late then says: then so do we,
  * even if that rank has arrived here. */
 bool tally__is_given_up(const tally_lane *lane, struct tally__late *late);
 
 /* Waits until rank has arrived; any other outcome is described in late and is not TALLY_OK. */
 int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late);
-
-/* A wait by asking the carrier, and the clock readings it goes by. All zero: it begins now. */
-struct tally__asking {
-    uint64_t since_ns;
-    uint64_t moved_ns;
-    uint64_t next_look_ns;
-    uint64_t next_alive_ns;
-};
-
-/*
- * Where memory is mirrored: asks the carrier once, and pauses if nothing has moved. Other lanes ask
- * as well: there may be room for what goes to rank although nothing has moved here.
- */
-int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking,
-                        struct tally__late *late);
-
-/* Likewise: takes what came behind the lines of this round, such as words of leaving. */
-void tally__look_again(tally_lane *lane);
-
-/* Likewise: waits until all ranks have settled the lane's last round. */
-int tally__wait_settled(tally_lane *lane, struct tally__late *late);
 
 /* Gives the group up for what tally__wait_for found; waiting_at says in words what we wait in. */
 int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,

@@ -138,7 +138,7 @@ static int mpi_put(struct tally__domain *domain, int rank, struct tally__put *pu
     return rc;
 }
 
-static int mpi_progress(struct tally__domain *domain, bool *moved)
+static int mpi_progress(struct tally__domain *domain, size_t *moved)
 {
     int rc;
 
@@ -172,7 +172,7 @@ void tally__mpi_free(struct tally__mpi_domain *mpi)
 /* Whether nothing more will come, and nothing is on its way. With the lock held. */
 static bool is_quiet(struct tally__mpi_domain *mpi)
 {
-    bool moved = false;
+    size_t moved = 0;
 
     if (tally__post_progress(&mpi->post, &moved) != TALLY_OK || mpi->post.n_under_way > 0) {
         return false;
@@ -210,7 +210,7 @@ void tally__mpi_reap(void)
 
 static bool any_under_way(void)
 {
-    bool moved;
+    size_t moved = 0;
 
     for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
         if (tally__post_progress(&mpi->post, &moved) == TALLY_OK && mpi->post.n_under_way > 0) {

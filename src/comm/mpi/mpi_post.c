@@ -30,6 +30,7 @@ struct tally__post_out {
     struct tally__post_out *next;
     struct tally__mpi_handle request;
     bool is_long;
+    size_t bytes; /* of the message under way */
     _Alignas(16) unsigned char message[];
 };
 
@@ -83,7 +84,7 @@ static void give_back(struct tally__post *post, struct tally__post_out *out)
 }
 
 /* Takes back what MPI has done with of the messages to one rank. */
-static int reap(struct tally__post *post, struct tally__post_peer *peer, bool *moved)
+static int reap(struct tally__post *post, struct tally__post_peer *peer, size_t *moved)
 {
     while (peer->first) {
         struct tally__post_out *out = peer->first;
@@ -98,8 +99,8 @@ static int reap(struct tally__post *post, struct tally__post_peer *peer, bool *m
         peer->first = out->next;
         peer->n_long -= out->is_long;
         post->n_under_way--;
+        *moved += out->bytes;
         give_back(post, out);
-        *moved = true;
     }
     return TALLY_OK;
 }
@@ -127,6 +128,7 @@ static int send_first(struct tally__post *post, int rank, const unsigned char *o
         give_back(post, out);
         return break_post(post, post->api->error());
     }
+    out->bytes = sizeof head + bytes;
     out->next = NULL;
     if (peer->first) {
         peer->last->next = out;
@@ -145,7 +147,7 @@ int tally__post_put(struct tally__post *post, int rank, const unsigned char *own
                     struct tally__put *put)
 {
     struct tally__post_peer *peer = &post->peers[rank];
-    bool moved = false;
+    size_t moved = 0;
 
     TRY(check(post));
     if (put->bytes <= TALLY__POST_WORD_BYTES) {
@@ -217,7 +219,7 @@ static int stand_ready(struct tally__post *post, struct tally__post_in *in)
 
 /* Receives stand in a ring, and messages of one rank match them in order: looking at the first
  * alone keeps the order. */
-static int take_in(struct tally__post *post, bool *moved)
+static int take_in(struct tally__post *post, size_t *moved)
 {
     for (int i = 0; i < MOST_AT_ONCE; i++) {
         struct tally__post_in *in = &post->in[post->next_in];
@@ -229,7 +231,7 @@ static int take_in(struct tally__post *post, bool *moved)
         if (!status.is_done) {
             break;
         }
-        *moved = true;
+        *moved += (size_t)status.bytes;
         TRY(deliver(post, in->message, &status));
         TRY(stand_ready(post, in));
         post->next_in = (post->next_in + 1) % TALLY__POST_RECEIVES;
@@ -237,7 +239,7 @@ static int take_in(struct tally__post *post, bool *moved)
     return TALLY_OK;
 }
 
-int tally__post_progress(struct tally__post *post, bool *moved)
+int tally__post_progress(struct tally__post *post, size_t *moved)
 {
     TRY(check(post));
     if (post->n_ranks == 1) {

@@ -60,7 +60,7 @@ int tally__post_begin(struct tally__post *post);
 /* As the carrier's operations of these names. own is this rank's memory. */
 int tally__post_put(struct tally__post *post, int rank, const unsigned char *own,
                     struct tally__put *put);
-int tally__post_progress(struct tally__post *post, bool *moved);
+int tally__post_progress(struct tally__post *post, size_t *moved);
 
 /* Takes the receives back and frees what MPI has done with; what it has not, it keeps for good. */
 void tally__post_end(struct tally__post *post);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting where memory is mirrored (domain.h): nothing comes by itself, so waiting is asking the
+ * carrier, with pauses that leave the CPU to those who compute. Only the thread that runs a lane's
+ * jobs enters with that lane.
+ */
+#ifndef TALLY_COMM_ASK_H
+#define TALLY_COMM_ASK_H
+
+#include "comm/wait.h"
+
+/* A wait by asking the carrier, and the clock readings it goes by. All zero: it begins now. */
+struct tally__asking {
+    uint64_t since_ns;
+    uint64_t moved_ns;
+    uint64_t next_look_ns;
+    uint64_t next_alive_ns;
+    size_t moved_bytes;
+    int n_empty; /* looks at which nothing had moved, since something had or we paused */
+};
+
+/* Waits until rank has arrived at the lane's round, as tally__wait_for. */
+int tally__ask_for(tally_lane *lane, int rank, struct tally__late *late);
+
+/*
+ * Asks the carrier once, and pauses if nothing has moved. Other lanes ask as well: there may be
+ * room for what goes to rank although nothing has moved here.
+ */
+int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking,
+                        struct tally__late *late);
+
+/* Takes what came behind the lines of this round, such as words of leaving. */
+void tally__look_again(tally_lane *lane);
+
+/* Waits until all ranks have settled the lane's last round. */
+int tally__wait_settled(tally_lane *lane, struct tally__late *late);
+
+#endif
