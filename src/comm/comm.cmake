@@ -10,6 +10,7 @@ target_sources(tally_objects PRIVATE
   comm/mpi/mpi_load.c
   comm/mpi/mpi_open.c
   comm/mpi/mpi_post.c
+  comm/mpi/mpi_process.c
   comm/open.c
   comm/parcel.c
   comm/pieces.c
@@ -28,6 +29,6 @@ target_sources(tally_objects PRIVATE
 # Linux beyond POSIX: huge pages, memfd, futex, peer credentials, CPU sets.
 set_source_files_properties(
   base/futex.c base/memory.c comm/cpus.c comm/mpi/mpi_domain.c comm/mpi/mpi_load.c
-  comm/shm/shm_domain.c comm/shm/unix_socket.c
+  comm/mpi/mpi_process.c comm/shm/shm_domain.c comm/shm/unix_socket.c
   PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 include(comm/mpi/mpi_objects.cmake)

@@ -4,9 +4,12 @@
  * and returns 0 when all is as it should be. Compiled once per MPI, linked with libtally.so.
  */
 #include <mpi.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <tally.h>
+#include <unistd.h>
 
 #define CHECK(condition)                                                                         \
     do {                                                                                         \
@@ -146,6 +149,46 @@ static int leave_early(void)
     return 0;
 }
 
+/* Rank 1 is killed, or sleeps for longer than the others wait. They say who, and end. */
+static int lose_rank(bool is_killed)
+{
+    tally_group_config config;
+    tally_group *group;
+    tally_future *future;
+    char expected[64];
+    int rc;
+
+    tally_group_config_init(&config, sizeof config);
+    config.timeout_s = is_killed ? 60 : 1;
+    CHECK(tally_group_open(&config, &group) == TALLY_OK);
+    CHECK(check_sum(group) == 0);
+    if (tally_group_rank(group) == 1) {
+        /* When MPICH's launcher has something to say to a rank that dies, it ends. */
+        (void)sleep(is_killed ? 1 : 4);
+        (void)raise(SIGKILL);
+    }
+    CHECK(tally_barrier(group, &future) == TALLY_OK);
+    rc = tally_future_wait(future);
+    (void)snprintf(expected, sizeof expected, "rank 1 %s",
+                   is_killed ? "died" : "did not arrive within 1 s");
+    CHECK(rc == (is_killed ? TALLY_PEER : TALLY_TIMEOUT));
+    CHECK(strstr(tally_last_error(), expected) != NULL);
+    tally_future_free(future);
+    CHECK(tally_group_close(group) == TALLY_OK);
+    (void)printf("survived\n");
+    return 0;
+}
+
+static int lose_killed(void)
+{
+    return lose_rank(true);
+}
+
+static int lose_late(void)
+{
+    return lose_rank(false);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -154,7 +197,9 @@ int main(int argc, char **argv)
     } cases[] = {{"communicator", use_communicator},
                  {"one-thread", use_one_thread},
                  {"tally-starts", let_tally_start},
-                 {"early", leave_early}};
+                 {"early", leave_early},
+                 {"killed", lose_killed},
+                 {"late", lose_late}};
 
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof cases[0]; i++) {
         if (strcmp(argv[1], cases[i].word) == 0) {

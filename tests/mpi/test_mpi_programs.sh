@@ -46,6 +46,19 @@ done
 echo "== early"
 launch "$mpi" -n 3 "$program" early
 
+# Open MPI's launcher can be told to leave the others running when a rank dies; MPICH's cannot.
+echo "== late, killed"
+leave_running=()
+[ "$mpi" = mpich ] || leave_running=(--mca orte_enable_recovery 1)
+[ "$(launch "$mpi" "${leave_running[@]}" -n 3 "$program" late | grep -c survived)" -eq 2 ]
+if [ "$mpi" = openmpi ]; then
+    [ "$(launch "$mpi" "${leave_running[@]}" -n 3 "$program" killed | grep -c survived)" -eq 2 ]
+fi
+if timeout 60 bash -c "$(declare -f launch); launch $mpi -n 3 '$program' killed" >/dev/null 2>&1; then
+    echo "a rank was killed, and the launcher says that all is well" >&2
+    exit 1
+fi
+
 echo "== found by its launcher; alone without one"
 launch "$mpi" -n 2 "$example"
 TALLY_BACKEND=mpi TALLY_MPI=$mpi "$example"

@@ -8,11 +8,12 @@
 #ifndef TALLY_COMM_MPI_API_H
 #define TALLY_COMM_MPI_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Changes whenever the table does: both sides come from one build. */
-#define TALLY__MPI_API_VERSION 1
+#define TALLY__MPI_API_VERSION 2
 
 /* What each object exports: a function that returns its table. */
 #define TALLY__MPI_API_SYMBOL "tally_mpi_api"
@@ -46,11 +47,11 @@ struct tally__mpi_api {
     const char *(*error)(void);
     /*
      * Initializes MPI, unless that has been done; what it has initialized it also finalizes, at the
-     * end of the process. Before MPI is finalized, by whomever, at_end is called, without the lock,
-     * maybe twice.
+     * end of the process, if at_end says that it can. Before MPI is finalized, by whomever, at_end
+     * is called, without the lock, maybe twice.
      * Says which threads may call MPI, and how many processes there are.
      */
-    int (*start)(void (*at_end)(void), int *threads, int *n_processes);
+    int (*start)(bool (*at_end)(void), int *threads, int *n_processes);
     /* Begins to duplicate a communicator, given as its Fortran handle; NULL: all processes. */
     int (*duplicate)(const int *fortran, struct tally__mpi_handle *comm,
                      struct tally__mpi_handle *request);

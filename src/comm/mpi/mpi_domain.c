@@ -34,6 +34,7 @@ static pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
 /* Guarded by the lock. */
 static struct tally__mpi_domain *all_domains;
 static bool has_ended;
+static bool is_somebody_lost;
 
 void tally__mpi_lock(void)
 {
@@ -108,12 +109,11 @@ static bool mpi_shares(const struct tally__domain *domain, const void *memory, s
     return domain->n_ranks == 1;
 }
 
-/* MPI does not tell; its launcher ends those who are left, or the deadline does. */
+/* Of ranks on other machines MPI does not tell: its launcher ends those who are left, or the
+ * deadline does. */
 static bool mpi_alive(const struct tally__domain *domain, int rank)
 {
-    (void)domain;
-    (void)rank;
-    return true;
+    return !tally__process_has_ended(&mpi_of(domain)->processes[rank]);
 }
 
 /* ---- the carrier ---- */
@@ -162,7 +162,11 @@ void tally__mpi_free(struct tally__mpi_domain *mpi)
             (void)munmap(tally__at(&mpi->common, r, 0), mpi->map_bytes);
         }
     }
+    for (int r = 0; mpi->processes && r < mpi->common.n_ranks; r++) {
+        tally__process_forget(&mpi->processes[r]);
+    }
     (void)pthread_mutex_destroy(&mpi->mutex);
+    tally__free(mpi->processes);
     tally__free(mpi->extents.used);
     tally__free(mpi->common.base);
     tally__free(mpi->common.first_slot);
@@ -259,18 +263,35 @@ static void tell_end(struct tally__mpi_domain *mpi)
     }
 }
 
+/* Whether a rank has died, or been given up as late or out of reach. */
+static bool has_lost(const struct tally__mpi_domain *mpi)
+{
+    const struct tally__slot *own = mpi->slots;
+
+    for (int r = 0; r < mpi->common.n_ranks; r++) {
+        if (atomic_load(&mpi->processes[r].gone_ns) != 0) {
+            return true;
+        }
+    }
+    return atomic_load_explicit(&own->given_up, memory_order_acquire) != 0 &&
+           (own->given_up_status == TALLY_TIMEOUT || own->given_up_status == TALLY_SYSTEM);
+}
+
 /* MPI is about to be finalized: receives are taken back, words brought on their way. What is still
  * not quiet then stays as it is. */
-void tally__mpi_end(void)
+bool tally__mpi_end(void)
 {
     uint64_t end_ns;
+    bool can_finalize;
 
     tally__mpi_lock();
     if (has_ended) {
+        can_finalize = !is_somebody_lost;
         tally__mpi_unlock();
-        return;
+        return can_finalize;
     }
     for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
+        is_somebody_lost = is_somebody_lost || has_lost(mpi);
         tell_end(mpi);
     }
     flush(END_NS);
@@ -291,7 +312,9 @@ void tally__mpi_end(void)
         tally__post_end(&mpi->post);
     }
     has_ended = true;
+    can_finalize = !is_somebody_lost;
     tally__mpi_unlock();
+    return can_finalize;
 }
 
 /* The group's last words have been put. */
@@ -305,6 +328,7 @@ static void mpi_destroy(struct tally__domain *domain)
     }
     tally__mpi_lock();
     mpi->is_left = true;
+    is_somebody_lost = is_somebody_lost || has_lost(mpi);
     if (!has_ended) {
         flush(CLOSE_NS);
         tally__mpi_reap();
@@ -349,8 +373,12 @@ int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots)
 
     common->base = tally__alloc_array(n, sizeof *common->base, "peers' memory");
     common->first_slot = tally__alloc_array(n, sizeof(uint64_t), "peers' slots");
-    if (!common->base || !common->first_slot) {
+    mpi->processes = tally__alloc_array(n, sizeof *mpi->processes, "peers' processes");
+    if (!common->base || !common->first_slot || !mpi->processes) {
         return TALLY_NOMEM;
+    }
+    for (size_t r = 0; r < n; r++) {
+        mpi->processes[r].fd = -1;
     }
     mpi->map_bytes = tally__map_bytes(common->n_ranks);
     mpi->extents.limit = mpi->map_bytes;

@@ -5,6 +5,7 @@
 
 #include "comm/group.h"
 #include "comm/mpi/mpi_post.h"
+#include "comm/mpi/mpi_process.h"
 #include "comm/shm/extents.h"
 
 struct tally__mpi_domain {
@@ -13,10 +14,11 @@ struct tally__mpi_domain {
     struct tally__extents extents;
     size_t map_bytes;
     struct tally__post post;
-    struct tally__slot *slots;      /* ours, of the group that spans the domain */
-    bool is_kept;                   /* it is in the list of all */
-    bool is_left;                   /* the group is closed */
-    struct tally__mpi_domain *next; /* in that list */
+    struct tally__process *processes; /* of all ranks */
+    struct tally__slot *slots;        /* ours, of the group that spans the domain */
+    bool is_kept;                     /* it is in the list of all */
+    bool is_left;                     /* the group is closed */
+    struct tally__mpi_domain *next;   /* in that list */
 };
 
 /* One lock for all calls of MPI in this process. Nobody waits for another rank while holding it. */
@@ -43,7 +45,8 @@ void tally__mpi_free(struct tally__mpi_domain *mpi);
 /* Frees those that all ranks have left. */
 void tally__mpi_reap(void);
 
-/* What MPI calls before it is finalized; without the lock. */
-void tally__mpi_end(void);
+/* What is called before MPI is finalized; without the lock. Whether MPI can be: a rank that has
+ * died, or did not come in time, would be waited for. */
+bool tally__mpi_end(void);
 
 #endif

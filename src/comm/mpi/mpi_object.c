@@ -36,7 +36,7 @@ __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_ap
 #endif
 
 static char error_text[MPI_MAX_ERROR_STRING + 64];
-static void (*call_at_end)(void);
+static bool (*call_at_end)(void);
 static pid_t initialized_by;
 
 static const char *last_error(void)
@@ -81,11 +81,11 @@ static int before_finalize(MPI_Comm comm, int key, void *value, void *extra)
     (void)key;
     (void)value;
     (void)extra;
-    call_at_end();
+    (void)call_at_end();
     return MPI_SUCCESS;
 }
 
-static int watch_for_end(void (*at_end)(void))
+static int watch_for_end(bool (*at_end)(void))
 {
     int key;
     int code = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, before_finalize, &key, NULL);
@@ -141,9 +141,8 @@ static void finalize_ours(void)
 
     /* A forked child has not initialized anything. */
     if (getpid() == initialized_by && MPI_Finalized(&is_finalized) == MPI_SUCCESS &&
-        !is_finalized) {
+        !is_finalized && call_at_end()) {
         if (QUIET_NS > 0) {
-            call_at_end();
             leave_together();
         }
         (void)MPI_Finalize();
@@ -166,7 +165,7 @@ static int initialize(int *level)
     return atexit(finalize_ours) == 0 ? 0 : fail("atexit", MPI_SUCCESS);
 }
 
-static int start(void (*at_end)(void), int *threads, int *n_processes)
+static int start(bool (*at_end)(void), int *threads, int *n_processes)
 {
     int is_initialized = 0;
     int is_finalized = 0;

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "comm/mpi/mpi_domain.h"
 #include "comm/mpi/mpi_load.h"
+#include "comm/parcel.h"
 #include "comm/round.h"
 #include "comm/threads.h"
 
@@ -151,15 +152,23 @@ static int open_domain(const struct tally__place *place, struct tally__mpi_domai
     return TALLY_OK;
 }
 
-/* All ranks are there, and have opened the same. */
+/* All ranks are there, and have opened the same; each knows who runs on its machine. */
 static int first_job(tally_lane *lane, void *user)
 {
+    struct tally__mpi_domain *mpi = user;
     const struct tally__call call = {.kind = TALLY__KIND_OPEN,
                                      .count = (uint64_t)lane->group->n_lanes,
                                      .detail = tally__slot_bytes(lane->group->domain)};
+    struct tally__process_card *card = (void *)tally__next_stage(lane);
 
-    (void)user;
-    return tally__round(lane, &call);
+    tally__process_describe(card);
+    TRY(tally__parcel_to_all(lane, lane->round + 1, 0, sizeof *card));
+    TRY(tally__round(lane, &call));
+    for (int r = 0; r < lane->group->size; r++) {
+        card = (void *)tally__stage_of(lane, r, lane->round);
+        tally__process_watch(&mpi->processes[r], card);
+    }
+    return TALLY_OK;
 }
 
 int tally__open_mpi(const struct tally__place *place, tally_group **group)
@@ -174,7 +183,7 @@ int tally__open_mpi(const struct tally__place *place, tally_group **group)
     TRY(rc);
     TRY(tally__group_open_domain(&mpi->common, mpi->slots, place->lanes, place->open_timeout_s,
                                  &made));
-    rc = tally__submit_and_wait(&made->lanes[0], first_job, NULL);
+    rc = tally__submit_and_wait(&made->lanes[0], first_job, mpi);
     if (rc != TALLY_OK) {
         (void)tally_group_close(made);
         return rc;
