@@ -215,8 +215,9 @@ TALLY_API int tally_isa(const char **name);
  * the program. The program may have initialized MPI itself, with MPI_THREAD_MULTIPLE, or with
  * MPI_THREAD_SERIALIZED if it calls MPI only while no job of tally's is under way; with less, lanes
  * must be 0. It then finalizes MPI itself, after the groups are closed. Otherwise tally initializes
- * MPI, and finalizes it when the process ends. MPI does not tell who has died: its launcher usually
- * ends the others, and where it does not, the deadline names the rank.
+ * MPI, and finalizes it when the process ends. When a rank dies, MPI's launcher usually ends the
+ * others. Where it does not, the rank is named if another one of its machine sees it die, and else
+ * by the deadline.
  *
  * It fails, it does not hang. A rank that dies is named on every other rank within a second (PEER).
  * A rank that is late beyond the deadline is named too (TIMEOUT), and so are ranks that disagree

@@ -58,6 +58,10 @@ foreach(mpi openmpi mpich)
     ${mpi} ${mpi_folder} ${mpi_program} $<TARGET_FILE:example_03_ddp>)
   tally_mpi_test(${mpi} hook_bits
     ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "1 2 3 4 7" $<TARGET_FILE:test_hook_bits>)
+  if(NOT mpi_skip)
+    tally_mpi_test(${mpi} large
+      ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "2" $<TARGET_FILE:test_large>)
+  endif()
   tally_mpi_test(${mpi} hosts ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_hosts.sh ${mpi}
     ${PROJECT_SOURCE_DIR} ${mpi_folder}/libtally-${mpi}.so $<TARGET_FILE:tally_tool>
     $<TARGET_FILE:example_01_allreduce> $<TARGET_FILE:test_hook_bits>)
