@@ -26,14 +26,6 @@
 /* Messages behind a round that are taken at once; more is the next round's. */
 #define N_LOOKS 4
 
-static bool has_settled(const tally_lane *lane, int rank)
-{
-    /* Partner: the carrier's store. */
-    uint32_t round = atomic_load_explicit(&lane->slots[rank]->settled, memory_order_acquire);
-
-    return (int32_t)(round - (uint32_t)lane->round) >= 0;
-}
-
 static struct tally__asking begin_asking(uint64_t since_ns)
 {
     uint64_t now = tally__now_ns();
@@ -70,6 +62,18 @@ static uint64_t row_ns(const tally_lane *lane)
     return lane->line_bytes > 0 ? lane->line_ns * ROW_BYTES / lane->line_bytes : 0;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+uint64_t tally__pause_ns(uint64_t waited_ns)
+{
+    uint64_t pause_ns = larger(PAUSE_NS, waited_ns / PAUSE_PART);
+
+    return pause_ns < MAX_PAUSE_NS ? pause_ns : MAX_PAUSE_NS;
+}
+
 /* Nothing has moved for so long. */
 static void rest(const tally_lane *lane, struct tally__asking *asking, uint64_t waited_ns)
 {
@@ -84,8 +88,7 @@ static void rest(const tally_lane *lane, struct tally__asking *asking, uint64_t 
         (void)sched_yield();
         return;
     }
-    pause_ns = pause_ns > PAUSE_NS ? pause_ns : PAUSE_NS;
-    pause_ns = pause_ns > waited_ns / PAUSE_PART ? pause_ns : waited_ns / PAUSE_PART;
+    pause_ns = larger(pause_ns, tally__pause_ns(waited_ns));
     pause.tv_nsec = (long)(pause_ns < MAX_PAUSE_NS ? pause_ns : MAX_PAUSE_NS);
     (void)nanosleep(&pause, NULL);
 }
@@ -170,18 +173,14 @@ void tally__look_again(tally_lane *lane)
     }
 }
 
-int tally__wait_settled(tally_lane *lane, struct tally__late *late)
+void tally__ask_until_idle(tally_lane *lane)
 {
+    struct tally__domain *domain = lane->group->domain;
     struct tally__asking asking = begin_asking(0);
+    struct tally__late late;
 
-    for (int r = 0; r < lane->group->size; r++) {
-        while (r != lane->group->rank && !has_settled(lane, r)) {
-            /* Who has closed the group had all there was. */
-            if (tally__has_left(lane->group, r)) {
-                break;
-            }
-            TRY(ask(lane, r, &asking, late));
-        }
+    /* What keeps a rank from taking it in is found in the next round, if there is one. */
+    while (tally__is_alive(lane->group) && domain->carrier->is_busy(domain) &&
+           ask(lane, lane->group->rank, &asking, &late) == TALLY_OK) {
     }
-    return TALLY_OK;
 }

@@ -32,7 +32,13 @@ int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking
 /* Takes what came behind the lines of this round, such as words of leaving. */
 void tally__look_again(tally_lane *lane);
 
-/* Waits until all ranks have settled the lane's last round. */
-int tally__wait_settled(tally_lane *lane, struct tally__late *late);
+/*
+ * Waits until all ranks have what this one sent. Somebody has to see to that: where no thread may
+ * do so while no job runs, a job may not end before.
+ */
+void tally__ask_until_idle(tally_lane *lane);
+
+/* How long to pause after nothing has moved for so long. */
+uint64_t tally__pause_ns(uint64_t waited_ns);
 
 #endif

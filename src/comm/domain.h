@@ -38,6 +38,7 @@ struct tally__put {
     size_t bytes;
     uint64_t flag_offset; /* of a 32-bit word that is stored last, or TALLY__NO_FLAG */
     uint32_t flag;
+    bool is_awaited; /* it counts as under way until the other rank has taken it in */
 };
 
 #define TALLY__NO_FLAG UINT64_MAX
@@ -53,6 +54,8 @@ struct tally__carrier_ops {
     /* Takes what has come, and goes on with what was put; adds to *moved how many bytes came or are
      * gone, those of messages around them included. Errors: SYSTEM. */
     int (*progress)(struct tally__domain *domain, size_t *moved);
+    /* Whether anything that was put is still under way. */
+    bool (*is_busy)(struct tally__domain *domain);
 };
 
 /* The part all domains have in common; each kind appends its own. */
@@ -66,6 +69,7 @@ struct tally__domain {
     unsigned n_stages;
     size_t stage_bytes;
     const struct tally__carrier_ops *carrier; /* NULL: ranks reach each other's memory */
+    bool may_linger;                          /* the carrier may be asked while no job runs */
 };
 
 static inline size_t tally__slot_bytes(const struct tally__domain *domain)

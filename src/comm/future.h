@@ -38,6 +38,7 @@ struct tally__queue {
 };
 
 struct tally__threads {
+    struct tally__domain *domain;
     pthread_mutex_t mutex;
     pthread_mutex_t inline_mutex;    /* with n = 0: one waiting thread at a time runs jobs */
     _Atomic pthread_t inline_thread; /* which one that is, while runs_inline */

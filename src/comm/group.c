@@ -112,7 +112,7 @@ int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *o
         tally__free(identity);
     }
     if (rc == TALLY_OK) {
-        rc = tally__threads_start(lanes, &made->threads);
+        rc = tally__threads_start(domain, lanes, &made->threads);
     }
     if (rc != TALLY_OK) {
         if (made) {

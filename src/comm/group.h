@@ -51,7 +51,6 @@ struct tally_lane {
     uint64_t host_serial;
     tally_lane *borrowed; /* the lanes that the current job has borrowed */
     tally_lane *next_borrowed;
-    uint64_t settled;  /* the last round that we have settled */
     size_t line_bytes; /* that moved, and in which time, while we waited for the line alone */
     uint64_t line_ns;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What one rank brings to the others' mirrors of its memory: parts of stages (parcels), and words:
- * its line, its leaving, that it has settled. Where ranks reach each other's memory there is
+ * its line and its leaving. Where ranks reach each other's memory there is
  * nothing to bring. Only the thread that runs a lane's jobs enters with that lane;
  * tally__carry_leaving is entered by any.
  */
@@ -76,7 +76,8 @@ int tally__carry_line(tally_lane *lane, const struct tally__line *line)
         struct tally__put call = {.offset = tally__offset_of(domain, &line->call),
                                   .bytes = sizeof line->call,
                                   .flag_offset = tally__offset_of(domain, &line->round),
-                                  .flag = (uint32_t)lane->round};
+                                  .flag = (uint32_t)lane->round,
+                                  .is_awaited = true};
 
         if (line->call.status != TALLY_OK) {
             TRY(put(lane, nth_peer(group, i), &text));
@@ -102,43 +103,5 @@ void tally__carry_leaving(tally_group *group)
         if (r != group->rank && domain->ops->alive(domain, group->domain_rank[r])) {
             (void)domain->carrier->put(domain, group->domain_rank[r], &words);
         }
-    }
-}
-
-/* Tells all that what they sent in the lane's last round is here. */
-static int say_settled(tally_lane *lane)
-{
-    tally_group *group = lane->group;
-    const struct tally__slot *own = lane->slots[group->rank];
-
-    for (int i = 0; i < group->size - 1; i++) {
-        struct tally__put word = {.offset = tally__offset_of(group->domain, &own->settled),
-                                  .flag_offset = tally__offset_of(group->domain, &own->settled),
-                                  .flag = (uint32_t)lane->round};
-
-        TRY(put(lane, nth_peer(group, i), &word));
-    }
-    return TALLY_OK;
-}
-
-static void settle(tally_lane *lane)
-{
-    struct tally__late late;
-
-    if (lane->settled == lane->round || !tally__is_alive(lane->group)) {
-        return;
-    }
-    lane->settled = lane->round;
-    if (say_settled(lane) == TALLY_OK) {
-        /* What keeps a rank from settling is found in the next round, if there is one. */
-        (void)tally__wait_settled(lane, &late);
-    }
-}
-
-void tally__settle_job(tally_lane *lane)
-{
-    settle(lane);
-    for (tally_lane *other = lane->borrowed; other; other = other->next_borrowed) {
-        settle(other);
     }
 }

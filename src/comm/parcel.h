@@ -30,10 +30,4 @@ int tally__carry_line(tally_lane *lane, const struct tally__line *line);
 /* Tells all that this rank has left the group. */
 void tally__carry_leaving(tally_group *group);
 
-/*
- * Where parcels travel, the end of a job: waits until all ranks have what this rank sent in it. A
- * lane that runs nothing does not help its bytes along, so it may not rest before.
- */
-void tally__settle_job(tally_lane *lane);
-
 #endif

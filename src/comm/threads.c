@@ -10,9 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/futex.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/ask.h"
 #include "comm/future.h"
 #include "comm/parcel.h"
 #include "comm/round.h"
@@ -56,6 +58,13 @@ static int run_function(tally_future *future)
     return status;
 }
 
+/* Whether lane threads see to it that what they sent arrives while they have nothing else to do.
+ * Otherwise a job may not end before. */
+static bool lingers(const struct tally__threads *threads)
+{
+    return threads->n > 0 && threads->domain->may_linger;
+}
+
 static void run_job(tally_future *future)
 {
     tally_lane *lane = future->lane;
@@ -73,8 +82,8 @@ static void run_job(tally_future *future)
     status = tally__check_alive(lane->group);
     if (status == TALLY_OK) {
         status = run_function(future);
-        if (tally__carries(lane)) {
-            tally__settle_job(lane);
+        if (tally__carries(lane) && !lingers(future->threads)) {
+            tally__ask_until_idle(lane);
         }
     }
     tally__fpenv_leave(saved);
@@ -121,10 +130,25 @@ void tally__threads_run_inline(struct tally__threads *threads, const tally_futur
     (void)pthread_mutex_unlock(&threads->inline_mutex);
 }
 
+/* Helps along what was sent, after a job or a pause; returns how long to pause. */
+static uint64_t linger(struct tally__threads *threads, uint64_t since_ns)
+{
+    struct tally__domain *domain = threads->domain;
+    size_t moved = 0;
+
+    if (!domain->carrier || !lingers(threads) ||
+        domain->carrier->progress(domain, &moved) != TALLY_OK ||
+        !domain->carrier->is_busy(domain)) {
+        return IDLE_NS;
+    }
+    return tally__pause_ns(tally__now_ns() - since_ns);
+}
+
 static void *lane_main(void *argument)
 {
     struct tally__queue *queue = argument;
     struct tally__threads *threads = queue->threads;
+    uint64_t idle_since_ns = tally__now_ns();
 
     for (;;) {
         /* Partner: the increment in enqueue and in tally__threads_stop. Read before the queue, so
@@ -132,12 +156,13 @@ static void *lane_main(void *argument)
         uint32_t seen = atomic_load_explicit(&queue->submitted, memory_order_acquire);
 
         if (run_next(threads, queue)) {
+            idle_since_ns = tally__now_ns();
             continue;
         }
         if (atomic_load_explicit(&threads->stopping, memory_order_acquire)) {
             return NULL;
         }
-        tally__futex_wait(&queue->submitted, seen, IDLE_NS);
+        tally__futex_wait(&queue->submitted, seen, linger(threads, idle_since_ns));
     }
 }
 
@@ -192,7 +217,7 @@ static int create_thread(struct tally__queue *queue)
     return error;
 }
 
-int tally__threads_start(int n, struct tally__threads **threads)
+int tally__threads_start(struct tally__domain *domain, int n, struct tally__threads **threads)
 {
     size_t n_queues = n > 0 ? (size_t)n : 1;
     struct tally__threads *made =
@@ -201,6 +226,7 @@ int tally__threads_start(int n, struct tally__threads **threads)
     if (!made) {
         return TALLY_NOMEM;
     }
+    made->domain = domain;
     made->n = n;
     (void)pthread_mutex_init(&made->mutex, NULL);
     (void)pthread_mutex_init(&made->inline_mutex, NULL);

@@ -26,6 +26,7 @@
 #include "comm/parcel.h"
 
 #define LINE_BYTES ((size_t)64)
+#define CARRIED_ONE_PHASE_BYTES ((size_t)64 * 1024)
 
 struct exchange {
     tally_lane *lane;
@@ -418,6 +419,13 @@ static int run_gathered(struct exchange *x)
     return TALLY_OK;
 }
 
+/* Between two ranks one phase sends what two do, and where bytes travel a round is what costs. */
+static size_t one_phase_bytes(const tally_lane *lane)
+{
+    return tally__carries(lane) && lane->group->size == 2 ? CARRIED_ONE_PHASE_BYTES
+                                                          : TALLY__ONE_PHASE_BYTES;
+}
+
 static int run(struct exchange *x)
 {
     const struct tally__codec *codec = x->codec;
@@ -428,7 +436,7 @@ static int run(struct exchange *x)
     x->call.detail = codec_detail(codec);
     /* What only the owner of a shard knows, nobody else can add. */
     if (!codec->gathers &&
-        (x->scatter_only || codec->feedback || wire_bytes > TALLY__ONE_PHASE_BYTES)) {
+        (x->scatter_only || codec->feedback || wire_bytes > one_phase_bytes(x->lane))) {
         return run_two_phase(x);
     }
     TRY(codec->gathers ? run_gathered(x) : run_one_phase(x));

@@ -47,8 +47,8 @@ struct tally__mpi_api {
     const char *(*error)(void);
     /*
      * Initializes MPI, unless that has been done; what it has initialized it also finalizes, at the
-     * end of the process, if at_end says that it can. Before MPI is finalized, by whomever, at_end
-     * is called, without the lock, maybe twice.
+     * end of the process. Before MPI is finalized, by whomever, at_end is called, without the lock,
+     * maybe twice; where it says that a rank may be lost, MPI is finalized only if all come.
      * Says which threads may call MPI, and how many processes there are.
      */
     int (*start)(bool (*at_end)(void), int *threads, int *n_processes);
@@ -58,6 +58,9 @@ struct tally__mpi_api {
     int (*place)(const struct tally__mpi_handle *comm, int *rank, int *size);
     int (*send)(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
                 struct tally__mpi_handle *request);
+    /* Done only when the other rank has begun to receive it. */
+    int (*send_awaited)(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
+                        struct tally__mpi_handle *request);
     /* From any rank, at most n bytes. */
     int (*receive)(const struct tally__mpi_handle *comm, void *bytes, size_t n,
                    struct tally__mpi_handle *request);

@@ -151,7 +151,18 @@ static int mpi_progress(struct tally__domain *domain, size_t *moved)
     return rc;
 }
 
-static const struct tally__carrier_ops mpi_carrier = {.put = mpi_put, .progress = mpi_progress};
+static bool mpi_is_busy(struct tally__domain *domain)
+{
+    bool is_busy;
+
+    tally__mpi_lock();
+    is_busy = mpi_of(domain)->post.n_under_way > 0;
+    tally__mpi_unlock();
+    return is_busy;
+}
+
+static const struct tally__carrier_ops mpi_carrier = {
+    .put = mpi_put, .progress = mpi_progress, .is_busy = mpi_is_busy};
 
 /* ---- the end ---- */
 
@@ -282,13 +293,13 @@ static bool has_lost(const struct tally__mpi_domain *mpi)
 bool tally__mpi_end(void)
 {
     uint64_t end_ns;
-    bool can_finalize;
+    bool is_lost;
 
     tally__mpi_lock();
     if (has_ended) {
-        can_finalize = !is_somebody_lost;
+        is_lost = is_somebody_lost;
         tally__mpi_unlock();
-        return can_finalize;
+        return is_lost;
     }
     for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
         is_somebody_lost = is_somebody_lost || has_lost(mpi);
@@ -312,9 +323,9 @@ bool tally__mpi_end(void)
         tally__post_end(&mpi->post);
     }
     has_ended = true;
-    can_finalize = !is_somebody_lost;
+    is_lost = is_somebody_lost;
     tally__mpi_unlock();
-    return can_finalize;
+    return is_lost;
 }
 
 /* The group's last words have been put. */

@@ -45,8 +45,8 @@ void tally__mpi_free(struct tally__mpi_domain *mpi);
 /* Frees those that all ranks have left. */
 void tally__mpi_reap(void);
 
-/* What is called before MPI is finalized; without the lock. Whether MPI can be: a rank that has
- * died, or did not come in time, would be waited for. */
+/* What is called before MPI is finalized; without the lock. Says whether a rank has died or did not
+ * come in time: MPI would wait for it. */
 bool tally__mpi_end(void);
 
 #endif

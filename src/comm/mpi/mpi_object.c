@@ -22,6 +22,9 @@ __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_ap
 
 #define TAG 7
 #define CANCEL_LOOKS 1000
+#define PAUSE_NS 1000000
+/* How long the end waits for a rank that may be lost. */
+#define LOST_NS 2000000000
 
 /*
  * MPICH before 4.2 waits in MPI_Finalize, over TCP, until each rank has answered its last message,
@@ -112,20 +115,29 @@ static int machine_number(void)
     return (int)(number & INT_MAX);
 }
 
-/* Waits for all, as MPI_Finalize would, and then for nobody to work MPI. */
-static void leave_together(void)
+/* Waits for all, as MPI_Finalize would, and then for nobody to work MPI. False: a rank that may be
+ * lost has not come for some time. */
+static bool leave_together(bool is_somebody_lost)
 {
-    const struct timespec pause = {0, 1000000};
+    const struct timespec pause = {0, PAUSE_NS};
     const struct timespec quiet = {0, QUIET_NS};
+    static int least_and_most[2]; /* MPI may write to it when we have left */
     int own = machine_number();
-    int least_and_most[2] = {-own, own};
     MPI_Request request;
     int is_done = 0;
-    int code =
+    int n_left = LOST_NS / PAUSE_NS;
+    int code;
+
+    least_and_most[0] = -own;
+    least_and_most[1] = own;
+    code =
         MPI_Iallreduce(MPI_IN_PLACE, least_and_most, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
 
     while (code == MPI_SUCCESS && !is_done) {
         code = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+        if (!is_done && is_somebody_lost && n_left-- == 0) {
+            return false;
+        }
         if (!is_done) {
             (void)nanosleep(&pause, NULL);
         }
@@ -133,6 +145,7 @@ static void leave_together(void)
     if (-least_and_most[0] != least_and_most[1]) {
         (void)nanosleep(&quiet, NULL);
     }
+    return true;
 }
 
 static void finalize_ours(void)
@@ -140,11 +153,10 @@ static void finalize_ours(void)
     int is_finalized = 0;
 
     /* A forked child has not initialized anything. */
-    if (getpid() == initialized_by && MPI_Finalized(&is_finalized) == MPI_SUCCESS &&
-        !is_finalized && call_at_end()) {
-        if (QUIET_NS > 0) {
-            leave_together();
-        }
+    if (getpid() != initialized_by || MPI_Finalized(&is_finalized) != MPI_SUCCESS || is_finalized) {
+        return;
+    }
+    if (leave_together(call_at_end())) {
         (void)MPI_Finalize();
     }
 }
@@ -156,7 +168,7 @@ static int initialize(int *level)
     /* UCX, which MPICH may stand on, cuts messages over TCP into pieces of 8 KiB, and each wants a
      * look at MPI of its own. Ours have 48. */
     (void)setenv("UCX_TCP_TX_SEG_SIZE", "64k", 0);
-    code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, level);
+    code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, level);
 
     if (code != MPI_SUCCESS) {
         return fail("MPI_Init_thread", code);
@@ -262,6 +274,23 @@ static int send_bytes(const struct tally__mpi_handle *comm, int to, const void *
     return 0;
 }
 
+static int send_awaited(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
+                        struct tally__mpi_handle *request)
+{
+    MPI_Request begun;
+    int code;
+
+    if (n > INT_MAX) {
+        return fail("a message is too long", MPI_SUCCESS);
+    }
+    code = MPI_Issend(bytes, (int)n, MPI_BYTE, to, TAG, comm_of(comm), &begun);
+    if (code != MPI_SUCCESS) {
+        return fail("MPI_Issend", code);
+    }
+    memcpy(request, &begun, sizeof begun);
+    return 0;
+}
+
 static int receive_bytes(const struct tally__mpi_handle *comm, void *bytes, size_t n,
                          struct tally__mpi_handle *request)
 {
@@ -330,6 +359,7 @@ const struct tally__mpi_api *tally_mpi_api(void)
         .duplicate = duplicate,
         .place = place,
         .send = send_bytes,
+        .send_awaited = send_awaited,
         .receive = receive_bytes,
         .test = test,
         .cancel = cancel,

@@ -43,7 +43,8 @@ static int check_launcher(const char *mpi_name, int n_processes)
 }
 
 /* Loads and starts MPI. With the lock held. */
-static int start(const struct tally__place *place, const struct tally__mpi_api **api)
+static int start(const struct tally__place *place, const struct tally__mpi_api **api,
+                 bool *may_linger)
 {
     static const char *const levels[] = {"SINGLE", "FUNNELED"};
     int threads;
@@ -63,6 +64,7 @@ static int start(const struct tally__place *place, const struct tally__mpi_api *
                            "open the group with lanes = 0",
                            (*api)->name, levels[threads]);
     }
+    *may_linger = threads == TALLY__MPI_MULTIPLE;
     return check_launcher((*api)->name, n_processes);
 }
 
@@ -116,14 +118,16 @@ static int open_domain(const struct tally__place *place, struct tally__mpi_domai
 {
     const struct tally__mpi_api *api = NULL;
     struct tally__mpi_domain *mpi;
+    bool may_linger = false;
     int rc;
 
-    TRY(start(place, &api));
+    TRY(start(place, &api, &may_linger));
     tally__mpi_reap();
     mpi = tally__mpi_make(api);
     if (!mpi) {
         return TALLY_NOMEM;
     }
+    mpi->common.may_linger = may_linger;
     rc = duplicate(mpi, place);
     if (rc == TALLY_TIMEOUT) {
         return rc; /* MPI may still write to it */

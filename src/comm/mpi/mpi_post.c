@@ -83,11 +83,11 @@ static void give_back(struct tally__post *post, struct tally__post_out *out)
     *list = out;
 }
 
-/* Takes back what MPI has done with of the messages to one rank. */
-static int reap(struct tally__post *post, struct tally__post_peer *peer, size_t *moved)
+/* Takes back what MPI has done with. */
+static int reap(struct tally__post *post, struct tally__post_list *list, size_t *moved)
 {
-    while (peer->first) {
-        struct tally__post_out *out = peer->first;
+    while (list->first) {
+        struct tally__post_out *out = list->first;
         struct tally__mpi_status status;
 
         if (post->api->test(&out->request, &status) != 0) {
@@ -96,8 +96,8 @@ static int reap(struct tally__post *post, struct tally__post_peer *peer, size_t 
         if (!status.is_done) {
             break;
         }
-        peer->first = out->next;
-        peer->n_long -= out->is_long;
+        list->first = out->next;
+        list->n--;
         post->n_under_way--;
         *moved += out->bytes;
         give_back(post, out);
@@ -111,6 +111,7 @@ static int send_first(struct tally__post *post, int rank, const unsigned char *o
 {
     struct tally__post_peer *peer = &post->peers[rank];
     struct tally__post_out *out = take_out(post, bytes > TALLY__POST_WORD_BYTES);
+    struct tally__post_list *list;
     const struct head head = {
         .magic = MAGIC,
         .flag = put->flag,
@@ -124,19 +125,21 @@ static int send_first(struct tally__post *post, int rank, const unsigned char *o
     }
     memcpy(out->message, &head, sizeof head);
     memcpy(out->message + sizeof head, own + put->offset, bytes);
-    if (post->api->send(&post->comm, rank, out->message, sizeof head + bytes, &out->request) != 0) {
+    if ((put->is_awaited ? post->api->send_awaited : post->api->send)(
+            &post->comm, rank, out->message, sizeof head + bytes, &out->request) != 0) {
         give_back(post, out);
         return break_post(post, post->api->error());
     }
     out->bytes = sizeof head + bytes;
+    list = out->is_long ? &peer->longs : &peer->shorts;
     out->next = NULL;
-    if (peer->first) {
-        peer->last->next = out;
+    if (list->first) {
+        list->last->next = out;
     } else {
-        peer->first = out;
+        list->first = out;
     }
-    peer->last = out;
-    peer->n_long += out->is_long;
+    list->last = out;
+    list->n++;
     post->n_under_way++;
     put->offset += bytes;
     put->bytes -= bytes;
@@ -151,13 +154,13 @@ int tally__post_put(struct tally__post *post, int rank, const unsigned char *own
 
     TRY(check(post));
     if (put->bytes <= TALLY__POST_WORD_BYTES) {
-        TRY(post->free_short ? TALLY_OK : reap(post, peer, &moved));
+        TRY(post->free_short ? TALLY_OK : reap(post, &peer->shorts, &moved));
         return send_first(post, rank, own, put->bytes, put);
     }
-    if (peer->n_long == TALLY__POST_WINDOW) {
-        TRY(reap(post, peer, &moved));
+    if (peer->longs.n == TALLY__POST_WINDOW) {
+        TRY(reap(post, &peer->longs, &moved));
     }
-    while (put->bytes > 0 && peer->n_long < TALLY__POST_WINDOW && post->free_long) {
+    while (put->bytes > 0 && peer->longs.n < TALLY__POST_WINDOW && post->free_long) {
         TRY(send_first(post, rank, own,
                        put->bytes < TALLY__POST_BYTES ? put->bytes : TALLY__POST_BYTES, put));
     }
@@ -246,7 +249,8 @@ int tally__post_progress(struct tally__post *post, size_t *moved)
         return TALLY_OK;
     }
     for (int r = 0; post->n_under_way > 0 && r < post->n_ranks; r++) {
-        TRY(reap(post, &post->peers[r], moved));
+        TRY(reap(post, &post->peers[r].longs, moved));
+        TRY(reap(post, &post->peers[r].shorts, moved));
     }
     return take_in(post, moved);
 }

@@ -26,10 +26,17 @@
 
 struct tally__post_out;
 
-struct tally__post_peer {
-    struct tally__post_out *first; /* under way, in the order of sending */
+/* Messages under way, in the order of sending. */
+struct tally__post_list {
+    struct tally__post_out *first;
     struct tally__post_out *last;
-    int n_long;
+    int n;
+};
+
+/* To one rank. Short ones may have to wait until the rank takes them in; long ones never do. */
+struct tally__post_peer {
+    struct tally__post_list longs;
+    struct tally__post_list shorts;
 };
 
 struct tally__post_in {

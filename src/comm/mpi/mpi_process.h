@@ -16,7 +16,7 @@ struct tally__process_card {
 
 /* What a rank keeps of another. */
 struct tally__process {
-    int fd; /* of the process, if it is watched; else -1 */
+    int fd;                   /* of the process, if it is watched; else -1 */
     _Atomic uint64_t gone_ns; /* when its end was first seen; 0: it was not */
 };
 
