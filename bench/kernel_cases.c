@@ -51,13 +51,10 @@ RUN(minmax_f32, k->minmax_f32(a->n, a->f32[0], &a->scale_out[0], &a->scale_out[1
 RUN(affine_encode, k->affine_encode(a->n, a->f32[0], one_affine, a->out[0]))
 RUN(affine_encode_fast, k->affine_encode_fast(a->n, a->f32[0], one_affine, a->out[0]))
 RUN(affine_decode, k->affine_decode(a->n, a->u8[0], one_affine, a->out[0]))
-RUN(affine_decode_add, k->affine_decode_add(a->n, a->u8[0], one_affine, a->out[0]))
 RUN(affine_encode_blocks, k->affine_encode_blocks(a->n, a->f32[0], BLOCK, a->affine_out, a->out[0]))
 RUN(affine_encode_fast_blocks,
     k->affine_encode_fast_blocks(a->n, a->f32[0], BLOCK, a->affine_out, a->out[0]))
 RUN(affine_decode_blocks, k->affine_decode_blocks(a->n, a->u8[0], BLOCK, a->affine, a->out[0]))
-RUN(affine_decode_add_blocks,
-    k->affine_decode_add_blocks(a->n, a->u8[0], BLOCK, a->affine, a->out[0]))
 
 /* The two arrays of codes of a sum. */
 #define CODES const uint8_t *const in[2] = {a->u8[0], a->u8[1]}
@@ -67,8 +64,6 @@ RUN(mean_f32_by_affine, SUM_ARRAYS(float, f32);
     a->value_out = (double)k->mean_f32_by_affine(a->n, 2, in, &one_mean, 2, out))
 RUN(scaled_encode_blocks, k->scaled_encode_blocks(a->n, a->f32[0], BLOCK, a->scale_out, a->out[0]))
 RUN(scaled_decode_blocks, k->scaled_decode_blocks(a->n, a->u8[0], BLOCK, a->scale, a->out[0]))
-RUN(scaled_decode_add_blocks,
-    k->scaled_decode_add_blocks(a->n, a->u8[0], BLOCK, a->scale, a->out[0]))
 RUN(scaled_sum, CODES; k->scaled_sum(a->n, 2, in, two_scales, DIVISOR, a->out[0]))
 RUN(scaled_encode_feedback_blocks,
     k->scaled_encode_feedback_blocks(a->n, a->f32[0], a->out[0], BLOCK, a->scale_out, a->out[1]))
@@ -99,16 +94,13 @@ RUN(find_nonfinite_f32, a->value_out = (double)k->find_nonfinite_f32(a->n, a->f3
 #define TRAFFIC_affine_encode 4, 1, GOAL_TRUE_DIVISION
 #define TRAFFIC_affine_encode_fast 4, 1, GOAL
 #define TRAFFIC_affine_decode 1, 4, GOAL
-#define TRAFFIC_affine_decode_add 5, 4, GOAL
 #define TRAFFIC_affine_encode_blocks 4, 1, GOAL_TRUE_DIVISION
 #define TRAFFIC_affine_encode_fast_blocks 4, 1, GOAL
 #define TRAFFIC_affine_decode_blocks 1, 4, GOAL
-#define TRAFFIC_affine_decode_add_blocks 5, 4, GOAL
 #define TRAFFIC_affine_sum 2, 4, GOAL
 #define TRAFFIC_mean_f32_by_affine 8, 8, GOAL
 #define TRAFFIC_scaled_encode_blocks 4, 1, GOAL
 #define TRAFFIC_scaled_decode_blocks 1, 4, GOAL
-#define TRAFFIC_scaled_decode_add_blocks 5, 4, GOAL
 #define TRAFFIC_scaled_sum 2, 4, GOAL
 #define TRAFFIC_scaled_encode_feedback_blocks 8, 5, GOAL
 #define TRAFFIC_copy 4, 4, GOAL

@@ -44,13 +44,6 @@ static void copy_f32(size_t n, const float *from, float *to)
     tally__copy(n * sizeof *from, (const void *)from, (void *)to);
 }
 
-/* to = from - change */
-static void subtract(size_t n, const float *from, const float *change, float *to)
-{
-    copy_f32(n, from, to);
-    tally__axpy_f32(n, change, -1, to);
-}
-
 static void put(const tally_averager *averager, size_t k)
 {
     const struct tally__averaged *averaged = &averager->params[k];
@@ -58,7 +51,7 @@ static void put(const tally_averager *averager, size_t k)
     void *gradient = tally_ddp_grad(averager->ddp, (int)k);
 
     if (sends_change(averager, averaged)) {
-        subtract(param->n, averaged->anchor, param->data, gradient);
+        tally__sub_f32(param->n, averaged->anchor, param->data, gradient);
     } else {
         tally__copy(param->bytes, param->data, gradient);
     }
@@ -95,7 +88,7 @@ static int settle(const tally_averager *averager, size_t k)
     } else if (averager->outer && is_of_all(averager)) {
         return move_anchor(averager, averaged, mean);
     } else {
-        subtract(param->n, averaged->anchor, mean, param->data);
+        tally__sub_f32(param->n, averaged->anchor, mean, param->data);
     }
     if (averaged->anchor && is_of_all(averager)) {
         copy_f32(param->n, param->data, averaged->anchor);

@@ -60,8 +60,6 @@
       (size_t n, const float *x, struct tally__affine affine, uint8_t *q), (n, x, affine, q))      \
     X(affine_decode, void, (size_t n, const uint8_t *q, struct tally__affine affine, float *y),    \
       (n, q, affine, y))                                                                           \
-    X(affine_decode_add, void,                                                                     \
-      (size_t n, const uint8_t *q, struct tally__affine affine, float *y), (n, q, affine, y))      \
     X(affine_encode_blocks, void,                                                                  \
       (size_t n, const float *x, size_t block, struct tally__affine *affine, uint8_t *q),          \
       (n, x, block, affine, q))                                                                    \
@@ -69,9 +67,6 @@
       (size_t n, const float *x, size_t block, struct tally__affine *affine, uint8_t *q),          \
       (n, x, block, affine, q))                                                                    \
     X(affine_decode_blocks, void,                                                                  \
-      (size_t n, const uint8_t *q, size_t block, const struct tally__affine *affine, float *y),    \
-      (n, q, block, affine, y))                                                                    \
-    X(affine_decode_add_blocks, void,                                                              \
       (size_t n, const uint8_t *q, size_t block, const struct tally__affine *affine, float *y),    \
       (n, q, block, affine, y))                                                                    \
     X(affine_sum, void,                                                                            \
@@ -85,9 +80,6 @@
     X(scaled_encode_blocks, void,                                                                  \
       (size_t n, const float *x, size_t block, float *scale, uint8_t *q), (n, x, block, scale, q)) \
     X(scaled_decode_blocks, void,                                                                  \
-      (size_t n, const uint8_t *q, size_t block, const float *scale, float *y),                    \
-      (n, q, block, scale, y))                                                                     \
-    X(scaled_decode_add_blocks, void,                                                              \
       (size_t n, const uint8_t *q, size_t block, const float *scale, float *y),                    \
       (n, q, block, scale, y))                                                                     \
     X(scaled_sum, void,                                                                            \

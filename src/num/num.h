@@ -34,9 +34,8 @@
  * scaled_encode_feedback_blocks encodes v = x + residual and leaves residual = v - (what v decodes
  * to), in one pass; a block with a value that does not decode to a number leaves a residual of 0.
  *
- * *_decode_add adds the decoded values to y: y = y + scale * (q - zero), two roundings. affine_sum
- * and scaled_sum take n_in >= 1 arrays of codes, each with one map: the bits of decode on the
- * first, decode_add on the others in the order given, and IEEE division by divisor.
+ * affine_sum and scaled_sum take n_in >= 1 arrays of codes, each with one map: the bits of decode
+ * on each of them, fp32 addition in the order given, and IEEE division by divisor.
  *
  * mean_f32_by_affine is what ranks that share memory do in place of sending codes: the bits of
  * affine_encode_fast_blocks on each of n_in >= 1 inputs, affine_sum, affine_encode_fast_blocks on

@@ -42,13 +42,6 @@ static void affine_decode(size_t n, const uint8_t *q, struct tally__affine affin
     }
 }
 
-static void affine_decode_add(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
-{
-    for (size_t i = 0; i < n; i++) {
-        y[i] = y[i] + affine.scale * ((float)q[i] - affine.zero);
-    }
-}
-
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -90,14 +83,6 @@ static void affine_decode_blocks(size_t n, const uint8_t *q, size_t block,
 {
     for (size_t i = 0; i < n; i += block, affine++) {
         affine_decode(smaller(block, n - i), q + i, *affine, y + i);
-    }
-}
-
-static void affine_decode_add_blocks(size_t n, const uint8_t *q, size_t block,
-                                     const struct tally__affine *affine, float *y)
-{
-    for (size_t i = 0; i < n; i += block, affine++) {
-        affine_decode_add(smaller(block, n - i), q + i, *affine, y + i);
     }
 }
 
@@ -240,16 +225,6 @@ static void scaled_decode_blocks(size_t n, const uint8_t *q, size_t block, const
         struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
 
         affine_decode(smaller(block, n - i), q + i, affine, y + i);
-    }
-}
-
-static void scaled_decode_add_blocks(size_t n, const uint8_t *q, size_t block, const float *scale,
-                                     float *y)
-{
-    for (size_t i = 0; i < n; i += block, scale++) {
-        struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
-
-        affine_decode_add(smaller(block, n - i), q + i, affine, y + i);
     }
 }
 

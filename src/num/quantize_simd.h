@@ -64,18 +64,6 @@ static void affine_decode(size_t n, const uint8_t *q, struct tally__affine affin
     tally__kernels_ref.affine_decode(n - m, q + m, affine, y + m);
 }
 
-static void affine_decode_add(size_t n, const uint8_t *q, struct tally__affine affine, float *y)
-{
-    const vf scale = vf_set1(affine.scale);
-    const vf raised_zero = vf_raised_zero(affine.zero);
-    size_t m = whole(n);
-
-    for (size_t i = 0; i < m; i += LANES) {
-        vf_store(y + i, vf_add(vf_load(y + i), decode(q + i, scale, raised_zero)));
-    }
-    tally__kernels_ref.affine_decode_add(n - m, q + m, affine, y + m);
-}
-
 static struct tally__affine affine_of_block(size_t n, const float *x)
 {
     float lo;
@@ -126,14 +114,6 @@ static void affine_decode_blocks(size_t n, const uint8_t *q, size_t block,
 {
     for (size_t i = 0; i < n; i += block, affine++) {
         affine_decode(smaller(block, n - i), q + i, *affine, y + i);
-    }
-}
-
-static void affine_decode_add_blocks(size_t n, const uint8_t *q, size_t block,
-                                     const struct tally__affine *affine, float *y)
-{
-    for (size_t i = 0; i < n; i += block, affine++) {
-        affine_decode_add(smaller(block, n - i), q + i, *affine, y + i);
     }
 }
 
@@ -311,16 +291,6 @@ static void scaled_decode_blocks(size_t n, const uint8_t *q, size_t block, const
         struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
 
         affine_decode(smaller(block, n - i), q + i, affine, y + i);
-    }
-}
-
-static void scaled_decode_add_blocks(size_t n, const uint8_t *q, size_t block, const float *scale,
-                                     float *y)
-{
-    for (size_t i = 0; i < n; i += block, scale++) {
-        struct tally__affine affine = {.scale = *scale, .zero = 128.0f};
-
-        affine_decode_add(smaller(block, n - i), q + i, affine, y + i);
     }
 }
 

@@ -136,29 +136,6 @@ void test_affine_decode(const struct tally__level *level)
     num_for_each_case(level, check_affine_decode);
 }
 
-static void check_affine_decode_add(const struct num_case *c)
-{
-    const uint8_t *q = num_input_bytes(c, c->n, 1, c->n);
-    const float *x = num_input_f32(c, c->n, 3);
-    struct tally__affine affine = {num_float(c->data, c->n, 0), (float)(c->n % 256)};
-    float *y = num_output_copy(c, c->n * 4, 4, x);
-    float *want = num_output_copy(c, c->n * 4, 4, x);
-
-    c->level->kernels->affine_decode_add(c->n, q, affine, y);
-    tally__kernels_ref.affine_decode_add(c->n, q, affine, want);
-    num_assert_f32(c, y, want, c->n);
-    for (size_t i = 0; i < c->n; i++) {
-        float sum = (float)((double)x[i] + (double)oracle_value(q[i], affine));
-
-        num_assert(c, num_same_f32(want[i], sum), i, "the oracle differs");
-    }
-}
-
-void test_affine_decode_add(const struct tally__level *level)
-{
-    num_for_each_case(level, check_affine_decode_add);
-}
-
 /* Blocks of one element, of odd sizes, of the usual size and larger than everything. */
 static const size_t blocks[] = {1, 5, 16, 33, 64, 512, 5000};
 #define N_BLOCKS (sizeof blocks / sizeof blocks[0])
@@ -262,27 +239,4 @@ static void check_affine_decode_blocks(const struct num_case *c)
 void test_affine_decode_blocks(const struct tally__level *level)
 {
     num_for_each_case(level, check_affine_decode_blocks);
-}
-
-static void check_affine_decode_add_blocks(const struct num_case *c)
-{
-    const uint8_t *q = num_input_bytes(c, c->n, 1, c->n);
-    const float *x = num_input_f32(c, c->n, 3);
-    const struct tally__affine *affine = random_maps(c);
-    float *y = num_output_copy(c, c->n * 4, 4, x);
-    float *want = num_output_copy(c, c->n * 4, 4, x);
-
-    c->level->kernels->affine_decode_add_blocks(c->n, q, block_of(c), affine, y);
-    tally__kernels_ref.affine_decode_add_blocks(c->n, q, block_of(c), affine, want);
-    num_assert_f32(c, y, want, c->n);
-    for (size_t i = 0; i < c->n; i++) {
-        double value = (double)oracle_value(q[i], affine[i / block_of(c)]);
-
-        num_assert(c, num_same_f32(want[i], (float)((double)x[i] + value)), i, "oracle");
-    }
-}
-
-void test_affine_decode_add_blocks(const struct tally__level *level)
-{
-    num_for_each_case(level, check_affine_decode_add_blocks);
 }

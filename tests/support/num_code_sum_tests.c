@@ -59,12 +59,15 @@ static void check_affine_sum(const struct num_case *c)
     const struct operands o = make(c);
     const struct tally__kernels *const levels[2] = {c->level->kernels, &tally__kernels_ref};
     float chain[MAX_N] = {0};
+    float next[MAX_N] = {0};
     const float *in = chain;
     float *out = chain;
 
     for (size_t k = 0; k < o.n_in; k++) {
-        (k == 0 ? c->level->kernels->affine_decode
-                : c->level->kernels->affine_decode_add)(c->n, o.q[k], o.affine[k], chain);
+        c->level->kernels->affine_decode(c->n, o.q[k], o.affine[k], k == 0 ? chain : next);
+        if (k > 0) {
+            c->level->kernels->axpy_f32(c->n, next, 1, chain);
+        }
     }
     c->level->kernels->sum_f32(c->n, 1, &in, o.divisor, 1, &out);
     for (size_t set = 0; set < 2; set++) {
@@ -89,14 +92,17 @@ static void check_scaled_sum(const struct num_case *c)
     const struct tally__kernels *const levels[2] = {c->level->kernels, &tally__kernels_ref};
     struct tally__affine affine[MAX_IN] = {0};
     float chain[MAX_N] = {0};
+    float next[MAX_N] = {0};
     const float *in = chain;
     float *out = chain;
 
     for (size_t k = 0; k < o.n_in; k++) {
         affine[k] = (struct tally__affine){o.scale[k], 128.0f};
-        (k == 0 ? c->level->kernels->scaled_decode_blocks
-                : c->level->kernels->scaled_decode_add_blocks)(c->n, o.q[k], MAX_N, &o.scale[k],
-                                                               chain);
+        c->level->kernels->scaled_decode_blocks(c->n, o.q[k], MAX_N, &o.scale[k],
+                                                k == 0 ? chain : next);
+        if (k > 0) {
+            c->level->kernels->axpy_f32(c->n, next, 1, chain);
+        }
     }
     c->level->kernels->sum_f32(c->n, 1, &in, o.divisor, 1, &out);
     for (size_t set = 0; set < 2; set++) {

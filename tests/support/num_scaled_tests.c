@@ -155,29 +155,6 @@ void test_scaled_decode_blocks(const struct tally__level *level)
     num_for_each_case(level, check_scaled_decode_blocks);
 }
 
-static void check_scaled_decode_add_blocks(const struct num_case *c)
-{
-    const uint8_t *q = num_input_bytes(c, c->n, 1, c->n);
-    const float *x = num_input_f32(c, c->n, 3);
-    const float *scale = random_scales(c);
-    float *y = num_output_copy(c, c->n * 4, 4, x);
-    float *want = num_output_copy(c, c->n * 4, 4, x);
-
-    c->level->kernels->scaled_decode_add_blocks(c->n, q, block_of(c), scale, y);
-    tally__kernels_ref.scaled_decode_add_blocks(c->n, q, block_of(c), scale, want);
-    num_assert_f32(c, y, want, c->n);
-    for (size_t i = 0; i < c->n; i++) {
-        double value = (double)oracle_value(q[i], scale[i / block_of(c)]);
-
-        num_assert(c, num_same_f32(want[i], (float)((double)x[i] + value)), i, "oracle");
-    }
-}
-
-void test_scaled_decode_add_blocks(const struct tally__level *level)
-{
-    num_for_each_case(level, check_scaled_decode_add_blocks);
-}
-
 /* One block: the codes of x + before; what they do not say is left over, or nothing where they say
  * no number. */
 struct fed_back {

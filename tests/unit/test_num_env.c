@@ -41,9 +41,9 @@ struct results {
     uint8_t sum_u8[N];
     float lo, hi;
     uint8_t affine_q[N], affine_block_q[N], scaled_q[N];
-    float affine_y[N], affine_sum[N], affine_block_y[N], affine_block_sum[N];
+    float affine_y[N], affine_block_y[N];
     struct tally__affine affine[N_BLOCKS];
-    float scale[N_BLOCKS], scaled_y[N], scaled_sum[N];
+    float scale[N_BLOCKS], scaled_y[N];
     float feedback_scale[N_BLOCKS], residual[N];
     uint8_t feedback_q[N];
     uint8_t affine_fast_q[N], affine_fast_block_q[N];
@@ -115,13 +115,10 @@ static void compute_rest(const struct operands *o, struct results *r)
                                                  (float *[]){r->mean_by_affine});
     tally__scaled_sum(N, 2, (const uint8_t *[]){o->q, o->q}, scales, 3.0f, r->scaled_mean);
     tally__affine_decode(N, o->q, map, r->affine_y);
-    tally__affine_decode_add(N, o->q, map, r->affine_sum);
     tally__affine_encode_blocks(N, o->x, BLOCK, r->affine, r->affine_block_q);
     tally__affine_decode_blocks(N, o->q, BLOCK, maps, r->affine_block_y);
-    tally__affine_decode_add_blocks(N, o->q, BLOCK, maps, r->affine_block_sum);
     tally__scaled_encode_blocks(N, o->x, BLOCK, r->scale, r->scaled_q);
     tally__scaled_decode_blocks(N, o->q, BLOCK, scales, r->scaled_y);
-    tally__scaled_decode_add_blocks(N, o->q, BLOCK, scales, r->scaled_sum);
     tally__scaled_encode_feedback_blocks(N, o->x, r->residual, BLOCK, r->feedback_scale,
                                          r->feedback_q);
     tally__sub_f32(N, o->x, o->y, r->difference);
@@ -143,9 +140,6 @@ static void compare_environments(void)
         uint64_t after;
 
         memset(results, 0, sizeof *results);
-        memcpy(results->affine_sum, operands.y, sizeof operands.y);
-        memcpy(results->affine_block_sum, operands.y, sizeof operands.y);
-        memcpy(results->scaled_sum, operands.y, sizeof operands.y);
         memcpy(results->residual, operands.y, sizeof operands.y);
         memcpy(results->multiple, operands.y, sizeof operands.y);
         num_set_environment(i);
