@@ -89,10 +89,14 @@ field() {
 
 # The JSON line of a bench over the link.
 on_hosts() {
+    local code=0
     "$here/hosts.sh" --hosts "$hosts" --mbit "$mbit" --sent "$work/sent" \
-        "$here/hosts_mpirun.sh" "$mpi" "$ranks" "$tally" "$@" --json --mb "$mb" >"$work/out" ||
-        { code=$? && cat "$work/out" >&2 && exit "$code"; }
-    grep '^{' "$work/out"
+        "$here/hosts_mpirun.sh" "$mpi" "$ranks" "$tally" "$@" --json --mb "$mb" >"$work/out" || code=$?
+    if [ "$code" -ne 0 ] || ! grep '^{' "$work/out"; then
+        cat "$work/out" >&2
+        echo "link.sh: over $mpi this ended with $code: tally $*" >&2
+        exit $((code > 0 ? code : 1))
+    fi
 }
 
 # crossed STEPS: every host has sent what so many steps of fp32 have.

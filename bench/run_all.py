@@ -43,7 +43,7 @@ def read_options():
     parser.add_argument("--limit", metavar="S", type=float, default=120,
                         help="seconds after which a run of a peer is given up (120)")
     parser.add_argument("--json", action="store_true", help="one JSON object per line, no tables")
-    parser.add_argument("--save", metavar="FILE", type=pathlib.Path, help="keep the rows, as JSON")
+    parser.add_argument("--save", metavar="FILE", type=pathlib.Path, help="keep the rows, as JSON; after every part")
     parser.add_argument("--load", metavar="FILE", type=pathlib.Path,
                         help="take the rows from there instead of measuring")
     parser.add_argument("--write", metavar="DIR", type=pathlib.Path,
@@ -105,12 +105,19 @@ def measure_all(options):
         if part in options.only:
             bench_programs.note(part)
             results.update(bench.measure(part))
+            save(options, results)
     return results
 
 
 def to_lines(results):
     return "".join(json.dumps({"part": part, **row}) + "\n"
                    for part, rows in results.items() for row in rows)
+
+
+def save(options, results):
+    """After every part: what took minutes is not lost when a later part fails."""
+    if options.save:
+        options.save.write_text(to_lines(results))
 
 
 def from_lines(text):
@@ -161,8 +168,7 @@ def main():
     options = read_options()
     try:
         results = from_lines(options.load.read_text()) if options.load else measure_all(options)
-        if options.save:
-            options.save.write_text(to_lines(results))
+        save(options, results)
         quick = results["run"][0]["quick"]
         verdicts = [] if quick else bench_goals.judge(results, bench_parts.TORCH_HOOKS)
         blocks = {name: bench_tables.block(name, results, verdicts)
