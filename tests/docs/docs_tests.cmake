@@ -14,3 +14,11 @@ function(tally_docs_test name program)
 endfunction()
 
 tally_docs_test(c run_c_blocks ${CMAKE_C_COMPILER})
+tally_docs_test(commands run_sh_blocks)
+set_tests_properties(docs_commands PROPERTIES PROCESSORS 2)
+# Both write the list of what they have installed.
+set_tests_properties(docs_commands interop_installation PROPERTIES RESOURCE_LOCK install_manifest)
+
+add_executable(text_forms docs/text_forms.c)
+target_link_libraries(text_forms PRIVATE tally_flags tally)
+tally_docs_test(texts check_texts $<TARGET_FILE:text_forms>)
