@@ -22,3 +22,4 @@ set_tests_properties(docs_commands interop_installation PROPERTIES RESOURCE_LOCK
 add_executable(text_forms docs/text_forms.c)
 target_link_libraries(text_forms PRIVATE tally_flags tally)
 tally_docs_test(texts check_texts $<TARGET_FILE:text_forms>)
+tally_docs_test(names check_names $<TARGET_FILE:text_forms>)
