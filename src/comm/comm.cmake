@@ -11,6 +11,7 @@ target_sources(tally_objects PRIVATE
   comm/mpi/mpi_open.c
   comm/mpi/mpi_post.c
   comm/mpi/mpi_process.c
+  comm/native.c
   comm/open.c
   comm/parcel.c
   comm/pieces.c

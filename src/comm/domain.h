@@ -56,6 +56,12 @@ struct tally__carrier_ops {
     int (*progress)(struct tally__domain *domain, size_t *moved);
     /* Whether anything that was put is still under way. */
     bool (*is_busy)(struct tally__domain *domain);
+    /*
+     * A sum of all ranks of the domain by the carrier, in place, one at a time on each lane; NULL:
+     * it has none. All ranks begin it. n is at most 2^30. Errors: SYSTEM.
+     */
+    int (*sum_begin)(struct tally__domain *domain, int lane, float *data, size_t n);
+    int (*sum_is_done)(struct tally__domain *domain, int lane, bool *is_done);
 };
 
 /* The part all domains have in common; each kind appends its own. */

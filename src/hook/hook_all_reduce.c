@@ -2,9 +2,11 @@
 /* The hook that sends gradients as they are: one exchange per bucket, or its first phase alone. No
  * state; on lanes. */
 #include "base/status.h"
+#include "comm/native.h"
 #include "exchange/two_phase.h"
 #include "hook/hook.h"
 #include "hook/kind.h"
+#include "num/reduce.h"
 
 int tally__hook_send_plain(tally_lane *lane, const tally_bucket *bucket)
 {
@@ -36,21 +38,53 @@ static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, co
     return tally__exchange_scatter(lane, &codec, call, bucket->data, bucket->n);
 }
 
+/* Where the backend has a sum of its own, by that. */
+static int reduce_native(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    const struct tally__arrays mean = {1, (const void *const[]){bucket->data}, 1,
+                                       (void *const[]){bucket->data}, bucket->divisor};
+
+    (void)state;
+    if (bucket->dtype != TALLY_F32 || lane->wire.dtype != TALLY_F32 ||
+        !tally__has_native_sum(lane)) {
+        return tally__hook_send_plain(lane, bucket);
+    }
+    TRY(tally__native_sum(lane, bucket->data, bucket->n));
+    tally__reduce(TALLY_F32, TALLY_MEAN, bucket->n, &mean);
+    return TALLY_OK;
+}
+
+enum { ENGINE_EXCHANGE, ENGINE_NATIVE };
+
 static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
 {
-    const tally_hook_table table = {
-        .size = sizeof table, .name = name, .concurrent = 1, .reduce = reduce};
+    bool is_native = values[0] == ENGINE_NATIVE;
+    const tally_hook_table table = {.size = sizeof table,
+                                    .name = name,
+                                    .concurrent = 1,
+                                    .reduce = is_native ? reduce_native : reduce};
 
-    (void)values;
     (void)inner;
     TRY(tally_hook_create(&table, NULL, hook));
-    (*hook)->elementwise = true;
+    /* MPI is at its best with long sums. */
+    (*hook)->elementwise = !is_native;
     (*hook)->scatter = scatter;
     return TALLY_OK;
 }
 
+static const struct tally__option options[] = {{
+    .name = "engine",
+    .type = TALLY__OPTION_CHOICE,
+    .accepts = "exchange|native",
+    .fallback = "exchange",
+    .help = "native: fp32 by MPI_Iallreduce, in an order that is MPI's own; on other backends the "
+            "same as exchange",
+}};
+
 const struct tally__hook_kind tally__hook_kind_all_reduce = {
     .row.name = "allreduce",
+    .row.n_options = 1,
+    .row.options = options,
     .row.help = "gradients as they are: exact, and the fastest on one machine",
     .make = make,
 };

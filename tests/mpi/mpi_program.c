@@ -149,6 +149,80 @@ static int leave_early(void)
     return 0;
 }
 
+static int n_sums; /* begun by MPI */
+
+/* In place of MPI's, which it calls: tally's object finds this one. */
+int MPI_Iallreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                   MPI_Request *request)
+{
+    n_sums += type == MPI_FLOAT;
+    return PMPI_Iallreduce(from, to, n, type, op, comm, request);
+}
+
+/* The hook that leaves sums to MPI: whole numbers, so that any order has the same bits. Views and
+ * copies, several lanes; among some of the ranks there is no communicator, and the exchange does
+ * it. */
+static int use_native_sums(const char *hook, bool copies, int lanes, bool is_native)
+{
+    enum { N_PARAMS = 5, N = 1003 };
+    static float data[N_PARAMS][N];
+    static float grads[N_PARAMS][N];
+    static const char *const names[N_PARAMS] = {"a", "b", "c", "d", "e"};
+    static const size_t shape[] = {N};
+    tally_param params[N_PARAMS];
+    tally_ddp_config config;
+    tally_group *group;
+    tally_ddp *ddp;
+    int size;
+
+    CHECK(open_group(NULL, lanes, &group) == TALLY_OK);
+    size = tally_group_size(group);
+    for (int p = 0; p < N_PARAMS; p++) {
+        params[p] = (tally_param){.size = sizeof params[p],
+                                  .name = names[p],
+                                  .n_dims = 1,
+                                  .shape = shape,
+                                  .dtype = TALLY_F32,
+                                  .data = data[p],
+                                  .grad = copies ? grads[p] : NULL};
+    }
+    tally_ddp_config_init(&config, sizeof config);
+    config.hook = hook;
+    config.bucket_cap_bytes = 2 * sizeof grads[0];
+    CHECK(tally_ddp_create(group, params, N_PARAMS, &config, &ddp) == TALLY_OK);
+    n_sums = 0;
+    for (int step = 0; step < 3; step++) {
+        for (int p = 0; p < N_PARAMS; p++) {
+            float *grad = tally_ddp_grad(ddp, (size_t)p);
+
+            for (int i = 0; i < N; i++) {
+                grad[i] = (float)((i * (p + 1) + step) * size * (tally_group_rank(group) + 1));
+            }
+            CHECK(tally_ddp_grad_ready(ddp, (size_t)p) == TALLY_OK);
+        }
+        CHECK(tally_ddp_wait(ddp) == TALLY_OK);
+        for (int p = 0; p < N_PARAMS; p++) {
+            const float *grad = tally_ddp_grad(ddp, (size_t)p);
+
+            for (int i = 0; i < N; i++) {
+                CHECK(grad[i] == (float)((i * (p + 1) + step) * (size * (size + 1) / 2)));
+            }
+        }
+    }
+    CHECK((n_sums > 0) == (is_native || (size == 1 && strstr(hook, "native"))));
+    CHECK(tally_ddp_free(ddp) == TALLY_OK);
+    CHECK(tally_group_close(group) == TALLY_OK);
+    return 0;
+}
+
+static int sum_by_mpi(void)
+{
+    CHECK(use_native_sums("allreduce:engine=native", false, 1, true) == 0);
+    CHECK(use_native_sums("allreduce:engine=native", true, 2, true) == 0);
+    CHECK(use_native_sums("allreduce", false, 1, false) == 0);
+    return use_native_sums("hosts:size=2(allreduce:engine=native)", false, 1, false);
+}
+
 /* Rank 1 is killed, or sleeps for longer than the others wait. They say who, and end. */
 static int lose_rank(bool is_killed)
 {
@@ -198,6 +272,7 @@ int main(int argc, char **argv)
                  {"one-thread", use_one_thread},
                  {"tally-starts", let_tally_start},
                  {"early", leave_early},
+                 {"native", sum_by_mpi},
                  {"killed", lose_killed},
                  {"late", lose_late}};
 

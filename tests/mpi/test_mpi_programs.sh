@@ -38,7 +38,7 @@ if [ ! -e "$folder/libtally-$mpi.so" ] || [ ! -e "$program" ]; then
 fi
 
 for ranks in 1 3; do
-    for case in communicator one-thread tally-starts; do
+    for case in communicator one-thread tally-starts native; do
         echo "== $case, $ranks ranks"
         launch "$mpi" -n "$ranks" "$program" "$case"
     done

@@ -55,6 +55,8 @@ struct tally__mpi_api {
     /* Begins to duplicate a communicator, given as its Fortran handle; NULL: all processes. */
     int (*duplicate)(const int *fortran, struct tally__mpi_handle *comm,
                      struct tally__mpi_handle *request);
+    int (*duplicate_ours)(const struct tally__mpi_handle *from, struct tally__mpi_handle *comm,
+                          struct tally__mpi_handle *request);
     int (*place)(const struct tally__mpi_handle *comm, int *rank, int *size);
     int (*send)(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
                 struct tally__mpi_handle *request);
@@ -64,6 +66,9 @@ struct tally__mpi_api {
     /* From any rank, at most n bytes. */
     int (*receive)(const struct tally__mpi_handle *comm, void *bytes, size_t n,
                    struct tally__mpi_handle *request);
+    /* Sums floats of all ranks, in place. */
+    int (*sum)(const struct tally__mpi_handle *comm, float *data, size_t n,
+               struct tally__mpi_handle *request);
     int (*test)(struct tally__mpi_handle *request, struct tally__mpi_status *status);
     /* Takes a receive back; on success the buffer is free. Waits for a tenth of a second at most.
      */

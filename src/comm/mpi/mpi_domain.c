@@ -161,8 +161,46 @@ static bool mpi_is_busy(struct tally__domain *domain)
     return is_busy;
 }
 
+static int mpi_sum_begin(struct tally__domain *domain, int lane, float *data, size_t n)
+{
+    struct tally__mpi_domain *mpi = mpi_of(domain);
+    const struct tally__mpi_api *api = mpi->post.api;
+    int rc;
+
+    tally__mpi_lock();
+    rc = check_not_ended();
+    if (rc == TALLY_OK &&
+        api->sum(&mpi->lanes[lane].comm, data, n, &mpi->lanes[lane].request) != 0) {
+        rc = tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
+    }
+    tally__mpi_unlock();
+    return rc;
+}
+
+static int mpi_sum_is_done(struct tally__domain *domain, int lane, bool *is_done)
+{
+    struct tally__mpi_domain *mpi = mpi_of(domain);
+    const struct tally__mpi_api *api = mpi->post.api;
+    struct tally__mpi_status status = {0};
+    int rc;
+
+    tally__mpi_lock();
+    rc = check_not_ended();
+    if (rc == TALLY_OK && api->test(&mpi->lanes[lane].request, &status) != 0) {
+        rc = tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
+    }
+    tally__mpi_unlock();
+    *is_done = status.is_done;
+    return rc;
+}
+
 static const struct tally__carrier_ops mpi_carrier = {
-    .put = mpi_put, .progress = mpi_progress, .is_busy = mpi_is_busy};
+    .put = mpi_put,
+    .progress = mpi_progress,
+    .is_busy = mpi_is_busy,
+    .sum_begin = mpi_sum_begin,
+    .sum_is_done = mpi_sum_is_done,
+};
 
 /* ---- the end ---- */
 
@@ -177,6 +215,7 @@ void tally__mpi_free(struct tally__mpi_domain *mpi)
         tally__process_forget(&mpi->processes[r]);
     }
     (void)pthread_mutex_destroy(&mpi->mutex);
+    tally__free(mpi->lanes);
     tally__free(mpi->processes);
     tally__free(mpi->extents.used);
     tally__free(mpi->common.base);
@@ -218,6 +257,9 @@ void tally__mpi_reap(void)
         }
         *link = mpi->next;
         tally__post_end(&mpi->post);
+        for (int i = 0; i < mpi->n_lanes; i++) {
+            (void)mpi->post.api->close(&mpi->lanes[i].comm);
+        }
         (void)mpi->post.api->close(&mpi->post.comm);
         tally__mpi_free(mpi);
     }

@@ -8,12 +8,20 @@
 #include "comm/mpi/mpi_process.h"
 #include "comm/shm/extents.h"
 
+/* Sums of one lane do not meet those of another: each has a communicator. */
+struct tally__mpi_lane {
+    struct tally__mpi_handle comm;
+    struct tally__mpi_handle request;
+};
+
 struct tally__mpi_domain {
     struct tally__domain common;
     pthread_mutex_t mutex; /* guards extents */
     struct tally__extents extents;
     size_t map_bytes;
     struct tally__post post;
+    struct tally__mpi_lane *lanes; /* for sums of MPI's own */
+    int n_lanes;
     struct tally__process *processes; /* of all ranks */
     struct tally__slot *slots;        /* ours, of the group that spans the domain */
     bool is_kept;                     /* it is in the list of all */

@@ -212,11 +212,24 @@ static int start(bool (*at_end)(void), int *threads, int *n_processes)
 
 /* ---- communicators ---- */
 
+static int begin_duplicate(MPI_Comm from, struct tally__mpi_handle *comm,
+                           struct tally__mpi_handle *request)
+{
+    MPI_Request begun;
+    /* MPI writes the new handle when the request is done: straight to where it is kept. */
+    int code = MPI_Comm_idup(from, (MPI_Comm *)(void *)comm, &begun);
+
+    if (code != MPI_SUCCESS) {
+        return fail("MPI_Comm_idup", code);
+    }
+    memcpy(request, &begun, sizeof begun);
+    return 0;
+}
+
 static int duplicate(const int *fortran, struct tally__mpi_handle *comm,
                      struct tally__mpi_handle *request)
 {
     MPI_Comm from = fortran ? MPI_Comm_f2c((MPI_Fint)*fortran) : MPI_COMM_WORLD;
-    MPI_Request begun;
     int is_inter = 0;
     int code;
 
@@ -227,13 +240,13 @@ static int duplicate(const int *fortran, struct tally__mpi_handle *comm,
     if (code != MPI_SUCCESS || is_inter) {
         return fail("the communicator is an inter-communicator", code);
     }
-    /* MPI writes the new handle when the request is done: straight to where it is kept. */
-    code = MPI_Comm_idup(from, (MPI_Comm *)(void *)comm, &begun);
-    if (code != MPI_SUCCESS) {
-        return fail("MPI_Comm_idup", code);
-    }
-    memcpy(request, &begun, sizeof begun);
-    return 0;
+    return begin_duplicate(from, comm, request);
+}
+
+static int duplicate_ours(const struct tally__mpi_handle *from, struct tally__mpi_handle *comm,
+                          struct tally__mpi_handle *request)
+{
+    return begin_duplicate(comm_of(from), comm, request);
 }
 
 static int place(const struct tally__mpi_handle *handle, int *rank, int *size)
@@ -308,6 +321,23 @@ static int receive_bytes(const struct tally__mpi_handle *comm, void *bytes, size
     return 0;
 }
 
+static int sum_floats(const struct tally__mpi_handle *comm, float *data, size_t n,
+                      struct tally__mpi_handle *request)
+{
+    MPI_Request begun;
+    int code;
+
+    if (n > INT_MAX) {
+        return fail("a sum is too long", MPI_SUCCESS);
+    }
+    code = MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, comm_of(comm), &begun);
+    if (code != MPI_SUCCESS) {
+        return fail("MPI_Iallreduce", code);
+    }
+    memcpy(request, &begun, sizeof begun);
+    return 0;
+}
+
 static int test(struct tally__mpi_handle *handle, struct tally__mpi_status *status)
 {
     MPI_Request request = request_of(handle);
@@ -357,10 +387,12 @@ const struct tally__mpi_api *tally_mpi_api(void)
         .error = last_error,
         .start = start,
         .duplicate = duplicate,
+        .duplicate_ours = duplicate_ours,
         .place = place,
         .send = send_bytes,
         .send_awaited = send_awaited,
         .receive = receive_bytes,
+        .sum = sum_floats,
         .test = test,
         .cancel = cancel,
         .close = close_comm,

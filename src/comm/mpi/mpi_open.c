@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_domain.h"
 #include "comm/mpi/mpi_load.h"
@@ -68,20 +69,22 @@ static int start(const struct tally__place *place, const struct tally__mpi_api *
     return check_launcher((*api)->name, n_processes);
 }
 
-/* A communicator of our own: nobody else's messages are in it. */
-static int duplicate(struct tally__mpi_domain *mpi, const struct tally__place *place)
+/* Waits until a communicator is duplicated. With the lock held, but not while it waits. */
+static int wait_duplicate(const struct tally__mpi_api *api, const struct tally__place *place,
+                          struct tally__mpi_handle *request)
 {
-    const struct tally__mpi_api *api = mpi->post.api;
     const struct timespec pause = {0, 100000};
     uint64_t end_ns =
         tally__now_ns() + (uint64_t)(place->open_timeout_s * (double)TALLY__NS_PER_SECOND);
-    struct tally__mpi_handle request;
     struct tally__mpi_status status = {0};
-    int rc = api->duplicate(place->mpi_comm, &mpi->post.comm, &request);
 
-    while (rc == 0 && !status.is_done) {
-        rc = api->test(&request, &status);
-        if (rc == 0 && !status.is_done) {
+    while (!status.is_done) {
+        int rc = api->test(request, &status);
+
+        if (rc != 0) {
+            return tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
+        }
+        if (!status.is_done) {
             if (tally__now_ns() > end_ns) {
                 return tally__fail(TALLY_TIMEOUT,
                                    "not all ranks of MPI have opened the group within %g s",
@@ -92,7 +95,18 @@ static int duplicate(struct tally__mpi_domain *mpi, const struct tally__place *p
             tally__mpi_lock();
         }
     }
+    return TALLY_OK;
+}
+
+/* A communicator of our own: nobody else's messages are in it. */
+static int duplicate(struct tally__mpi_domain *mpi, const struct tally__place *place)
+{
+    const struct tally__mpi_api *api = mpi->post.api;
+    struct tally__mpi_handle request;
+    int rc = api->duplicate(place->mpi_comm, &mpi->post.comm, &request);
+
     if (rc == 0) {
+        TRY(wait_duplicate(api, place, &request));
         rc = api->place(&mpi->post.comm, &mpi->common.rank, &mpi->common.n_ranks);
     }
     return rc == 0 ? TALLY_OK : tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
@@ -175,6 +189,27 @@ static int first_job(tally_lane *lane, void *user)
     return TALLY_OK;
 }
 
+/* And one for each lane; all ranks have as many. With the lock held. */
+static int open_lanes(struct tally__mpi_domain *mpi, const struct tally__place *place, int n)
+{
+    const struct tally__mpi_api *api = mpi->post.api;
+
+    mpi->lanes = tally__alloc_array((size_t)n, sizeof *mpi->lanes, "MPI's lanes");
+    if (!mpi->lanes) {
+        return TALLY_NOMEM;
+    }
+    for (int i = 0; i < n; i++) {
+        struct tally__mpi_lane *lane = &mpi->lanes[i];
+
+        if (api->duplicate_ours(&mpi->post.comm, &lane->comm, &lane->request) != 0) {
+            return tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
+        }
+        TRY(wait_duplicate(api, place, &lane->request));
+        mpi->n_lanes++;
+    }
+    return TALLY_OK;
+}
+
 int tally__open_mpi(const struct tally__place *place, tally_group **group)
 {
     struct tally__mpi_domain *mpi;
@@ -188,6 +223,11 @@ int tally__open_mpi(const struct tally__place *place, tally_group **group)
     TRY(tally__group_open_domain(&mpi->common, mpi->slots, place->lanes, place->open_timeout_s,
                                  &made));
     rc = tally__submit_and_wait(&made->lanes[0], first_job, mpi);
+    if (rc == TALLY_OK) {
+        tally__mpi_lock();
+        rc = open_lanes(mpi, place, made->n_lanes);
+        tally__mpi_unlock();
+    }
     if (rc != TALLY_OK) {
         (void)tally_group_close(made);
         return rc;

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums by the carrier: agrees on them in a round, and notices when they will not end. */
+#include "comm/native.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "comm/wait.h"
+
+/* What carriers count in ints. */
+#define MOST_AT_ONCE ((size_t)1 << 30)
+#define ASK_NS 50000u
+#define PAUSE_NS 50000
+
+/* Apart from every codec's detail. */
+#define NATIVE_DETAIL UINT64_C(0xffff)
+
+bool tally__has_native_sum(const tally_lane *lane)
+{
+    const struct tally__domain *domain = lane->group->domain;
+
+    return domain->carrier && domain->carrier->sum_begin && lane->group->size == domain->n_ranks;
+}
+
+/* Gives the group up when a rank has died or given it up, or the deadline has passed. */
+static int check_others(tally_lane *lane, uint64_t since_ns, uint64_t *next_alive_ns)
+{
+    tally_group *group = lane->group;
+    uint64_t now = tally__now_ns();
+    struct tally__late late;
+
+    if (tally__is_given_up(lane, &late)) {
+        return tally__give_up_late(lane, group->rank, &late, "a sum of the carrier's own");
+    }
+    if (now >= *next_alive_ns) {
+        *next_alive_ns = now + TALLY__ALIVE_NS;
+        for (int r = 0; r < group->size; r++) {
+            if (!group->domain->ops->alive(group->domain, group->domain_rank[r])) {
+                return tally__give_up(group, TALLY_PEER, "rank %d died in a sum of %s's own",
+                                      group->domain_rank[r], group->domain->ops->name);
+            }
+        }
+    }
+    if (now - since_ns > group->timeout_ns) {
+        return tally__give_up(
+            group, TALLY_TIMEOUT, "a sum of %s's own was not done within %g s, job %llu of lane %d",
+            group->domain->ops->name, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND,
+            (unsigned long long)lane->job, lane->index);
+    }
+    return TALLY_OK;
+}
+
+static int wait_sum(tally_lane *lane)
+{
+    const struct timespec pause = {0, PAUSE_NS};
+    struct tally__domain *domain = lane->group->domain;
+    uint64_t since_ns = tally__now_ns();
+    uint64_t next_alive_ns = since_ns + TALLY__ALIVE_NS;
+
+    for (;;) {
+        bool is_done = false;
+        int rc = domain->carrier->sum_is_done(domain, lane->index, &is_done);
+
+        if (rc != TALLY_OK) {
+            return tally__give_up(lane->group, rc, "%s", tally_last_error());
+        }
+        if (is_done) {
+            return TALLY_OK;
+        }
+        TRY(check_others(lane, since_ns, &next_alive_ns));
+        if (tally__now_ns() - since_ns < ASK_NS) {
+            (void)sched_yield();
+        } else {
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+}
+
+int tally__native_sum(tally_lane *lane, float *data, size_t n)
+{
+    const struct tally__call call = {.kind = TALLY__KIND_ALL_REDUCE,
+                                     .dtype = TALLY_F32,
+                                     .op = TALLY_SUM,
+                                     .count = n,
+                                     .detail = NATIVE_DETAIL};
+    struct tally__domain *domain = lane->group->domain;
+    uint64_t size = (uint64_t)lane->group->size;
+
+    TRY(tally__round(lane, &call));
+    for (size_t done = 0; done < n;) {
+        size_t part = n - done < MOST_AT_ONCE ? n - done : MOST_AT_ONCE;
+        int rc = domain->carrier->sum_begin(domain, lane->index, data + done, part);
+
+        if (rc != TALLY_OK) {
+            return tally__give_up(lane->group, rc, "%s", tally_last_error());
+        }
+        TRY(wait_sum(lane));
+        done += part;
+    }
+    /* What a good algorithm sends. */
+    tally__count_sent(lane, 2 * n * sizeof(float) * (size - 1) / size);
+    return TALLY_OK;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sum that the carrier of a domain has of its own, in an order of its own: MPI_Iallreduce. Only
+ * the thread that runs a lane's jobs enters with that lane.
+ */
+#ifndef TALLY_COMM_NATIVE_H
+#define TALLY_COMM_NATIVE_H
+
+#include "comm/round.h"
+
+/* Whether there is one: the same on all ranks. Groups of some of the ranks have none. */
+bool tally__has_native_sum(const tally_lane *lane);
+
+/*
+ * Leaves the sum of all ranks' data on every rank. After a failure in mid-sum the carrier may still
+ * write to data. Errors: those of any round; SYSTEM.
+ */
+int tally__native_sum(tally_lane *lane, float *data, size_t n);
+
+#endif
