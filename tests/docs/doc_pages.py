@@ -59,6 +59,7 @@ class Page:
             self.lines = file.read().splitlines()
         self.blocks, self.anchors = [], set()
         self.prose = list(self.lines)
+        self.bench_lines = set()  # what a bench has written
         self._anchor, self._counts, self._bench = "", {}, ""
         if name.endswith(".md"):
             self._read_markdown()
@@ -74,6 +75,8 @@ class Page:
     def _read_markdown(self):
         block, fence, in_list = None, "", False
         for i, line in enumerate(self.lines):
+            if self._bench:
+                self.bench_lines.add(i + 1)
             if block:
                 self.prose[i] = ""
                 if line.strip() == fence:

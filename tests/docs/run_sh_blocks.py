@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every command of every sh block of the pages, builds what their cmake blocks say, and looks
-whether commands still print what a bench has put there as their output.
+"""Runs every command of every sh block of the pages, and those in backticks; builds what their cmake
+blocks say; looks whether commands still print what a bench has put there as their output.
 
 The blocks of a page run in order, each in one shell, in a folder that looks like the tree after
 `make build`, with a program ./train, a program's source prog.c, a file of hosts, and a home of its
@@ -19,6 +19,9 @@ import doc_pages
 LINKS = ["bench", "examples", "include", "scripts", "src", "Makefile", "CMakeLists.txt",
          "CMakePresets.json", "cmake", ".ci"]
 SECONDS = 100  # for one command
+# In prose: a command with all that it needs, not one that is only spoken of.
+COMPLETE = re.compile(r"(build/)?tally (hooks|optimizers|env|bench \w+ -|run --help|run .*-n \d+ .*/)"
+                      r"|make \w+$|ctest ")
 INSTALLED = ('export PATH="$HOME/tally/bin:$PATH" LD_LIBRARY_PATH="$HOME/tally/lib" '
              'PKG_CONFIG_PATH="$HOME/tally/lib/pkgconfig"\n')
 
@@ -157,6 +160,13 @@ class Runner:
             self.report.fail(block.where, f"a project with these lines: status {status}\n{said}")
         self.n_run += 1
 
+    def prose(self, page):
+        """Commands in backticks; those of a bench belong to figures, and run when it does."""
+        self.exports = ""
+        for line, text in page.spans():
+            if line not in page.bench_lines and COMPLETE.match(text):
+                self.command(f"{page.name}:{line}", text)
+
     def output(self, page, block):
         """What a bench has printed: the command above it still prints lines with these labels."""
         commands = [text for line, text in page.spans() if block.line - 6 < line < block.line]
@@ -184,6 +194,7 @@ def main():
                 runner.cmake(block)
             elif block.bench and not block.language:
                 runner.output(page, block)
+        runner.prose(page)
     for rule in rules:
         if not rule.used:
             report.fail(f"tests/docs/commands.txt:{rule.line}", "no command of the pages needs it")
