@@ -75,6 +75,7 @@ class Bench:
         self.peers = peers
         self.limit_s = limit_s  # of one run of a peer
         self.own_limit_s = 1200
+        self.link_limit_s = 400  # of one run of ours over MPI, which may hang
 
     def tally_bench(self, text, *more):
         return run_json([self.tally, "bench", *text.split(), "--json", *more], self.own_limit_s)
@@ -86,7 +87,7 @@ class Bench:
         """The rows of a part, by the name of the table they go to; most parts have one."""
         if part == "links":
             return bench_links.Links(self.tally, self.extent.links, self.peers, self.limit_s,
-                                     self.own_limit_s).measure(self.find_torch())
+                                     self.link_limit_s).measure(self.find_torch())
         command = self.commands()[part]
         if part == "kernels":
             return {part: best_levels(self.tally_bench(command))}

@@ -87,14 +87,17 @@ field() {
     sed -E "s/.*\"$1\": ([^,}]+).*/\1/" <<<"$2"
 }
 
-# The JSON line of a bench over the link.
+# The JSON line of a bench over the link. What a rank says of its failure comes last, behind all that
+# launchers say.
 on_hosts() {
     local code=0
     "$here/hosts.sh" --hosts "$hosts" --mbit "$mbit" --sent "$work/sent" \
-        "$here/hosts_mpirun.sh" "$mpi" "$ranks" "$tally" "$@" --json --mb "$mb" >"$work/out" || code=$?
+        "$here/hosts_mpirun.sh" "$mpi" "$ranks" "$tally" "$@" --json --mb "$mb" \
+        >"$work/out" 2>"$work/err" || code=$?
     if [ "$code" -ne 0 ] || ! grep '^{' "$work/out"; then
-        cat "$work/out" >&2
-        echo "link.sh: over $mpi this ended with $code: tally $*" >&2
+        cat "$work/out" "$work/err" >&2
+        echo "link.sh: over $mpi this ended with $code: tally $*:" \
+            "$(grep -m1 '^tally' "$work/err" || true)" >&2
         exit $((code > 0 ? code : 1))
     fi
 }
