@@ -279,7 +279,7 @@ static const struct tally__option options[] = {
 
 const struct tally__hook_kind tally__hook_kind_hosts = {
     .row.name = "hosts",
-    .row.help = "order=hosts: adds up within each machine first; one exchange per machine crosses "
+    .row.help = "adds up within each machine first; one exchange per machine crosses "
                 "the network",
     .wraps = true,
     .row.n_options = sizeof options / sizeof options[0],

@@ -65,6 +65,19 @@ for ranks in $worlds; do
 done
 [ $failures -eq 0 ] || tail "$work"/json*
 
+# As make demo runs it: every hook that exchanges reads as well as the exact one, but for one image in
+# a hundred.
+if [ -z "$slow" ]; then
+    "$tally" run -n 2 "$digits" --json >"$work/whole" || complain "the whole demo exited with $?"
+    awk -F'"accuracy": ' '/"accuracy"/ {
+        accuracy = $2 + 0
+        n++
+        if (/"hook": "allreduce"/) exact = accuracy
+        if (!/"hook": "noop"/ && (exact - accuracy > 0.01 || accuracy - exact > 0.01)) failed = 1
+    } END { exit failed || n != 7 || exact < 0.95 }' "$work/whole" ||
+        complain "a hook has learned less than the exact one: $(cat "$work/whole")"
+fi
+
 # The table; hooks of one's own choice.
 accepts '^hook +accuracy +loss +ms/step +exposed ms +bytes/step$' "$digits" --steps 1 bf16
 accepts '^fp16 .*% +[0-9.]+ +[0-9.]+ +[0-9.]+ +0$' "$digits" --steps 1 fp16
