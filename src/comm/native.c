@@ -30,7 +30,13 @@ static int check_others(tally_lane *lane, uint64_t since_ns, uint64_t *next_aliv
     tally_group *group = lane->group;
     uint64_t now = tally__now_ns();
     struct tally__late late;
+    size_t moved = 0;
+    /* What others say comes only to who asks for it. */
+    int rc = group->domain->carrier->progress(group->domain, &moved);
 
+    if (rc != TALLY_OK) {
+        return tally__give_up(group, rc, "%s", tally_last_error());
+    }
     if (tally__is_given_up(lane, &late)) {
         return tally__give_up_late(lane, group->rank, &late, "a sum of the carrier's own");
     }

@@ -4,6 +4,7 @@
  * and returns 0 when all is as it should be. Compiled once per MPI, linked with libtally.so.
  */
 #include <mpi.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -149,14 +150,30 @@ static int leave_early(void)
     return 0;
 }
 
-static int n_sums; /* begun by MPI */
+static int n_sums;        /* begun by MPI */
+static bool refuses_sums; /* the next one is not begun, but kept */
+static struct {
+    int n;
+    MPI_Comm comm;
+} kept_sum = {0, MPI_COMM_NULL};
 
-/* In place of MPI's, which it calls: tally's object finds this one. */
+/* In place of MPI's, which they call: tally's object finds these. */
 int MPI_Iallreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
                    MPI_Request *request)
 {
     n_sums += type == MPI_FLOAT;
+    if (type == MPI_FLOAT && refuses_sums) {
+        kept_sum.n = n;
+        kept_sum.comm = comm;
+        (void)poll(NULL, 0, 300); /* until the others have begun it */
+        return MPI_ERR_OTHER;
+    }
     return PMPI_Iallreduce(from, to, n, type, op, comm, request);
+}
+
+int MPI_Comm_free(MPI_Comm *comm)
+{
+    return *comm == kept_sum.comm ? MPI_SUCCESS : PMPI_Comm_free(comm);
 }
 
 /* The hook that leaves sums to MPI: whole numbers, so that any order has the same bits. Views and
@@ -223,6 +240,55 @@ static int sum_by_mpi(void)
     return use_native_sums("hosts:size=2(allreduce:engine=native)", false, 1, false);
 }
 
+/* On rank 0 MPI refuses a sum that others have begun: they are told. When all have closed the
+ * group, rank 0 begins it after all, and so MPI may write to what they have given up. */
+static int fail_sum(void)
+{
+    enum { N = 100003 };
+    static float data[N];
+    static const size_t shape[] = {N};
+    const tally_param param = {.size = sizeof param,
+                               .name = "a",
+                               .n_dims = 1,
+                               .shape = shape,
+                               .dtype = TALLY_F32,
+                               .data = data};
+    tally_ddp_config config;
+    tally_group *group;
+    tally_ddp *ddp;
+    bool is_first;
+
+    CHECK(open_group(NULL, 1, &group) == TALLY_OK);
+    is_first = tally_group_rank(group) == 0;
+    tally_ddp_config_init(&config, sizeof config);
+    config.hook = "allreduce:engine=native";
+    CHECK(tally_ddp_create(group, &param, 1, &config, &ddp) == TALLY_OK);
+    refuses_sums = is_first;
+    CHECK(tally_ddp_grad_ready(ddp, 0) == TALLY_OK);
+    CHECK(tally_ddp_wait(ddp) == TALLY_SYSTEM);
+    CHECK(strstr(tally_last_error(), "MPI_Iallreduce") != NULL);
+    CHECK(tally_ddp_free(ddp) == TALLY_OK);
+    CHECK(tally_group_close(group) == TALLY_OK);
+    /* What can be freed of a closed group is freed with the next one. */
+    (void)MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(open_group(NULL, 1, &group) == TALLY_OK);
+    CHECK(tally_group_close(group) == TALLY_OK);
+    if (is_first) {
+        MPI_Request request;
+        int is_done = 0;
+
+        (void)PMPI_Iallreduce(MPI_IN_PLACE, data, kept_sum.n, MPI_FLOAT, MPI_SUM, kept_sum.comm,
+                              &request);
+        /* Who was late has heard that it was refused, and has not begun it. */
+        for (int i = 0; i < 300 && !is_done; i++) {
+            (void)MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+            (void)poll(NULL, 0, 1);
+        }
+    }
+    (void)MPI_Barrier(MPI_COMM_WORLD);
+    return 0;
+}
+
 /* Rank 1 is killed, or sleeps for longer than the others wait. They say who, and end. */
 static int lose_rank(bool is_killed)
 {
@@ -273,6 +339,7 @@ int main(int argc, char **argv)
                  {"tally-starts", let_tally_start},
                  {"early", leave_early},
                  {"native", sum_by_mpi},
+                 {"native-fails", fail_sum},
                  {"killed", lose_killed},
                  {"late", lose_late}};
 

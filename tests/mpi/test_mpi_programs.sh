@@ -43,8 +43,10 @@ for ranks in 1 3; do
         launch "$mpi" -n "$ranks" "$program" "$case"
     done
 done
-echo "== early"
-launch "$mpi" -n 3 "$program" early
+for case in early native-fails; do
+    echo "== $case"
+    launch "$mpi" -n 3 "$program" "$case"
+done
 
 # Open MPI's launcher can be told to leave the others running when a rank dies; MPICH's cannot.
 echo "== late, killed"

@@ -173,6 +173,7 @@ static int mpi_sum_begin(struct tally__domain *domain, int lane, float *data, si
         api->sum(&mpi->lanes[lane].comm, data, n, &mpi->lanes[lane].request) != 0) {
         rc = tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
     }
+    mpi->lanes[lane].is_summing = rc == TALLY_OK;
     tally__mpi_unlock();
     return rc;
 }
@@ -189,6 +190,7 @@ static int mpi_sum_is_done(struct tally__domain *domain, int lane, bool *is_done
     if (rc == TALLY_OK && api->test(&mpi->lanes[lane].request, &status) != 0) {
         rc = tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
     }
+    mpi->lanes[lane].is_summing = !status.is_done;
     tally__mpi_unlock();
     *is_done = status.is_done;
     return rc;
@@ -223,12 +225,29 @@ void tally__mpi_free(struct tally__mpi_domain *mpi)
     tally__free(mpi);
 }
 
+/* Whether MPI still works on a sum, which all have given up. With the lock held. */
+static bool is_summing(struct tally__mpi_domain *mpi)
+{
+    for (int i = 0; i < mpi->n_lanes; i++) {
+        struct tally__mpi_lane *lane = &mpi->lanes[i];
+        struct tally__mpi_status status;
+
+        if (lane->is_summing &&
+            (mpi->post.api->test(&lane->request, &status) != 0 || !status.is_done)) {
+            return true;
+        }
+        lane->is_summing = false;
+    }
+    return false;
+}
+
 /* Whether nothing more will come, and nothing is on its way. With the lock held. */
 static bool is_quiet(struct tally__mpi_domain *mpi)
 {
     size_t moved = 0;
 
-    if (tally__post_progress(&mpi->post, &moved) != TALLY_OK || mpi->post.n_under_way > 0) {
+    if (tally__post_progress(&mpi->post, &moved) != TALLY_OK || mpi->post.n_under_way > 0 ||
+        is_summing(mpi)) {
         return false;
     }
     for (int r = 0; r < mpi->common.n_ranks; r++) {

@@ -12,6 +12,7 @@
 struct tally__mpi_lane {
     struct tally__mpi_handle comm;
     struct tally__mpi_handle request;
+    bool is_summing; /* MPI may write to what is summed, also when nobody waits for it any more */
 };
 
 struct tally__mpi_domain {
