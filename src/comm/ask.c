@@ -35,6 +35,7 @@ static struct tally__asking begin_asking(uint64_t since_ns)
         .moved_ns = now,
         .next_look_ns = now + LOOK_NS,
         .next_alive_ns = now + TALLY__ALIVE_NS,
+        .next_taker_ns = now + TALLY__ALIVE_NS,
     };
 }
 
@@ -135,6 +136,20 @@ int tally__ask_for(tally_lane *lane, int rank, struct tally__late *late)
     return TALLY_OK;
 }
 
+/* Who has arrived at this round may have died since, before it took what is for the next. */
+static bool has_died(const tally_lane *lane, int rank, struct tally__asking *asking)
+{
+    const tally_group *group = lane->group;
+    uint64_t now = tally__now_ns();
+
+    if (now < asking->next_taker_ns) {
+        return false;
+    }
+    asking->next_taker_ns = now + TALLY__ALIVE_NS;
+    return !group->domain->ops->alive(group->domain, group->domain_rank[rank]) &&
+           !tally__has_left(group, rank);
+}
+
 int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking,
                         struct tally__late *late)
 {
@@ -151,6 +166,11 @@ int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking
         late->why = TALLY__LATE_CLOSED;
         late->who = rank;
         return tally__is_given_up(lane, late) ? TALLY_ABORTED : TALLY_PEER;
+    }
+    if (has_died(lane, rank, asking)) {
+        late->why = TALLY__LATE_DIED;
+        late->who = rank;
+        return TALLY_PEER;
     }
     moved_ns = asking->moved_ns;
     moved_bytes = asking->moved_bytes;
@@ -173,14 +193,25 @@ void tally__look_again(tally_lane *lane)
     }
 }
 
+static bool is_busy(const tally_group *group)
+{
+    struct tally__domain *domain = group->domain;
+
+    for (int r = 0; r < group->size; r++) {
+        if (domain->carrier->is_busy(domain, group->domain_rank[r])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void tally__ask_until_idle(tally_lane *lane)
 {
-    struct tally__domain *domain = lane->group->domain;
     struct tally__asking asking = begin_asking(0);
     struct tally__late late;
 
     /* What keeps a rank from taking it in is found in the next round, if there is one. */
-    while (tally__is_alive(lane->group) && domain->carrier->is_busy(domain) &&
+    while (tally__is_alive(lane->group) && is_busy(lane->group) &&
            ask(lane, lane->group->rank, &asking, &late) == TALLY_OK) {
     }
 }

@@ -15,6 +15,7 @@ struct tally__asking {
     uint64_t moved_ns;
     uint64_t next_look_ns;
     uint64_t next_alive_ns;
+    uint64_t next_taker_ns; /* when to ask whether the rank that has no room is alive */
     size_t moved_bytes;
     int n_empty; /* looks at which nothing had moved, since something had or we paused */
 };
@@ -33,8 +34,9 @@ int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking
 void tally__look_again(tally_lane *lane);
 
 /*
- * Waits until all ranks have what this one sent. Somebody has to see to that: where no thread may
- * do so while no job runs, a job may not end before.
+ * Waits until all ranks of the lane's group have what this one sent. Somebody has to see to that:
+ * where no thread may do so while no job runs, a job may not end before. Ranks outside the group
+ * may be lost.
  */
 void tally__ask_until_idle(tally_lane *lane);
 

@@ -54,8 +54,8 @@ struct tally__carrier_ops {
     /* Takes what has come, and goes on with what was put; adds to *moved how many bytes came or are
      * gone, those of messages around them included. Errors: SYSTEM. */
     int (*progress)(struct tally__domain *domain, size_t *moved);
-    /* Whether anything that was put is still under way. */
-    bool (*is_busy)(struct tally__domain *domain);
+    /* Whether anything that was put is still under way: to rank, or, where that is -1, to any. */
+    bool (*is_busy)(struct tally__domain *domain, int rank);
     /*
      * A sum of all ranks of the domain by the carrier, in place, one at a time on each lane; NULL:
      * it has none. All ranks begin it. n is at most 2^30. Errors: SYSTEM.

@@ -65,6 +65,14 @@ static bool lingers(const struct tally__threads *threads)
     return threads->n > 0 && threads->domain->may_linger;
 }
 
+static void ask_until_idle(tally_lane *lane)
+{
+    tally__ask_until_idle(lane);
+    for (tally_lane *other = lane->borrowed; other; other = other->next_borrowed) {
+        tally__ask_until_idle(other);
+    }
+}
+
 static void run_job(tally_future *future)
 {
     tally_lane *lane = future->lane;
@@ -83,7 +91,7 @@ static void run_job(tally_future *future)
     if (status == TALLY_OK) {
         status = run_function(future);
         if (tally__carries(lane) && !lingers(future->threads)) {
-            tally__ask_until_idle(lane);
+            ask_until_idle(lane);
         }
     }
     tally__fpenv_leave(saved);
@@ -138,7 +146,7 @@ static uint64_t linger(struct tally__threads *threads, uint64_t since_ns)
 
     if (!domain->carrier || !lingers(threads) ||
         domain->carrier->progress(domain, &moved) != TALLY_OK ||
-        !domain->carrier->is_busy(domain)) {
+        !domain->carrier->is_busy(domain, -1)) {
         return IDLE_NS;
     }
     return tally__pause_ns(tally__now_ns() - since_ns);

@@ -150,8 +150,9 @@ static int leave_early(void)
     return 0;
 }
 
-static int n_sums;        /* begun by MPI */
-static bool refuses_sums; /* the next one is not begun, but kept */
+static int n_sums;          /* begun by MPI */
+static bool refuses_sums;   /* the next one is not begun, but kept */
+static int n_long_messages; /* that rank 1 sends before it is killed; 0: it is not */
 static struct {
     int n;
     MPI_Comm comm;
@@ -174,6 +175,15 @@ int MPI_Iallreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op 
 int MPI_Comm_free(MPI_Comm *comm)
 {
     return *comm == kept_sum.comm ? MPI_SUCCESS : PMPI_Comm_free(comm);
+}
+
+int MPI_Isend(const void *from, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    if (n > 1000 && n_long_messages > 0 && --n_long_messages == 0) {
+        (void)raise(SIGKILL);
+    }
+    return PMPI_Isend(from, n, type, to, tag, comm, request);
 }
 
 /* The hook that leaves sums to MPI: whole numbers, so that any order has the same bits. Views and
@@ -329,6 +339,59 @@ static int lose_late(void)
     return lose_rank(false);
 }
 
+/* Rank 1 is killed while it sends and the others send to it, after it has arrived at a round. */
+static int lose_sender(void)
+{
+    enum { N = 4000001 };
+    static float data[N];
+    tally_group *group;
+    tally_future *future;
+
+    CHECK(open_group(NULL, 1, &group) == TALLY_OK);
+    n_long_messages = tally_group_rank(group) == 1 ? 70 : 0;
+    CHECK(tally_all_reduce(group, data, N, TALLY_F32, TALLY_SUM, &future) == TALLY_OK);
+    CHECK(tally_future_wait(future) == TALLY_PEER);
+    CHECK(strstr(tally_last_error(), "rank 1 died") != NULL);
+    tally_future_free(future);
+    CHECK(tally_group_close(group) == TALLY_OK);
+    (void)printf("survived\n");
+    return 0;
+}
+
+/* Rank 1 is killed. What rank 0 has sent to it stays under way, and must not keep it from working
+ * with rank 2. */
+static int lose_in_sub_group(void)
+{
+    tally_group *group;
+    tally_group *lost;
+    tally_group *well;
+    tally_future *future;
+    int rank;
+
+    CHECK(open_group(NULL, 0, &group) == TALLY_OK);
+    rank = tally_group_rank(group);
+    CHECK(tally_group_split(group, rank == 2 ? -1 : 0, 0, &lost) == TALLY_OK);
+    CHECK(tally_group_split(group, rank == 1 ? -1 : 0, 0, &well) == TALLY_OK);
+    if (rank == 1) {
+        (void)sleep(2);
+        (void)raise(SIGKILL);
+    }
+    if (lost) {
+        (void)sleep(1); /* until rank 1 takes nothing in any more */
+        CHECK(tally_barrier(lost, &future) == TALLY_OK);
+        CHECK(tally_future_wait(future) == TALLY_PEER);
+        tally_future_free(future);
+        CHECK(tally_group_close(lost) == TALLY_OK);
+    }
+    for (int i = 0; i < 3; i++) {
+        CHECK(check_sum(well) == 0);
+    }
+    CHECK(tally_group_close(well) == TALLY_OK);
+    CHECK(tally_group_close(group) == TALLY_OK);
+    (void)printf("survived\n");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -341,7 +404,9 @@ int main(int argc, char **argv)
                  {"native", sum_by_mpi},
                  {"native-fails", fail_sum},
                  {"killed", lose_killed},
-                 {"late", lose_late}};
+                 {"late", lose_late},
+                 {"killed-sender", lose_sender},
+                 {"killed-sub", lose_in_sub_group}};
 
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof cases[0]; i++) {
         if (strcmp(argv[1], cases[i].word) == 0) {

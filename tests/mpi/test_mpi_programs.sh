@@ -54,7 +54,9 @@ leave_running=()
 [ "$mpi" = mpich ] || leave_running=(--mca orte_enable_recovery 1)
 [ "$(launch "$mpi" "${leave_running[@]}" -n 3 "$program" late | grep -c survived)" -eq 2 ]
 if [ "$mpi" = openmpi ]; then
-    [ "$(launch "$mpi" "${leave_running[@]}" -n 3 "$program" killed | grep -c survived)" -eq 2 ]
+    for case in killed killed-sender killed-sub; do
+        [ "$(launch "$mpi" "${leave_running[@]}" -n 3 "$program" "$case" | grep -c survived)" -eq 2 ]
+    done
 fi
 if timeout 60 bash -c "$(declare -f launch); launch $mpi -n 3 '$program' killed" >/dev/null 2>&1; then
     echo "a rank was killed, and the launcher says that all is well" >&2

@@ -151,12 +151,14 @@ static int mpi_progress(struct tally__domain *domain, size_t *moved)
     return rc;
 }
 
-static bool mpi_is_busy(struct tally__domain *domain)
+static bool mpi_is_busy(struct tally__domain *domain, int rank)
 {
+    const struct tally__post *post = &mpi_of(domain)->post;
     bool is_busy;
 
     tally__mpi_lock();
-    is_busy = mpi_of(domain)->post.n_under_way > 0;
+    is_busy = !has_ended && (rank < 0 ? post->n_under_way > 0
+                                      : post->peers[rank].longs.n + post->peers[rank].shorts.n > 0);
     tally__mpi_unlock();
     return is_busy;
 }
