@@ -200,11 +200,18 @@ static int open_lanes(struct tally__mpi_domain *mpi, const struct tally__place *
     }
     for (int i = 0; i < n; i++) {
         struct tally__mpi_lane *lane = &mpi->lanes[i];
+        int rc;
 
         if (api->duplicate_ours(&mpi->post.comm, &lane->comm, &lane->request) != 0) {
             return tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
         }
-        TRY(wait_duplicate(api, place, &lane->request));
+        rc = wait_duplicate(api, place, &lane->request);
+        if (rc != TALLY_OK) {
+            /* MPI may still write to it. */
+            mpi->lanes = NULL;
+            mpi->n_lanes = 0;
+            return rc;
+        }
         mpi->n_lanes++;
     }
     return TALLY_OK;

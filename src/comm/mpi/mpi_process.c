@@ -6,6 +6,7 @@
  */
 #include "comm/mpi/mpi_process.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,6 +44,9 @@ void tally__process_watch(struct tally__process *process, const struct tally__pr
         card->pid_space == own.pid_space) {
 #ifdef SYS_pidfd_open
         process->fd = (int)syscall(SYS_pidfd_open, (pid_t)card->pid, 0);
+        if (process->fd < 0 && errno == ESRCH) {
+            atomic_store(&process->gone_ns, tally__now_ns());
+        }
 #endif
     }
 }
@@ -54,7 +58,10 @@ bool tally__process_has_ended(struct tally__process *process)
     uint64_t seen_ns = 0;
     uint64_t now;
 
-    if (process->fd < 0 || poll(&ended, 1, 0) != 1) {
+    if (process->fd < 0) {
+        return atomic_load(&process->gone_ns) != 0;
+    }
+    if (poll(&ended, 1, 0) != 1) {
         return false;
     }
     now = tally__now_ns();
