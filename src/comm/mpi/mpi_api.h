@@ -58,11 +58,9 @@ struct tally__mpi_api {
     int (*duplicate_ours)(const struct tally__mpi_handle *from, struct tally__mpi_handle *comm,
                           struct tally__mpi_handle *request);
     int (*place)(const struct tally__mpi_handle *comm, int *rank, int *size);
+    /* One that is awaited is done only when the other rank has begun to receive it. */
     int (*send)(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
-                struct tally__mpi_handle *request);
-    /* Done only when the other rank has begun to receive it. */
-    int (*send_awaited)(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
-                        struct tally__mpi_handle *request);
+                bool is_awaited, struct tally__mpi_handle *request);
     /* From any rank, at most n bytes. */
     int (*receive)(const struct tally__mpi_handle *comm, void *bytes, size_t n,
                    struct tally__mpi_handle *request);

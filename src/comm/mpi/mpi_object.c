@@ -271,7 +271,7 @@ static int close_comm(struct tally__mpi_handle *handle)
 /* ---- messages ---- */
 
 static int send_bytes(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
-                      struct tally__mpi_handle *request)
+                      bool is_awaited, struct tally__mpi_handle *request)
 {
     MPI_Request begun;
     int code;
@@ -279,26 +279,10 @@ static int send_bytes(const struct tally__mpi_handle *comm, int to, const void *
     if (n > INT_MAX) {
         return fail("a message is too long", MPI_SUCCESS);
     }
-    code = MPI_Isend(bytes, (int)n, MPI_BYTE, to, TAG, comm_of(comm), &begun);
+    code = (is_awaited ? MPI_Issend : MPI_Isend)(bytes, (int)n, MPI_BYTE, to, TAG, comm_of(comm),
+                                                 &begun);
     if (code != MPI_SUCCESS) {
-        return fail("MPI_Isend", code);
-    }
-    memcpy(request, &begun, sizeof begun);
-    return 0;
-}
-
-static int send_awaited(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
-                        struct tally__mpi_handle *request)
-{
-    MPI_Request begun;
-    int code;
-
-    if (n > INT_MAX) {
-        return fail("a message is too long", MPI_SUCCESS);
-    }
-    code = MPI_Issend(bytes, (int)n, MPI_BYTE, to, TAG, comm_of(comm), &begun);
-    if (code != MPI_SUCCESS) {
-        return fail("MPI_Issend", code);
+        return fail(is_awaited ? "MPI_Issend" : "MPI_Isend", code);
     }
     memcpy(request, &begun, sizeof begun);
     return 0;
@@ -390,7 +374,6 @@ const struct tally__mpi_api *tally_mpi_api(void)
         .duplicate_ours = duplicate_ours,
         .place = place,
         .send = send_bytes,
-        .send_awaited = send_awaited,
         .receive = receive_bytes,
         .sum = sum_floats,
         .test = test,

@@ -125,8 +125,8 @@ static int send_first(struct tally__post *post, int rank, const unsigned char *o
     }
     memcpy(out->message, &head, sizeof head);
     memcpy(out->message + sizeof head, own + put->offset, bytes);
-    if ((put->is_awaited ? post->api->send_awaited : post->api->send)(
-            &post->comm, rank, out->message, sizeof head + bytes, &out->request) != 0) {
+    if (post->api->send(&post->comm, rank, out->message, sizeof head + bytes, put->is_awaited,
+                        &out->request) != 0) {
         give_back(post, out);
         return break_post(post, post->api->error());
     }
