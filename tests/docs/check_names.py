@@ -156,7 +156,8 @@ class Names:
             self.report.fail(where, f"no such file: {words[0]}")
         elif len(words) > 1:
             inner = [i for i, word in enumerate(words[1:], 1) if "/" in word]
-            self.options(where, words[0], (path,), words[1:inner[0] if inner else None])
+            python = ("python3", "-B") if path.endswith(".py") else ()
+            self.options(where, words[0], (*python, path), words[1:inner[0] if inner else None])
 
     def command(self, where, text):
         """Whether it was one that this knows."""
@@ -172,7 +173,7 @@ class Names:
             self.tally_command(where, words[1:])
         elif words[0] == "make" and len(words) > 1:
             self.make(where, words[1:])
-        elif re.match(r"(scripts|bench)/[\w-]+(\.sh)?$|\.ci/run$", words[0]):
+        elif re.match(r"(scripts|bench)/[\w-]+(\.sh|\.py)?$|\.ci/run$", words[0]):
             self.script(where, words)
         elif re.match(r"--?[A-Za-z]", text):
             self.bare_options(where, words)
