@@ -19,6 +19,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export TALLY_MPI=$object
+mb=4 # of gradients
 
 complain() {
     echo "$mpi, $hosts hosts with $ranks ranks: $*" >&2
@@ -46,9 +47,20 @@ check_bits() {
 # In one step that counts and two before it, the hook and the plain all-reduce have their turn. A rank
 # sends all shards that are not of its own host, and its own shard to all ranks that are not.
 check_bytes() {
-    local mb=4 host sent
-    local payload=$((2 * 3 * 2 * mb * 1000000 * ranks * (world - ranks) / world))
-    on_hosts "$tally" bench hooks --json --hook allreduce --mb $mb --steps 1 >"$work/out" ||
+    local plain=$((2 * mb * 1000000 * ranks * (world - ranks) / world))
+    check_sent allreduce $((3 * (plain + plain)))
+}
+
+# Of each host one rank exchanges, with as many bytes as if it were alone there.
+check_levels() {
+    local plain=$((2 * mb * 1000000 * ranks * (world - ranks) / world))
+    check_sent "hosts(allreduce)" $((3 * (plain + 2 * mb * 1000000 * (hosts - 1) / hosts)))
+}
+
+# check_sent HOOK BYTES: what each host sends in these steps.
+check_sent() {
+    local hook=$1 payload=$2 host sent
+    on_hosts "$tally" bench hooks --json --hook "$hook" --mb $mb --steps 1 >"$work/out" ||
         complain "the bench has failed: $(cat "$work/out")"
     grep -q "\"ranks\": $world, \"mb\": $mb," "$work/out" || complain "no result: $(cat "$work/out")"
     for ((host = 0; host < hosts; host++)); do
@@ -64,7 +76,7 @@ check_bytes() {
     done
 }
 
-for case in "2 1 example bits bytes" "2 2 bits bytes" "4 1 example bytes"; do
+for case in "2 1 example bits bytes" "2 2 bits bytes levels" "4 1 example bytes"; do
     read -r hosts ranks checks <<<"$case"
     world=$((hosts * ranks))
     for check in $checks; do
