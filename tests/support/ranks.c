@@ -454,10 +454,13 @@ int ranks_run_world(ranks_body *body, void *user, int lanes, int world, bool com
             continue;
         }
         n_failures += run(&ranks, body, user);
+        if (!ranks_mpi_is_first()) {
+            continue;
+        }
         (void)printf("world %d, %s, %s: %016llx\n", world, kind_names[ranks.kind],
                      memory_names[ranks.memory], (unsigned long long)board->of_run.everywhere[0]);
         first = i == 0 ? board->of_run.everywhere[0] : first;
-        if (compare && ranks_mpi_is_first() && board->of_run.everywhere[0] != first) {
+        if (compare && board->of_run.everywhere[0] != first) {
             (void)fprintf(stderr, "these results are not those of threads: %016llx\n",
                           (unsigned long long)first);
             n_failures++;
