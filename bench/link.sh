@@ -76,7 +76,7 @@ line_ms=$(awk "BEGIN { print ($mbit > 0 ? $host_mb * 8e3 / $mbit : 0) }")
 # What every object begins with.
 launcher=mpirun.$mpi
 [ "$mpi" = openmpi ] || launcher=mpiexec.$mpi
-version=$("$launcher" --version | grep -oEm1 '[0-9]+\.[0-9.]+[a-z0-9]*') || version=unknown
+version=$(grep -oEm1 '[0-9]+\.[0-9.]+[a-z0-9]*' <<<"$("$launcher" --version)") || version=unknown
 links=null
 [ "$mpi" != openmpi ] || links=${OMPI_MCA_btl_tcp_links:-1}
 head="\"mpi\": \"$mpi\", \"version\": \"$version\", \"tcp_links\": $links, \"mbit\": $mbit, "

@@ -164,8 +164,10 @@ struct values {
     struct collective_bench bench;
 };
 
-static bool read_peers(const char *text, bool *peers)
+/* What makes no sense is refused later, with a line of its own. */
+static bool read_peers(const char *text, const char *op, bool *peers)
 {
+    bool makes_sense = strcmp(op, "all_reduce") == 0;
     const char *unknown;
     int length;
 
@@ -175,7 +177,7 @@ static bool read_peers(const char *text, bool *peers)
         return false;
     }
     for (int p = 0; p < N_PEERS; p++) {
-        if (peers[p] && !peer_exists((enum peer)p)) {
+        if (makes_sense && peers[p] && !peer_exists((enum peer)p)) {
             (void)fprintf(stderr,
                           NAME ": %s was not there when tally was built and is left out; "
                                "scripts/setup --mpi installs it\n",
@@ -222,7 +224,7 @@ static bool read_values(const struct words *words, struct values *values)
         (void)fprintf(stderr, NAME ": unknown memory '%s'; accepted: group heap\n", words->memory);
         return false;
     }
-    return !words->peers || read_peers(words->peers, bench->peers);
+    return !words->peers || read_peers(words->peers, words->op, bench->peers);
 }
 
 static enum option_result read_words(int argc, char **argv, struct words *words)
