@@ -279,8 +279,8 @@ static int send_bytes(const struct tally__mpi_handle *comm, int to, const void *
     if (n > INT_MAX) {
         return fail("a message is too long", MPI_SUCCESS);
     }
-    code = (is_awaited ? MPI_Issend : MPI_Isend)(bytes, (int)n, MPI_BYTE, to, TAG, comm_of(comm),
-                                                 &begun);
+    code = is_awaited ? MPI_Issend(bytes, (int)n, MPI_BYTE, to, TAG, comm_of(comm), &begun)
+                      : MPI_Isend(bytes, (int)n, MPI_BYTE, to, TAG, comm_of(comm), &begun);
     if (code != MPI_SUCCESS) {
         return fail(is_awaited ? "MPI_Issend" : "MPI_Isend", code);
     }
