@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/boot_id.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/threads.h"
@@ -53,16 +54,12 @@ static int finish(int rc, tally_future *const *future)
 /* The machine's name, and which start of it: two machines may have one name. */
 static void name_host(char *name)
 {
-    FILE *boot = fopen("/proc/sys/kernel/random/boot_id", "r");
     size_t n;
 
     memset(name, 0, HOST_BYTES);
     (void)gethostname(name, HOST_BYTES / 2);
     n = strlen(name);
-    if (boot) {
-        (void)!fread(name + n, 1, HOST_BYTES - 1 - n, boot);
-        (void)fclose(boot);
-    }
+    tally__boot_id(name + n, HOST_BYTES - n);
 }
 
 /* The first rank that is on this one's machine. */

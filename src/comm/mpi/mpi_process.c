@@ -8,26 +8,22 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/boot_id.h"
 #include "base/clock.h"
 
 #define ON_ITS_WAY_NS 100000000u
 
 void tally__process_describe(struct tally__process_card *card)
 {
-    FILE *boot = fopen("/proc/sys/kernel/random/boot_id", "re");
     struct stat space = {0};
 
     memset(card, 0, sizeof *card);
-    if (boot) {
-        (void)!fread(card->machine, 1, sizeof card->machine - 1, boot);
-        (void)fclose(boot);
-    }
+    tally__boot_id(card->machine, sizeof card->machine);
     if (stat("/proc/self/ns/pid", &space) == 0) {
         card->pid_space = space.st_ino;
     }
