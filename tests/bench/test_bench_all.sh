@@ -4,17 +4,8 @@
 # there is gnuplot; a peer that hangs is given up; known rows give known figures. Its part `links` is in
 # test_bench_links.sh.
 # shellcheck disable=SC2016 # backquotes are Markdown's
-# shellcheck source=tests/tool/command_support.sh
-. "$(dirname "$0")/../tool/command_support.sh" "$1"
-root=$(cd "$(dirname "$0")/../.." && pwd)
-run_all=(python3 -B "$root/bench/run_all.py")
-pages=$work/docs
-mkdir "$pages"
-
-# holds FILE PATTERN: it has such a line.
-holds() {
-    grep -qE -- "$2" "$1" || complain "$(basename "$1") has no /$2/: $(cat "$1")"
-}
+# shellcheck source=tests/bench/pages_support.sh
+. "$(dirname "$0")/pages_support.sh" "$1"
 
 # is_json FILE: every line is a JSON object with a part.
 is_json() {

@@ -4,18 +4,9 @@
 # nothing else of the pages; what has not crossed the link does not count; known rows give known
 # figures. Where no hosts can be made, it says so and leaves the pages as they are.
 # shellcheck disable=SC2016 # backquotes are Markdown's
-# shellcheck source=tests/tool/command_support.sh
-. "$(dirname "$0")/../tool/command_support.sh" "$1"
-root=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/bench/pages_support.sh
+. "$(dirname "$0")/pages_support.sh" "$1"
 build=$(dirname "$tally")
-run_all=(python3 -B "$root/bench/run_all.py")
-pages=$work/docs
-mkdir "$pages"
-
-# holds FILE PATTERN: it has such a line.
-holds() {
-    grep -qE -- "$2" "$1" || complain "$(basename "$1") has no /$2/: $(cat "$1")"
-}
 
 # block FILE NAME: what stands between its marks.
 block() {
