@@ -22,4 +22,7 @@ struct tally__place {
 /* config may be NULL. Errors: ARG, UNSUPPORTED. */
 int tally__find_place(const tally_group_config *config, struct tally__place *place);
 
+/* Whether the number of processes that an MPI sees fits what launchers say. Errors: ARG. */
+int tally__check_mpi_world(const char *mpi, int n_processes);
+
 #endif

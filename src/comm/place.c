@@ -59,38 +59,76 @@ static const enum tally__env_id sizes[] = {TALLY__ENV_WORLD, TALLY__ENV_OTHER_WO
 #define N_SIZES (sizeof sizes / sizeof sizes[0])
 #define FIRST_OF_MPI 2
 
+/* The first variable, from index on, of a launcher that says it has started several processes;
+ * *index is N_SIZES when there is none. */
+static int find_launcher(size_t *index, int *size)
+{
+    for (; *index < N_SIZES; (*index)++) {
+        if (tally__env_is_set(sizes[*index])) {
+            TRY(tally__env_count(sizes[*index], size));
+            if (*size > 1) {
+                return TALLY_OK;
+            }
+        }
+    }
+    return TALLY_OK;
+}
+
 /* Whether a launcher of MPI has started several of us. */
 static int check_mpi_launcher(struct tally__place *place)
 {
-    for (size_t i = FIRST_OF_MPI; i < N_SIZES; i++) {
-        int size = 0;
+    size_t i = FIRST_OF_MPI;
+    int size;
 
-        if (tally__env_is_set(sizes[i])) {
-            TRY(tally__env_count(sizes[i], &size));
-        }
-        place->is_mpi = place->is_mpi || size > 1;
-    }
+    TRY(find_launcher(&i, &size));
+    place->is_mpi = place->is_mpi || i < N_SIZES;
     return TALLY_OK;
 }
 
 /* Alone, although a launcher started several of us: never in silence. */
 static int check_alone(void)
 {
+    tally_env_var var = {.size = sizeof var};
+    size_t i = 0;
+    int size = 0;
+
+    TRY(find_launcher(&i, &size));
+    if (i == N_SIZES) {
+        return TALLY_OK;
+    }
+    TRY(tally_env_get((size_t)sizes[i], &var));
+    return tally__fail(TALLY_ARG,
+                       "%s=%d says that there are %d ranks, but this process would be a world of "
+                       "one: start it with tally run, or unset %s",
+                       var.name, size, size, var.name);
+}
+
+/* Fails when a launcher's number of ranks cannot be that of MPI. Launchers of MPI count processes
+ * of their own in other ways too (srun starts one for each machine), so theirs only has to be one
+ * where MPI's is. */
+int tally__check_mpi_world(const char *mpi, int n_processes)
+{
+    int size = 0;
+
     for (size_t i = 0; i < N_SIZES; i++) {
-        int size;
+        tally_env_var var = {.size = sizeof var};
 
-        if (!tally__env_is_set(sizes[i])) {
-            continue;
+        TRY(find_launcher(&i, &size));
+        if (i == N_SIZES) {
+            break;
         }
-        TRY(tally__env_count(sizes[i], &size));
-        if (size > 1) {
-            tally_env_var var = {.size = sizeof var};
-
-            TRY(tally_env_get((size_t)sizes[i], &var));
+        TRY(tally_env_get((size_t)sizes[i], &var));
+        if (i >= FIRST_OF_MPI && n_processes == 1) {
             return tally__fail(TALLY_ARG,
-                               "%s=%d says that there are %d ranks, but this process would be a "
-                               "world of one: start it with tally run, or unset %s",
-                               var.name, size, size, var.name);
+                               "%s=%d says that there are %d ranks, but %s sees one: the launcher "
+                               "is another MPI's; use that of %s, or set TALLY_MPI",
+                               var.name, size, size, mpi, mpi);
+        }
+        if (i < FIRST_OF_MPI && n_processes != size) {
+            return tally__fail(TALLY_ARG,
+                               "%s=%d says that there are %d ranks, but %s sees %d: start them "
+                               "with mpirun, or use backend shm (TALLY_BACKEND=shm), or unset %s",
+                               var.name, size, size, mpi, n_processes, var.name);
         }
     }
     return TALLY_OK;
@@ -99,13 +137,13 @@ static int check_alone(void)
 static int place_by_launcher(const tally_group_config *config, struct tally__place *place)
 {
     TRY(tally__env_count(TALLY__ENV_WORLD, &place->world));
-    if (config->rank != UNSET_RANK) {
-        return TALLY_OK;
+    if (config->rank == UNSET_RANK) {
+        if (!tally__env_is_set(TALLY__ENV_RANK)) {
+            return tally__fail(TALLY_ARG, "TALLY_WORLD is set, but TALLY_RANK is not");
+        }
+        TRY(tally__env_count(TALLY__ENV_RANK, &place->rank));
     }
-    if (!tally__env_is_set(TALLY__ENV_RANK)) {
-        return tally__fail(TALLY_ARG, "TALLY_WORLD is set, but TALLY_RANK is not");
-    }
-    return tally__env_count(TALLY__ENV_RANK, &place->rank);
+    return place->world == 1 ? check_alone() : TALLY_OK;
 }
 
 static bool is_other_launcher(const tally_group_config *config)

@@ -21,6 +21,8 @@ set(mpi_all ${mpi_some} test_reductions test_exchange test_exchange_bytes test_b
   test_optimizer_memory test_optimizer_overlap test_optimizer_save test_post_local
   test_zero_bits test_zero_cases test_zero_cut test_zero_failures test_zero_join test_zero_save)
 
+include(CheckCSourceCompiles)
+
 set(mpi_skip "")
 if(CMAKE_CROSSCOMPILING)
   set(mpi_skip "cross compiling")
@@ -41,6 +43,20 @@ function(tally_mpi_test mpi name)
 endfunction()
 
 set(mpi_folder ${PROJECT_BINARY_DIR}/src)
+
+# A program that is linked statically cannot load MPI.
+set(mpi_static "")
+if(NOT mpi_skip)
+  set(CMAKE_REQUIRED_LINK_OPTIONS -static)
+  check_c_source_compiles("int main(void) { return 0; }" TALLY_HAS_STATIC_LIBC)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+endif()
+if(TALLY_HAS_STATIC_LIBC AND NOT mpi_skip)
+  add_executable(run_reduce_static tool/run_reduce.c)
+  target_link_options(run_reduce_static PRIVATE -static)
+  target_link_libraries(run_reduce_static PRIVATE tally_flags tally_static)
+  set(mpi_static $<TARGET_FILE:run_reduce_static>)
+endif()
 set(run_mpi ${CMAKE_CURRENT_SOURCE_DIR}/support/run_mpi.sh)
 foreach(mpi openmpi mpich)
   set(mpi_program ${CMAKE_CURRENT_BINARY_DIR}/mpi_program_${mpi})
@@ -56,6 +72,8 @@ foreach(mpi openmpi mpich)
   endif()
   tally_mpi_test(${mpi} programs ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_programs.sh
     ${mpi} ${mpi_folder} ${mpi_program} $<TARGET_FILE:example_03_ddp>)
+  tally_mpi_test(${mpi} launchers ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_launchers.sh
+    ${mpi} ${mpi_folder} $<TARGET_FILE:tally_tool> $<TARGET_FILE:run_reduce> "${mpi_static}")
   tally_mpi_test(${mpi} hook_bits
     ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "1 2 3 4 7" $<TARGET_FILE:test_hook_bits>)
   if(NOT mpi_skip)

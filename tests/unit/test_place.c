@@ -107,6 +107,8 @@ static const struct environment environments[] = {
     {"TALLY_BACKEND=mpi", TALLY_OK, -1, 0, ""},
     {"OMPI_COMM_WORLD_SIZE=zwei", TALLY_ARG, 0, 0, "OMPI_COMM_WORLD_SIZE"},
     {"RANK=0 WORLD_SIZE=1 OMPI_COMM_WORLD_SIZE=4", TALLY_ARG, 0, 0, "OMPI_COMM_WORLD_SIZE=4"},
+    {"TALLY_WORLD=1 TALLY_RANK=0 PMI_SIZE=4", TALLY_ARG, 0, 0, "PMI_SIZE=4"},
+    {"TALLY_WORLD=1 TALLY_RANK=0 WORLD_SIZE=4", TALLY_ARG, 0, 0, "WORLD_SIZE=4"},
     {"TALLY_WORLD=2 TALLY_RANK=1 TALLY_RENDEZVOUS=@x OMPI_COMM_WORLD_SIZE=2", TALLY_OK, 1, 2, "@x"},
     /* the rest */
     {"TALLY_BACKEND=shm", TALLY_OK, 0, 1, ""},
@@ -147,6 +149,49 @@ static void test_environments(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof environments / sizeof environments[0]; i++) {
         check_environment(&environments[i]);
+    }
+}
+
+/* The number of processes that MPI sees, against what launchers say. */
+static void test_mpi_worlds(void **state)
+{
+    static const struct {
+        const char *set;
+        int n_processes;
+        int status;
+        const char *text;
+    } worlds[] = {
+        {"", 1, TALLY_OK, ""},
+        {"", 4, TALLY_OK, ""},
+        {"TALLY_WORLD=2", 1, TALLY_ARG,
+         "TALLY_WORLD=2 says that there are 2 ranks, but XMPI sees 1"},
+        {"TALLY_WORLD=2", 4, TALLY_ARG, "but XMPI sees 4"},
+        {"TALLY_WORLD=2", 2, TALLY_OK, ""},
+        {"TALLY_WORLD=1", 1, TALLY_OK, ""},
+        {"TALLY_WORLD=1", 4, TALLY_OK, ""},
+        {"WORLD_SIZE=3", 1, TALLY_ARG, "WORLD_SIZE=3"},
+        {"WORLD_SIZE=3", 2, TALLY_ARG, "TALLY_BACKEND=shm"},
+        {"WORLD_SIZE=3", 3, TALLY_OK, ""},
+        {"TALLY_WORLD=3 WORLD_SIZE=4", 3, TALLY_ARG, "WORLD_SIZE=4"},
+        {"OMPI_COMM_WORLD_SIZE=2", 1, TALLY_ARG, "another MPI's"},
+        {"PMI_SIZE=2", 1, TALLY_ARG, "another MPI's"},
+        {"SLURM_STEP_NUM_TASKS=2", 1, TALLY_ARG, "another MPI's"},
+        {"SLURM_STEP_NUM_TASKS=2", 8, TALLY_OK, ""},
+        {"OMPI_COMM_WORLD_SIZE=2", 2, TALLY_OK, ""},
+        {"PMI_SIZE=x", 2, TALLY_ARG, "PMI_SIZE"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) {
+        int rc;
+
+        set_environment(worlds[i].set);
+        rc = tally__check_mpi_world("XMPI", worlds[i].n_processes);
+        if (rc != worlds[i].status ||
+            (rc != TALLY_OK && !strstr(tally_last_error(), worlds[i].text))) {
+            fail_msg("'%s', MPI sees %d: %s: %s", worlds[i].set, worlds[i].n_processes,
+                     tally_status_name(rc), tally_last_error());
+        }
     }
 }
 
@@ -355,6 +400,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_environments, clear_environment),
+        cmocka_unit_test_setup(test_mpi_worlds, clear_environment),
         cmocka_unit_test_setup(test_derived_names, clear_environment),
         cmocka_unit_test_setup(test_configs, clear_environment),
         cmocka_unit_test_setup(test_limits, clear_environment),

@@ -3,6 +3,8 @@
 #include "comm/mpi/mpi_load.h"
 
 #include <dlfcn.h>
+#include <link.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,6 +46,31 @@ static void version_in_program(char *text)
         memcpy(&get, &symbol, sizeof get);
         (void)get(text, &n);
     }
+}
+
+/* Whether an object names a dynamic linker; asked of the program itself, which comes first. */
+static int has_linker(struct dl_phdr_info *object, size_t bytes, void *user)
+{
+    bool *found = user;
+
+    (void)bytes;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        *found = *found || object->dlpi_phdr[i].p_type == PT_INTERP;
+    }
+    return 1;
+}
+
+/* In a program that is linked statically, dlopen crashes or loads a second C library. */
+static int check_can_load(void)
+{
+    bool is_dynamic = false;
+
+    (void)dl_iterate_phdr(has_linker, &is_dynamic);
+    return is_dynamic ? TALLY_OK
+                      : tally__fail(TALLY_UNSUPPORTED,
+                                    "this program is linked statically, and backend mpi loads MPI "
+                                    "while the program runs: link it without -static, or start it "
+                                    "with tally run, which needs no MPI");
 }
 
 static int load(const char *file)
@@ -126,6 +153,9 @@ int tally__mpi_load(const struct tally__mpi_api **api)
     const char *wanted = tally__env_text(TALLY__ENV_MPI);
     char version[8192]; /* MPI_MAX_LIBRARY_VERSION_STRING of any MPI */
 
+    if (!loaded) {
+        TRY(check_can_load());
+    }
     if (!loaded && strcmp(wanted, "auto") != 0) {
         TRY(load_named(wanted));
     }

@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/env.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -17,31 +16,6 @@
 #include "comm/parcel.h"
 #include "comm/round.h"
 #include "comm/threads.h"
-
-/* A launcher that has started several processes, of which MPI sees one: it is another MPI's. */
-static int check_launcher(const char *mpi_name, int n_processes)
-{
-    static const enum tally__env_id sizes[] = {TALLY__ENV_OMPI_WORLD, TALLY__ENV_PMI_WORLD,
-                                               TALLY__ENV_SLURM_WORLD};
-
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        tally_env_var var = {.size = sizeof var};
-        int size;
-
-        if (!tally__env_is_set(sizes[i])) {
-            continue;
-        }
-        TRY(tally__env_count(sizes[i], &size));
-        TRY(tally_env_get((size_t)sizes[i], &var));
-        if (size > 1 && n_processes == 1) {
-            return tally__fail(TALLY_ARG,
-                               "%s=%d says that there are %d ranks, but %s sees one: the launcher "
-                               "is another MPI's; use that of %s, or set TALLY_MPI",
-                               var.name, size, size, mpi_name, mpi_name);
-        }
-    }
-    return TALLY_OK;
-}
 
 /* Loads and starts MPI. With the lock held. */
 static int start(const struct tally__place *place, const struct tally__mpi_api **api,
@@ -66,7 +40,8 @@ static int start(const struct tally__place *place, const struct tally__mpi_api *
                            (*api)->name, levels[threads]);
     }
     *may_linger = threads == TALLY__MPI_MULTIPLE;
-    return check_launcher((*api)->name, n_processes);
+    /* A world of one that the config asks for is not a silent one. */
+    return place->world == 1 ? TALLY_OK : tally__check_mpi_world((*api)->name, n_processes);
 }
 
 /* Waits until a communicator is duplicated. With the lock held, but not while it waits. */
@@ -119,10 +94,13 @@ static int check_place(const struct tally__mpi_domain *mpi, const struct tally__
         return tally__fail(TALLY_ARG, "a world of %d ranks is not in 1..%d", mpi->common.n_ranks,
                            TALLY__MAX_WORLD);
     }
-    if ((place->world != 0 && place->world != mpi->common.n_ranks) ||
-        (place->rank >= 0 && place->rank != mpi->common.rank)) {
-        return tally__fail(TALLY_ARG, "the config asks for rank %d of %d, MPI says rank %d of %d",
-                           place->rank, place->world, mpi->common.rank, mpi->common.n_ranks);
+    if (place->world != 0 && place->world != mpi->common.n_ranks) {
+        return tally__fail(TALLY_ARG, "the config asks for a world of %d ranks, MPI has %d",
+                           place->world, mpi->common.n_ranks);
+    }
+    if (place->rank >= 0 && place->rank != mpi->common.rank) {
+        return tally__fail(TALLY_ARG, "the config asks for rank %d, which MPI calls rank %d",
+                           place->rank, mpi->common.rank);
     }
     return TALLY_OK;
 }
