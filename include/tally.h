@@ -233,7 +233,8 @@ typedef struct tally_group_config {
     int world;              /* number of ranks; 0: from the environment */
     const char *rendezvous; /* where the ranks meet: the path of a Unix socket that rank 0 makes and
                                removes, or "@name" for one without a file. NULL: environment */
-    double timeout_s;       /* how long to wait in a round for a rank; 0: TALLY_TIMEOUT (600) */
+    double timeout_s;       /* how long to wait in a round for a rank, not counting time during
+                               which this process was stopped; 0: TALLY_TIMEOUT (600) */
     double open_timeout_s;  /* deadline for all ranks to arrive; 0: TALLY_OPEN_TIMEOUT (60) */
     int lanes;           /* lane threads; 0: jobs run inside tally_future_wait; -1: TALLY_LANES */
     const int *mpi_comm; /* the communicator whose processes are the ranks, as MPI_Comm_c2f gives

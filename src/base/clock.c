@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The monotonic clock. Keeps no state; any thread enters. */
+/* The monotonic clock, and time that was waited. Keeps no state; any thread enters. */
 #include "base/clock.h"
 
 #include <time.h>
@@ -11,4 +11,13 @@ uint64_t tally__now_ns(void)
     /* Cannot fail: the clock exists on every system we build for and the pointer is valid. */
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * TALLY__NS_PER_SECOND + (uint64_t)now.tv_nsec;
+}
+
+uint64_t tally__count_waited(struct tally__waited *waited, uint64_t now)
+{
+    uint64_t step_ns = waited->seen_ns == 0 ? 0 : now - waited->seen_ns;
+
+    waited->seen_ns = now;
+    waited->sum_ns += step_ns < TALLY__LONGEST_STEP_NS ? step_ns : TALLY__LONGEST_STEP_NS;
+    return waited->sum_ns;
 }

@@ -26,12 +26,12 @@
 /* Messages behind a round that are taken at once; more is the next round's. */
 #define N_LOOKS 4
 
-static struct tally__asking begin_asking(uint64_t since_ns)
+static struct tally__asking begin_asking(struct tally__waited waited)
 {
     uint64_t now = tally__now_ns();
 
     return (struct tally__asking){
-        .since_ns = since_ns ? since_ns : now,
+        .waited = waited,
         .moved_ns = now,
         .next_look_ns = now + LOOK_NS,
         .next_alive_ns = now + TALLY__ALIVE_NS,
@@ -101,6 +101,7 @@ static int ask(tally_lane *lane, int rank, struct tally__asking *asking, struct 
     size_t moved = 0;
     int rc = domain->carrier->progress(domain, &moved);
     uint64_t now = tally__now_ns();
+    uint64_t waited_ns = tally__count_waited(&asking->waited, now);
 
     if (rc != TALLY_OK) {
         late->why = TALLY__LATE_BROKEN;
@@ -115,7 +116,7 @@ static int ask(tally_lane *lane, int rank, struct tally__asking *asking, struct 
         if (tally__find_reason(lane, late, &asking->next_alive_ns)) {
             return TALLY_PEER;
         }
-        if (now - asking->since_ns > lane->group->timeout_ns) {
+        if (waited_ns > lane->group->timeout_ns) {
             late->why = TALLY__LATE_TIMEOUT;
             late->who = rank;
             return TALLY_TIMEOUT;
@@ -127,13 +128,14 @@ static int ask(tally_lane *lane, int rank, struct tally__asking *asking, struct 
 
 int tally__ask_for(tally_lane *lane, int rank, struct tally__late *late)
 {
-    struct tally__asking asking = begin_asking(lane->waits_since_ns);
+    struct tally__asking asking = begin_asking(lane->waited);
+    int rc = TALLY_OK;
 
-    lane->waits_since_ns = asking.since_ns;
-    while (!tally__has_arrived(lane, rank)) {
-        TRY(ask(lane, rank, &asking, late));
+    while (rc == TALLY_OK && !tally__has_arrived(lane, rank)) {
+        rc = ask(lane, rank, &asking, late);
     }
-    return TALLY_OK;
+    lane->waited = asking.waited;
+    return rc;
 }
 
 /* Who has arrived at this round may have died since, before it took what is for the next. */
@@ -157,8 +159,8 @@ int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking
     size_t moved_bytes;
     int rc;
 
-    if (asking->since_ns == 0) {
-        *asking = begin_asking(0);
+    if (asking->moved_ns == 0) {
+        *asking = begin_asking((struct tally__waited){0});
         asking->moved_bytes = ROW_BYTES;
     }
     /* Who has left takes nothing any more. */
@@ -207,7 +209,7 @@ static bool is_busy(const tally_group *group)
 
 void tally__ask_until_idle(tally_lane *lane)
 {
-    struct tally__asking asking = begin_asking(0);
+    struct tally__asking asking = begin_asking((struct tally__waited){0});
     struct tally__late late;
 
     /* What keeps a rank from taking it in is found in the next round, if there is one. */

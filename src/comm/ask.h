@@ -11,8 +11,8 @@
 
 /* A wait by asking the carrier, and the clock readings it goes by. All zero: it begins now. */
 struct tally__asking {
-    uint64_t since_ns;
-    uint64_t moved_ns;
+    struct tally__waited waited;
+    uint64_t moved_ns; /* 0: not begun */
     uint64_t next_look_ns;
     uint64_t next_alive_ns;
     uint64_t next_taker_ns; /* when to ask whether the rank that has no room is alive */

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/clock.h"
 #include "comm/domain.h"
 #include "comm/slot.h"
 #include "tally.h"
@@ -45,7 +46,7 @@ struct tally_lane {
     uint64_t bytes_sent;         /* payload, by the current job */
     struct tally__wire wire;     /* of the current job */
     struct tally__counts counts; /* by the current job */
-    uint64_t waits_since_ns;     /* in this round; 0: not yet */
+    struct tally__waited waited; /* in this round, for all ranks together */
     uint64_t serial;             /* of the job, among all that its thread has run */
     tally_lane *host;            /* the lane whose job borrowed this one, and that job's serial */
     uint64_t host_serial;

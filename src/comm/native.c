@@ -25,7 +25,7 @@ bool tally__has_native_sum(const tally_lane *lane)
 }
 
 /* Gives the group up when a rank has died or given it up, or the deadline has passed. */
-static int check_others(tally_lane *lane, uint64_t since_ns, uint64_t *next_alive_ns)
+static int check_others(tally_lane *lane, struct tally__waited *waited, uint64_t *next_alive_ns)
 {
     tally_group *group = lane->group;
     uint64_t now = tally__now_ns();
@@ -49,7 +49,7 @@ static int check_others(tally_lane *lane, uint64_t since_ns, uint64_t *next_aliv
             }
         }
     }
-    if (now - since_ns > group->timeout_ns) {
+    if (tally__count_waited(waited, now) > group->timeout_ns) {
         return tally__give_up(
             group, TALLY_TIMEOUT, "a sum of %s's own was not done within %g s, job %llu of lane %d",
             group->domain->ops->name, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND,
@@ -62,8 +62,8 @@ static int wait_sum(tally_lane *lane)
 {
     const struct timespec pause = {0, PAUSE_NS};
     struct tally__domain *domain = lane->group->domain;
-    uint64_t since_ns = tally__now_ns();
-    uint64_t next_alive_ns = since_ns + TALLY__ALIVE_NS;
+    struct tally__waited waited = {0};
+    uint64_t next_alive_ns = tally__now_ns() + TALLY__ALIVE_NS;
 
     for (;;) {
         bool is_done = false;
@@ -75,8 +75,8 @@ static int wait_sum(tally_lane *lane)
         if (is_done) {
             return TALLY_OK;
         }
-        TRY(check_others(lane, since_ns, &next_alive_ns));
-        if (tally__now_ns() - since_ns < ASK_NS) {
+        TRY(check_others(lane, &waited, &next_alive_ns));
+        if (waited.sum_ns < ASK_NS) {
             (void)sched_yield();
         } else {
             (void)nanosleep(&pause, NULL);

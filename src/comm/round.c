@@ -187,7 +187,7 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
         return tally__fail(lane->job_status, "%s", lane->job_text);
     }
     lane->round++;
-    lane->waits_since_ns = 0;
+    lane->waited = (struct tally__waited){0};
     line = line_of(lane, group->rank, lane->round);
     line->call = *call;
     line->call.job = lane->job;

@@ -198,9 +198,7 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
     now = tally__now_ns();
     next_alive_ns = now + TALLY__ALIVE_NS;
     /* One deadline for the whole round, however many ranks are late. */
-    if (lane->waits_since_ns == 0) {
-        lane->waits_since_ns = now;
-    }
+    (void)tally__count_waited(&lane->waited, now);
     if (watch(lane, rank, now + YIELD_NS)) {
         return TALLY_OK;
     }
@@ -212,7 +210,7 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
         if (tally__find_reason(lane, late, &next_alive_ns)) {
             return TALLY_PEER;
         }
-        if (tally__now_ns() - lane->waits_since_ns > lane->group->timeout_ns) {
+        if (tally__count_waited(&lane->waited, tally__now_ns()) > lane->group->timeout_ns) {
             late->why = TALLY__LATE_TIMEOUT;
             late->who = rank;
             return TALLY_TIMEOUT;
