@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starts one rank. One thread, which must live as long as the ranks: the kernel kills a rank when
- * the thread that forked it ends. Keeps true: whoever gets a pid from here gets a process in which
- * the program itself runs; all that can go wrong before that is reported, through a pipe that
- * closes when the program takes over.
+ * Starts one rank, and a guard around it (run_guard.h). One thread, which must live as long as the
+ * ranks: the guard kills a rank when the thread that forked the guard ends. Keeps true: whoever
+ * gets a pid from here gets a process in which the program itself runs, and becomes its parent when
+ * the guard ends; all that can go wrong before that is reported, through a pipe that closes when
+ * the program takes over.
  */
 #include "tools/run_start.h"
 
@@ -17,7 +18,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/run_guard.h"
+
 #define NOT_RUN 127
+
+/* What comes through the pipe: the rank's number as a process, then its refusal if it has one. */
+struct report {
+    pid_t pid; /* 0: there is none */
+    bool is_refused;
+    struct run_refusal refusal;
+};
 
 /* A new name each time: no straggler of an earlier attempt can take a place in this one. */
 static bool invent_name(char *name, size_t bytes)
@@ -64,14 +74,20 @@ bool run_environment_set(int n_ranks, int attempt)
            share_cpus(n_ranks);
 }
 
-static _Noreturn void give_up(int report, enum run_step step, int error)
+/* Without a reader there is no launcher either, and nobody to tell. */
+static void tell(int fd, const struct report *report)
 {
-    const struct run_refusal refusal = {.step = step, .error = error};
-
-    /* Without a reader there is no launcher either, and nobody to tell. */
-    if (write(report, &refusal, sizeof refusal) < 0) {
+    if (write(fd, report, sizeof *report) != (ssize_t)sizeof *report) {
         _exit(NOT_RUN);
     }
+}
+
+static _Noreturn void give_up(int fd, pid_t pid, enum run_step step, int error)
+{
+    const struct report report = {
+        .pid = pid, .is_refused = true, .refusal = {.step = step, .error = error}};
+
+    tell(fd, &report);
     _exit(NOT_RUN);
 }
 
@@ -89,59 +105,95 @@ static bool set_files(const struct run_start *how)
            (how->err_fd < 0 || dup2(how->err_fd, STDERR_FILENO) >= 0);
 }
 
-static _Noreturn void become_rank(const struct run_start *how, pid_t launcher, int report)
+static _Noreturn void become_rank(const struct run_start *how, pid_t guard, int fd)
 {
+    const struct report report = {.pid = getpid()};
     char rank[16];
     int error;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) {
+    if (getppid() != guard) {
         _exit(NOT_RUN); /* it died before it could take us along */
     }
+    tell(fd, &report);
     if (how->own_group) {
         (void)setpgid(0, 0);
     }
     (void)snprintf(rank, sizeof rank, "%d", how->rank);
     if (setenv("TALLY_RANK", rank, 1) != 0 || !set_files(how)) {
-        give_up(report, RUN_STEP_FILES, errno);
+        give_up(fd, report.pid, RUN_STEP_FILES, errno);
     }
     error = how->binding ? run_binding_apply(how->binding, how->rank) : 0;
     if (error != 0) {
-        give_up(report, RUN_STEP_BIND, error);
+        give_up(fd, report.pid, RUN_STEP_BIND, error);
     }
     (void)setrlimit(RLIMIT_NOFILE, &how->files);
     run_signals_restore(how->signals);
     (void)execvp(how->command[0], how->command);
-    give_up(report, RUN_STEP_EXEC, errno);
+    give_up(fd, report.pid, RUN_STEP_EXEC, errno);
+}
+
+static _Noreturn void become_guard(const struct run_start *how, pid_t launcher, int fd)
+{
+    pid_t guard = getpid();
+    pid_t rank;
+
+    if (!run_guard_begin(launcher)) {
+        _exit(NOT_RUN);
+    }
+    rank = fork();
+    if (rank == 0) {
+        become_rank(how, guard, fd);
+    }
+    if (rank < 0) {
+        give_up(fd, 0, RUN_STEP_FORK, errno);
+    }
+    run_guard_watch(launcher, rank, how->rank);
+}
+
+/* False when a refusal has come. */
+static bool read_reports(int fd, struct report *report)
+{
+    struct report next;
+
+    while (read(fd, &next, sizeof next) == (ssize_t)sizeof next) {
+        *report = next;
+    }
+    return report->pid > 0 && !report->is_refused;
 }
 
 bool run_start(const struct run_start *how, pid_t *pid, struct run_refusal *refusal)
 {
     pid_t launcher = getpid();
-    pid_t child;
-    int report[2];
-    ssize_t n;
+    struct report report = {.refusal = {RUN_STEP_FORK, EAGAIN}}; /* the guard was killed */
+    pid_t guard;
+    int fd[2];
 
-    if (pipe2(report, O_CLOEXEC) != 0) {
+    if (pipe2(fd, O_CLOEXEC) != 0) {
         *refusal = (struct run_refusal){RUN_STEP_FORK, errno};
         return false;
     }
-    child = fork();
-    if (child == 0) {
-        become_rank(how, launcher, report[1]);
+    guard = fork();
+    if (guard == 0) {
+        become_guard(how, launcher, fd[1]);
     }
-    (void)close(report[1]);
-    if (child < 0) {
+    (void)close(fd[1]);
+    if (guard < 0) {
         *refusal = (struct run_refusal){RUN_STEP_FORK, errno};
-        (void)close(report[0]);
+        (void)close(fd[0]);
         return false;
     }
-    n = read(report[0], refusal, sizeof *refusal);
-    (void)close(report[0]);
-    if (n == (ssize_t)sizeof *refusal) {
-        (void)waitpid(child, NULL, 0);
-        return false;
+    *pid = 0;
+    if (read_reports(fd[0], &report)) {
+        *pid = report.pid;
+    } else {
+        *refusal = report.refusal;
+        /* In this order: when the guard has ended, its rank is our child. */
+        (void)waitpid(guard, NULL, 0);
+        if (report.pid > 0) {
+            (void)waitpid(report.pid, NULL, 0);
+        }
     }
-    *pid = child;
-    return true;
+    (void)close(fd[0]);
+    return *pid > 0;
 }

@@ -54,6 +54,37 @@ for option in --prefix --bind ''; do
     : >"$work/alive"
 done
 
+# So is nothing that a wrapper script has started: neither its child, nor the child's child that has
+# left for a session of its own, nor a rank that is stopped meanwhile.
+wrapper='trap "" TERM HUP INT
+bash -c "trap \"\" TERM HUP INT; echo x >>\"$1\"
+    setsid bash -c \"echo x >>$1; while :; do sleep 0.1; done\" & while :; do sleep 0.1; done"
+true'
+for stops in '' STOP; do
+    start -n 3 bash -c "$wrapper" name "$work/alive"
+    wait_until has_lines alive x 6 || complain "'$what': not all children started"
+    for pid in ${stops:+$(marked_processes)}; do
+        [ "$pid" -eq "$launcher" ] || grep -q run-guard "/proc/$pid/comm" || kill -STOP "$pid"
+    done
+    kill -9 "$launcher"
+    finish
+    expect_rc 137
+    expect_nobody
+    : >"$work/alive"
+done
+# The guard of a rank is killed: its rank dies, and nothing of it is left.
+start -n 2 bash -c "$wrapper" name "$work/alive"
+wait_until has_lines alive x 4 || complain "'$what': not all children started"
+for pid in $(marked_processes); do
+    if [ "$(cat "/proc/$pid/comm")" = run-guard-1 ]; then
+        kill -9 "$pid"
+    fi
+done
+finish
+expect_rc 137
+expect err '^tally run: rank 1 was killed by signal 9 \(Killed\)$' 1
+expect_nobody
+
 # Stopped and continued together.
 start -n 2 bash -c 'echo $$; exec sleep 1000'
 wait_until has_lines out '' 2
