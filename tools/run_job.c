@@ -65,6 +65,7 @@ struct job {
     int64_t deadline_ms; /* of the phase; -1: none */
     int n_sweeps;
     int exit_code;
+    int first_done; /* the first rank that ended with status 0; -1: none did */
     bool rank_failed;
     bool interrupted;
 };
@@ -180,6 +181,9 @@ static void report_failure(struct job *job, int rank, int status)
         drain(&job->streams[2 * rank]);
         drain(&job->streams[2 * rank + 1]);
     }
+    if (job->first_done >= 0) {
+        run_say(&job->err, "rank %d ended first, with status 0", job->first_done);
+    }
     if (WIFSIGNALED(status)) {
         run_say(&job->err, "rank %d was killed by signal %d (%s)", rank, WTERMSIG(status),
                 strsignal(WTERMSIG(status)));
@@ -225,6 +229,9 @@ static void reap(struct job *job)
         }
         job->ranks[rank].pid = 0;
         job->n_running--;
+        if (status == 0 && job->first_done < 0 && job->phase == PHASE_RUNNING) {
+            job->first_done = rank;
+        }
         if (status != 0 && (failed < 0 || is_likelier_cause(status, failed_status))) {
             failed = rank;
             failed_status = status;
@@ -454,7 +461,8 @@ struct run_result run_job(struct run_plan *plan, int attempt)
     struct job job = {.plan = plan,
                       .out = {.fd = STDOUT_FILENO, .name = "standard output"},
                       .err = {.fd = STDERR_FILENO, .name = "standard error"},
-                      .deadline_ms = -1};
+                      .deadline_ms = -1,
+                      .first_done = -1};
     struct run_result result;
 
     if (open_job(&job, attempt)) {
