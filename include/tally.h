@@ -463,7 +463,9 @@ typedef enum tally_param_flag {
 
 /*
  * One parameter of the model. Its number, from 0 in the order given, is what grad_ready takes. All
- * ranks give the same names, shapes, dtypes and flags in the same order.
+ * ranks give the same names, shapes, dtypes and flags in the same order. No two share memory: a
+ * weight that is used in several places (tied weights) is one parameter. Data and gradients are
+ * aligned to their elements.
  */
 typedef struct tally_param {
     size_t size;           /* sizeof(tally_param), in every entry */
@@ -718,7 +720,8 @@ TALLY_API void tally_ddp_config_init(tally_ddp_config *config, size_t size);
 /*
  * Makes a ddp for n parameters. config may be NULL. Names, shapes and data pointers are copied; the
  * arrays they point to must stay. All ranks compare parameters and config; the first difference is
- * MISMATCH and names the parameter and both ranks. Then rank 0's parameters and buffers are copied
+ * MISMATCH and names the field that differs with both values. Arrays that overlap are ARG and name
+ * both parameters. Then rank 0's parameters and buffers are copied
  * to all. The ddp has a group of its own, made from this one, which must be closed later.
  * Collective; blocks. Errors: ARG, UNSUPPORTED, MISMATCH, NOMEM, those of any exchange.
  */

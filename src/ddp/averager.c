@@ -73,15 +73,14 @@ static int copy_levels(tally_averager *averager, const tally_averager_config *co
     return TALLY_OK;
 }
 
-static int choose(tally_averager *averager, size_t i)
+static int choose(tally_averager *averager, bool *chosen, size_t i)
 {
     const struct tally__param *param = &averager->of->params[i];
 
-    for (size_t k = 0; k < averager->n_params; k++) {
-        if (averager->params[k].index == i) {
-            return tally__fail(TALLY_ARG, "averager: parameter '%s' is named twice", param->name);
-        }
+    if (chosen[i]) {
+        return tally__fail(TALLY_ARG, "averager: parameter '%s' is named twice", param->name);
     }
+    chosen[i] = true;
     if (param->bucket < 0) {
         return tally__fail(TALLY_ARG,
                            "averager: parameter '%s' is frozen or ignored: nothing trains it",
@@ -97,7 +96,7 @@ static int choose(tally_averager *averager, size_t i)
     return TALLY_OK;
 }
 
-static int choose_named(tally_averager *averager, const tally_averager_config *config)
+static int choose_named(tally_averager *averager, bool *chosen, const tally_averager_config *config)
 {
     for (size_t k = 0; k < config->n_params; k++) {
         int i = config->params[k];
@@ -106,31 +105,38 @@ static int choose_named(tally_averager *averager, const tally_averager_config *c
             return tally__fail(TALLY_ARG, "averager: there is no parameter %d: they are 0..%zu", i,
                                averager->of->n_params - 1);
         }
-        TRY(choose(averager, (size_t)i));
+        TRY(choose(averager, chosen, (size_t)i));
     }
     return averager->n_params > 0 ? TALLY_OK
                                   : tally__fail(TALLY_ARG, "averager: params names none");
 }
 
-/* All that are trained, or those that are named. */
-static int choose_params(tally_averager *averager, const tally_averager_config *config)
+/* All that are trained. */
+static int choose_all(tally_averager *averager, bool *chosen)
 {
     const tally_ddp *of = averager->of;
-    size_t most = config->params ? config->n_params : of->n_params;
 
-    averager->params = tally__alloc_array(most, sizeof *averager->params, "an averager");
-    if (!averager->params) {
-        return TALLY_NOMEM;
-    }
-    if (config->params) {
-        return choose_named(averager, config);
-    }
     for (size_t i = 0; i < of->n_params; i++) {
         if (of->params[i].bucket >= 0) {
-            TRY(choose(averager, i));
+            TRY(choose(averager, chosen, i));
         }
     }
     return TALLY_OK;
+}
+
+static int choose_params(tally_averager *averager, const tally_averager_config *config)
+{
+    size_t n = averager->of->n_params;
+    size_t most = config->params ? config->n_params : n;
+    bool *chosen = tally__alloc_array(n, sizeof *chosen, "an averager");
+    int rc = TALLY_NOMEM;
+
+    averager->params = tally__alloc_array(most, sizeof *averager->params, "an averager");
+    if (averager->params && chosen) {
+        rc = config->params ? choose_named(averager, chosen, config) : choose_all(averager, chosen);
+    }
+    tally__free(chosen);
+    return rc;
 }
 
 /* Memory for anchors and the outer optimizer's state: none is allocated later. */
@@ -221,31 +227,29 @@ static int fill(tally_averager *averager, const tally_averager_config *config)
 static void describe(const void *of, size_t i, struct tally__description *about)
 {
     const tally_averager *averager = of;
-    size_t used = (size_t)snprintf(
-        about->words, sizeof about->words,
-        "an averager of %zu parameters, warmup=%d hook='%.50s' outer='%.50s' levels",
-        averager->n_params, averager->warmup, averager->hook->table.name,
-        averager->outer ? averager->outer->name : "");
 
     (void)i;
-    about->hash = tally__hash(0, averager->hook->table.name, strlen(averager->hook->table.name));
-    if (averager->outer) {
-        about->hash =
-            tally__hash(about->hash, averager->outer->name, strlen(averager->outer->name));
-    }
-    for (size_t k = 0; k < averager->n_levels; k++) {
-        const int level[] = {averager->levels[k].period, averager->levels[k].n_ranks};
+    tally__describe_thing(about, "the averager");
+    tally__describe_number(about, "warmup", averager->warmup);
+    tally__describe_text(about, "hook", averager->hook->table.name);
+    tally__describe_text(about, "outer", averager->outer ? averager->outer->name : "");
+}
 
-        about->hash = tally__hash(about->hash, level, sizeof level);
-        if (used < sizeof about->words) {
-            used += (size_t)snprintf(about->words + used, sizeof about->words - used, " %d:%d",
-                                     level[0], level[1]);
-        }
-    }
-    for (size_t k = 0; k < averager->n_params; k++) {
-        about->hash =
-            tally__hash(about->hash, &averager->params[k].index, sizeof averager->params[k].index);
-    }
+static void describe_level(const void *of, size_t i, struct tally__description *about)
+{
+    const struct tally__averager_level *level = &((const tally_averager *)of)->levels[i];
+
+    tally__describe_numbered(about, "the averager's level", i);
+    tally__describe_number(about, "period", level->period);
+    tally__describe_number(about, "group", level->n_ranks);
+}
+
+static void describe_param(const void *of, size_t i, struct tally__description *about)
+{
+    const tally_averager *averager = of;
+
+    tally__describe_numbered(about, "the averager's parameter", i);
+    tally__describe_name(about, averager->of->params[averager->params[i].index].name);
 }
 
 struct creation {
@@ -257,11 +261,23 @@ struct creation {
 static int create_job(tally_lane *lane, void *user)
 {
     struct creation *creation = user;
-    const struct tally__compared compared = {
-        .n = 1, .of = creation->averager, .describe = describe};
+    const tally_averager *averager = creation->averager;
 
     TRY(tally__outcome_job(lane, &creation->outcome));
-    return tally__compare(lane, &compared);
+    {
+        const struct tally__compared compared[] = {
+            {.plural = "averagers", .n = 1, .of = averager, .describe = describe},
+            {.plural = "levels",
+             .n = averager->n_levels,
+             .of = averager,
+             .describe = describe_level},
+            {.plural = "parameters",
+             .n = averager->n_params,
+             .of = averager,
+             .describe = describe_param}};
+
+        return tally__compare(lane, compared, sizeof compared / sizeof *compared);
+    }
 }
 
 /* ---- making it ---- */

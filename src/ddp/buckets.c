@@ -61,42 +61,61 @@ static int plan_buckets(const tally_ddp *ddp, const int *order, size_t n_normal,
     return TALLY_OK;
 }
 
-/* Fills in bucket b: which parameters it has, one after the other. Returns where the next one's
- * parameters go. */
-static tally_bucket_param *fill_bucket(tally_ddp *ddp, struct tally__buckets *buckets, size_t b,
-                                       const int *order, const size_t *bucket_of,
-                                       tally_bucket_param *next)
+/* What a hook sees of bucket b, before it has parameters. */
+static tally_bucket empty_bucket(const tally_ddp *ddp, const struct tally__buckets *buckets,
+                                 size_t b)
 {
-    tally_bucket *seen = &buckets->bucket[b].seen;
     /* Delayed buckets are counted apart. */
     size_t first = b < buckets->n ? 0 : buckets->n;
     size_t count = b < buckets->n ? buckets->n : buckets->n_delayed;
 
-    *seen = (tally_bucket){.size = sizeof *seen,
-                           .index = (int)(b - first),
-                           .count = (int)count,
-                           .is_last = b + 1 == first + count,
-                           .keeper = ddp->keeper,
-                           .n_ranks = tally_group_size(ddp->group),
-                           .params = next};
-    buckets->bucket[b].ddp = ddp;
-    for (size_t k = 0; k < ddp->n_order; k++) {
-        const struct tally__param *param = &ddp->params[order[k]];
+    return (tally_bucket){.size = sizeof(tally_bucket),
+                          .index = (int)(b - first),
+                          .count = (int)count,
+                          .is_last = b + 1 == first + count,
+                          .keeper = ddp->keeper,
+                          .n_ranks = tally_group_size(ddp->group)};
+}
 
-        if (bucket_of[k] == b) {
-            *next++ = (tally_bucket_param){.index = order[k],
-                                           .name = param->name,
-                                           .n_dims = param->n_dims,
-                                           .shape = param->shape,
-                                           .offset = seen->n,
-                                           .n = param->n,
-                                           .data = param->data};
-            seen->dtype = param->reduce_dtype;
-            seen->n += param->n;
-            seen->n_params++;
-        }
+/* Puts a parameter behind those that its bucket has; next is where. */
+static void put_param(const tally_ddp *ddp, tally_bucket *seen, int index, tally_bucket_param *next)
+{
+    const struct tally__param *param = &ddp->params[index];
+
+    *next = (tally_bucket_param){.index = index,
+                                 .name = param->name,
+                                 .n_dims = param->n_dims,
+                                 .shape = param->shape,
+                                 .offset = seen->n,
+                                 .n = param->n,
+                                 .data = param->data};
+    seen->dtype = param->reduce_dtype;
+    seen->n += param->n;
+    seen->n_params++;
+}
+
+/* Fills in all buckets: which parameters each has, one after the other. Two passes over the order,
+ * since parameters of several buckets may alternate in it. */
+static void fill_buckets(tally_ddp *ddp, struct tally__buckets *buckets, const int *order,
+                         const size_t *bucket_of)
+{
+    tally_bucket_param *next = buckets->params;
+
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        buckets->bucket[bucket_of[k]].n_missing++;
     }
-    return next;
+    for (size_t b = 0; b < buckets->n + buckets->n_delayed; b++) {
+        buckets->bucket[b].seen = empty_bucket(ddp, buckets, b);
+        buckets->bucket[b].seen.params = next;
+        buckets->bucket[b].ddp = ddp;
+        next += buckets->bucket[b].n_missing;
+    }
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        tally_bucket *seen = &buckets->bucket[bucket_of[k]].seen;
+
+        put_param(ddp, seen, order[k],
+                  buckets->params + (seen->params - buckets->params) + seen->n_params);
+    }
 }
 
 /* Room for what absent gradients in views were, where absence is to be expected: steps allocate
@@ -120,7 +139,6 @@ static int make_saved(const tally_ddp *ddp, struct tally__buckets *buckets)
 static int build(tally_ddp *ddp, const int *from, struct tally__buckets *buckets, int *order,
                  size_t *bucket_of)
 {
-    tally_bucket_param *next;
     size_t n;
 
     TRY(plan_buckets(ddp, order, put_delayed_last(ddp, from, order), bucket_of, buckets));
@@ -130,10 +148,7 @@ static int build(tally_ddp *ddp, const int *from, struct tally__buckets *buckets
     if (!buckets->bucket || !buckets->params) {
         return TALLY_NOMEM;
     }
-    next = buckets->params;
-    for (size_t b = 0; b < n; b++) {
-        next = fill_bucket(ddp, buckets, b, order, bucket_of, next);
-    }
+    fill_buckets(ddp, buckets, order, bucket_of);
     return make_saved(ddp, buckets);
 }
 

@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Comparing what ranks were given, entry by entry, with rank 0's. Inside jobs. */
+/*
+ * Comparing what ranks were given, thing by thing, with rank 0's. Inside jobs. Ranks exchange one
+ * hash per thing; descriptions travel only where a hash differs.
+ */
 #include "ddp/compare.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
+
+/* Hashes that travel at once. */
+#define N_TOGETHER 256
+
+/* Longer values are cut. */
+#define SHOWN_BYTES 100
+
+/* ---- describing ---- */
 
 uint64_t tally__hash(uint64_t before, const void *bytes, size_t n)
 {
@@ -17,17 +28,120 @@ uint64_t tally__hash(uint64_t before, const void *bytes, size_t n)
     return h;
 }
 
-void tally__describe_list(struct tally__description *about, size_t used, size_t n,
+/* Appends text to what has used of its room; what does not fit is cut. */
+static size_t append(char *to, size_t used, size_t room, const char *text)
+{
+    size_t n = strlen(text);
+
+    n = n < room - used ? n : room - used - 1;
+    memcpy(to + used, text, n);
+    to[used + n] = '\0';
+    return used + n;
+}
+
+/* The digits of a number, at the end of a buffer of N_DIGITS. */
+#define N_DIGITS 24
+static const char *digits(char *buffer, bool negative, unsigned long long value)
+{
+    char *next = buffer + N_DIGITS - 1;
+
+    *next = '\0';
+    do {
+        *--next = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    if (negative) {
+        *--next = '-';
+    }
+    return next;
+}
+
+/* A text in quotes; where it is cut, a hash tells it from others that begin alike. */
+static void quote(const char *text, char *quoted, size_t room)
+{
+    size_t n = strlen(text);
+    size_t used = append(quoted, 0, room, "'");
+
+    if (n > SHOWN_BYTES) {
+        (void)snprintf(quoted, room, "'%.*s...' (%zu characters, hash %08x)", SHOWN_BYTES - 40,
+                       text, n, (unsigned)tally__hash(0, text, n));
+        return;
+    }
+    used = append(quoted, used, room, text);
+    (void)append(quoted, used, room, "'");
+}
+
+void tally__describe_thing(struct tally__description *about, const char *thing)
+{
+    (void)append(about->thing, 0, sizeof about->thing, thing);
+}
+
+void tally__describe_numbered(struct tally__description *about, const char *thing, size_t i)
+{
+    char buffer[N_DIGITS];
+    size_t used = append(about->thing, 0, sizeof about->thing, thing);
+
+    used = append(about->thing, used, sizeof about->thing, " ");
+    (void)append(about->thing, used, sizeof about->thing, digits(buffer, false, i));
+}
+
+void tally__describe_name(struct tally__description *about, const char *name)
+{
+    quote(name, about->name, sizeof about->name);
+}
+
+void tally__describe_field(struct tally__description *about, const char *field, const char *value)
+{
+    const char *const parts[] = {field, "=", value, "\n"};
+
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        about->used = append(about->fields, about->used, sizeof about->fields, parts[k]);
+    }
+}
+
+void tally__describe_number(struct tally__description *about, const char *field, long long value)
+{
+    char buffer[N_DIGITS];
+    unsigned long long magnitude = (unsigned long long)value;
+
+    tally__describe_field(about, field,
+                          digits(buffer, value < 0, value < 0 ? 0 - magnitude : magnitude));
+}
+
+void tally__describe_real(struct tally__description *about, const char *field, double value)
+{
+    char text[40];
+
+    (void)snprintf(text, sizeof text, "%.17g", value);
+    tally__describe_field(about, field, text);
+}
+
+void tally__describe_text(struct tally__description *about, const char *field, const char *text)
+{
+    char quoted[SHOWN_BYTES + 40];
+
+    quote(text, quoted, sizeof quoted);
+    tally__describe_field(about, field, quoted);
+}
+
+void tally__describe_list(struct tally__description *about, const char *field, size_t n,
                           const size_t *list)
 {
-    const size_t room = sizeof about->words;
+    char shown[SHOWN_BYTES + 80];
+    char buffer[N_DIGITS];
+    size_t used = append(shown, 0, sizeof shown, "[");
+    size_t i;
 
-    for (size_t i = 0; i < n && used < room; i++) {
-        used += (size_t)snprintf(about->words + used, room - used, "%s%zu", i ? "," : "[", list[i]);
+    for (i = 0; i < n && used < SHOWN_BYTES - 20; i++) {
+        used = append(shown, used, sizeof shown, i ? "," : "");
+        used = append(shown, used, sizeof shown, digits(buffer, false, list[i]));
     }
-    if (used < room) {
-        (void)snprintf(about->words + used, room - used, "%s", n ? "]" : "[]");
+    if (i < n) {
+        used += (size_t)snprintf(shown + used, sizeof shown - used, ",... (%zu entries, hash %08x)",
+                                 n, (unsigned)tally__hash(0, list, n * sizeof *list));
     }
+    (void)append(shown, used, sizeof shown, "]");
+    tally__describe_field(about, field, shown);
 }
 
 static void describe(const struct tally__compared *compared, size_t i,
@@ -36,58 +150,148 @@ static void describe(const struct tally__compared *compared, size_t i,
     memset(about, 0, sizeof *about);
     if (i < compared->n) {
         compared->describe(compared->of, i, about);
-    } else {
-        (void)snprintf(about->words, sizeof about->words, "nothing");
     }
 }
 
-/* Rank 0's description of each entry travels to all; every rank says the first entry at which it
- * differs. */
-static int find_difference(tally_lane *lane, const struct tally__compared *compared, int64_t *first)
+static uint64_t hash_of(const struct tally__compared *compared, size_t i)
 {
-    uint64_t count = compared->n;
-    int64_t own = INT64_MAX;
+    struct tally__description about;
+    uint64_t hash;
 
-    TRY(tally_lane_broadcast(lane, &count, sizeof count, 0));
-    for (size_t i = 0; i < count || i < compared->n; i++) {
-        struct tally__description theirs;
-        struct tally__description ours;
+    describe(compared, i, &about);
+    hash = tally__hash(0, about.name, strlen(about.name));
+    return tally__hash(hash, about.fields, strlen(about.fields));
+}
 
-        describe(compared, i, &ours);
-        theirs = ours;
-        if (i < count) {
-            TRY(tally_lane_broadcast(lane, &theirs, sizeof theirs, 0));
+/* ---- finding the difference ---- */
+
+/* The first thing of a kind at which any rank differs from rank 0, which has n_zero of them;
+ * INT64_MAX: there is none. */
+static int find(tally_lane *lane, const struct tally__compared *compared, uint64_t n_zero,
+                int64_t *first)
+{
+    uint64_t hashes[N_TOGETHER];
+    int64_t own = n_zero < compared->n ? (int64_t)n_zero : INT64_MAX;
+
+    for (size_t i = 0; i < n_zero; i += N_TOGETHER) {
+        size_t n = n_zero - i < N_TOGETHER ? n_zero - i : N_TOGETHER;
+
+        for (size_t k = 0; k < n; k++) {
+            hashes[k] = hash_of(compared, i + k);
         }
-        if ((i >= count || memcmp(&theirs, &ours, sizeof ours) != 0) && own == INT64_MAX) {
-            own = (int64_t)i;
+        if (tally_group_rank(tally_lane_group(lane)) == 0) {
+            TRY(tally_lane_broadcast(lane, hashes, n * sizeof *hashes, 0));
+            continue;
+        }
+        {
+            uint64_t theirs[N_TOGETHER];
+
+            TRY(tally_lane_broadcast(lane, theirs, n * sizeof *theirs, 0));
+            for (size_t k = 0; k < n; k++) {
+                if (theirs[k] != hashes[k] && own > (int64_t)(i + k)) {
+                    own = (int64_t)(i + k);
+                }
+            }
         }
     }
     *first = own;
     return tally_lane_all_reduce(lane, first, 1, TALLY_I64, TALLY_MIN);
 }
 
-int tally__compare(tally_lane *lane, const struct tally__compared *compared)
-{
-    int64_t first;
-    int64_t who;
-    struct tally__description zero;
-    struct tally__description other;
-    struct tally__description ours;
+/* What a rank has where ranks differ. */
+struct side {
+    uint64_t n; /* things of the kind */
+    struct tally__description about;
+};
 
-    TRY(find_difference(lane, compared, &first));
-    if (first == INT64_MAX) {
-        return TALLY_OK;
+/* The first field of two descriptions that differs: where it begins in both, or NULL. */
+static const char *differing_field(const char *zero, const char *other, const char **in_other)
+{
+    while (*zero != '\0' && *other != '\0') {
+        size_t n_zero = strcspn(zero, "\n");
+        size_t n_other = strcspn(other, "\n");
+
+        if (n_zero != n_other || memcmp(zero, other, n_zero) != 0) {
+            *in_other = other;
+            return zero;
+        }
+        zero += n_zero + (zero[n_zero] != '\0');
+        other += n_other + (other[n_other] != '\0');
     }
-    describe(compared, (size_t)first, &ours);
-    zero = ours;
+    return NULL;
+}
+
+static int value_bytes(const char *value)
+{
+    return (int)strcspn(value, "\n");
+}
+
+/* What differs in thing number i, in words. */
+static void tell(const struct side *zero, const struct side *other, int64_t i, int who, char *text,
+                 size_t room)
+{
+    const char *in_other = NULL;
+    const char *in_zero;
+
+    if ((uint64_t)i >= other->n || (uint64_t)i >= zero->n) {
+        bool zero_has = (uint64_t)i < zero->n;
+        const struct tally__description *about = zero_has ? &zero->about : &other->about;
+
+        (void)snprintf(text, room, "%s %s is on rank %d only", about->thing, about->name,
+                       zero_has ? 0 : who);
+    } else if (strcmp(zero->about.name, other->about.name) != 0) {
+        (void)snprintf(text, room, "%s is %s on rank 0 and %s on rank %d", zero->about.thing,
+                       zero->about.name, other->about.name, who);
+    } else {
+        in_zero = differing_field(zero->about.fields, other->about.fields, &in_other);
+        if (in_zero) {
+            int n_field = (int)strcspn(in_zero, "=");
+
+            (void)snprintf(text, room, "%s%s%s: %.*s is %.*s on rank 0 and %.*s on rank %d",
+                           zero->about.thing, zero->about.name[0] ? " " : "", zero->about.name,
+                           n_field, in_zero, value_bytes(in_zero + n_field + 1),
+                           in_zero + n_field + 1, value_bytes(in_other + n_field + 1),
+                           in_other + n_field + 1, who);
+        }
+    }
+}
+
+/* All ranks fail, with what rank 0 and the lowest rank that differs have as thing number i. */
+static int report(tally_lane *lane, const struct tally__compared *compared, int64_t i)
+{
+    struct side zero;
+    struct side own = {.n = compared->n};
+    char text[700] = "";
+    char counts[160] = "";
+    int64_t who;
+
+    describe(compared, (size_t)i, &own.about);
+    zero = own;
     TRY(tally_lane_broadcast(lane, &zero, sizeof zero, 0));
-    who = memcmp(&zero, &ours, sizeof ours) != 0 ? tally_group_rank(tally_lane_group(lane))
-                                                 : INT64_MAX;
+    who =
+        memcmp(&zero, &own, sizeof own) != 0 ? tally_group_rank(tally_lane_group(lane)) : INT64_MAX;
     TRY(tally_lane_all_reduce(lane, &who, 1, TALLY_I64, TALLY_MIN));
-    other = ours;
-    TRY(tally_lane_broadcast(lane, &other, sizeof other, (int)who));
-    return tally__fail(TALLY_MISMATCH, "rank 0 has %s, rank %lld has %s%s", zero.words,
-                       (long long)who, other.words,
-                       strcmp(zero.words, other.words) == 0 ? ": they differ in what is not shown"
-                                                            : "");
+    TRY(tally_lane_broadcast(lane, &own, sizeof own, (int)who));
+    tell(&zero, &own, i, (int)who, text, sizeof text);
+    if (zero.n != own.n) {
+        (void)snprintf(counts, sizeof counts, "rank 0 has %llu %s and rank %lld has %llu; ",
+                       (unsigned long long)zero.n, compared->plural, (long long)who,
+                       (unsigned long long)own.n);
+    }
+    return tally__fail(TALLY_MISMATCH, "%s%s; all ranks must give the same", counts, text);
+}
+
+int tally__compare(tally_lane *lane, const struct tally__compared *compared, size_t n_kinds)
+{
+    for (size_t k = 0; k < n_kinds; k++) {
+        uint64_t n_zero = compared[k].n;
+        int64_t first;
+
+        TRY(tally_lane_broadcast(lane, &n_zero, sizeof n_zero, 0));
+        TRY(find(lane, &compared[k], n_zero, &first));
+        if (first != INT64_MAX) {
+            return report(lane, &compared[k], first);
+        }
+    }
+    return TALLY_OK;
 }

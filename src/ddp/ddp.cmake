@@ -8,6 +8,7 @@ target_sources(tally_objects PRIVATE
   ddp/averager_step.c
   ddp/blob.c
   ddp/buckets.c
+  ddp/broadcast.c
   ddp/compare.c
   ddp/ddp.c
   ddp/ddp_hook.c
@@ -23,6 +24,8 @@ target_sources(tally_objects PRIVATE
   ddp/optimizer_load.c
   ddp/optimizer_save.c
   ddp/param_memory.c
+  ddp/param_arrays.c
+  ddp/param_compare.c
   ddp/params.c
   ddp/plan.c
   ddp/reducer.c

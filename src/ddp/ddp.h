@@ -179,17 +179,23 @@ struct tally_ddp {
     int *agreed_order; /* ready_order of the rank that decides, for the rebuild */
     struct tally__step_stats stats;
     struct tally__presence presence;
+    unsigned char *stage; /* TALLY__TOGETHER_BYTES (broadcast.h); jobs of lane 0 use it */
     int32_t *used; /* per parameter: 1 if this rank has a gradient; after the step, on how many */
 };
 
 /* params.c */
 int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n);
 void tally__params_free(tally_ddp *ddp);
-/* In a job: all ranks compare what they were given. */
-int tally__params_compare(tally_lane *lane, const tally_ddp *ddp);
 /* In a job: all parameters but the ignored ones become root's; all buffers do. */
 int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
+
+/* param_arrays.c: ARG naming two parameters with one name or with memory in common, or an array
+ * that is not aligned. */
+int tally__params_check_arrays(const tally_ddp *ddp);
+
+/* param_compare.c: in a job, all ranks compare what they were given. */
+int tally__params_compare(tally_lane *lane, const tally_ddp *ddp);
 
 /* buckets.c */
 /* Buckets for the parameters with a gradient, in this order; touches nothing else. Collective: on

@@ -250,46 +250,42 @@ static void unmake(tally_optimizer *optimizer)
 
 /* ---- comparing ---- */
 
-static void describe_config(const tally_optimizer *optimizer, struct tally__description *about)
+static void describe_config(const void *of, size_t i, struct tally__description *about)
 {
-    const tally_optimizer_config *config = &optimizer->config;
+    const tally_optimizer_config *config = &((const tally_optimizer *)of)->config;
 
-    (void)snprintf(about->words, sizeof about->words,
-                   "an optimizer with overlap=%d shard=%d release_gradients=%d averager=%d "
-                   "max_norm=%.17g loss_scale=%.17g,%.17g,%.17g,%d",
-                   config->overlap != 0, config->shard != 0, config->release_gradients != 0,
-                   config->averager != NULL, config->max_norm, config->loss_scale,
-                   config->loss_scale_growth, config->loss_scale_backoff,
-                   config->loss_scale_interval);
+    (void)i;
+    tally__describe_thing(about, "the optimizer's config");
+    tally__describe_number(about, "overlap", config->overlap != 0);
+    tally__describe_number(about, "shard", config->shard != 0);
+    tally__describe_number(about, "release_gradients", config->release_gradients != 0);
+    tally__describe_field(about, "averager", config->averager ? "set" : "NULL");
+    tally__describe_real(about, "max_norm", config->max_norm);
+    tally__describe_real(about, "loss_scale", config->loss_scale);
+    tally__describe_real(about, "loss_scale_growth", config->loss_scale_growth);
+    tally__describe_real(about, "loss_scale_backoff", config->loss_scale_backoff);
+    tally__describe_number(about, "loss_scale_interval", config->loss_scale_interval);
 }
 
-static void describe_group(const tally_optimizer *optimizer, size_t g,
-                           struct tally__description *about)
+static void describe_group(const void *of, size_t g, struct tally__description *about)
 {
+    const tally_optimizer *optimizer = of;
     const struct tally__rule *rule = optimizer->rules[g];
-    size_t n = 0;
 
-    about->hash = tally__hash(0, rule->name, strlen(rule->name));
-    for (size_t i = 0; i < optimizer->n_params; i++) {
-        if (optimizer->updated[i].group == (int)g) {
-            about->hash = tally__hash(about->hash, &i, sizeof i);
-            n++;
-        }
-    }
-    (void)snprintf(about->words, sizeof about->words,
-                   "group %zu '%.100s' lr=%.17g elementwise=%d n_states=%d with %zu parameters", g,
-                   rule->name, optimizer->lr[g], rule->table.elementwise != 0, rule->table.n_states,
-                   n);
+    tally__describe_numbered(about, "optimizer group", g);
+    tally__describe_name(about, rule->name);
+    tally__describe_real(about, "lr", optimizer->lr[g]);
+    tally__describe_number(about, "elementwise", rule->table.elementwise != 0);
+    tally__describe_number(about, "n_states", rule->table.n_states);
 }
 
-/* Entries: the config, the groups. */
-static void describe(const void *of, size_t i, struct tally__description *about)
+static void describe_updated(const void *of, size_t i, struct tally__description *about)
 {
-    if (i == 0) {
-        describe_config(of, about);
-    } else {
-        describe_group(of, i - 1, about);
-    }
+    const tally_optimizer *optimizer = of;
+
+    tally__describe_numbered(about, "parameter", i);
+    tally__describe_name(about, optimizer->ddp->params[i].name);
+    tally__describe_number(about, "optimizer group", optimizer->updated[i].group);
 }
 
 struct creation {
@@ -300,11 +296,20 @@ struct creation {
 static int create_job(tally_lane *lane, void *user)
 {
     struct creation *creation = user;
-    struct tally__compared compared = {.of = creation->optimizer, .describe = describe};
+    const tally_optimizer *made = creation->optimizer;
 
     TRY(tally__outcome_job(lane, &creation->outcome));
-    compared.n = creation->optimizer->n_groups + 1;
-    return tally__compare(lane, &compared);
+    {
+        const struct tally__compared compared[] = {
+            {.plural = "configs", .n = 1, .of = made, .describe = describe_config},
+            {.plural = "groups", .n = made->n_groups, .of = made, .describe = describe_group},
+            {.plural = "parameters",
+             .n = made->n_params,
+             .of = made,
+             .describe = describe_updated}};
+
+        return tally__compare(lane, compared, sizeof compared / sizeof *compared);
+    }
 }
 
 static int create(tally_ddp *ddp, const char *text, const tally_optimizer_config *config,

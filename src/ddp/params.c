@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parameters: copying what the application said, checking it, comparing it between ranks, and
- * making values equal on all. The thread that creates the ddp enters; what involves others runs as
- * a job.
+ * Parameters: copying what the application said, checking each, and making values equal on all
+ * ranks. Not responsible for what two of them share (param_arrays.c) nor for comparing them between
+ * ranks (param_compare.c). The thread that creates the ddp enters; what involves others runs as a
+ * job.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "ddp/broadcast.h"
 #include "ddp/compare.h"
 #include "ddp/ddp.h"
 #include "ddp/mixed.h"
@@ -145,19 +146,6 @@ static int copy_param(const tally_param *from, struct tally__param *to)
     return TALLY_OK;
 }
 
-static int check_names(const tally_ddp *ddp)
-{
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        for (size_t j = 0; j < i; j++) {
-            if (strcmp(ddp->params[i].name, ddp->params[j].name) == 0) {
-                return tally__fail(TALLY_ARG, "parameters %zu and %zu are both called '%s'", j, i,
-                                   ddp->params[i].name);
-            }
-        }
-    }
-    return TALLY_OK;
-}
-
 /* Gradients are views when no parameter brought an array of its own, and they travel as they are
  * written. */
 static int choose_mode(tally_ddp *ddp)
@@ -203,8 +191,9 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
     ddp->last_order = tally__alloc_array(n, sizeof *ddp->last_order, "parameters");
     ddp->agreed_order = tally__alloc_array(n, sizeof *ddp->agreed_order, "parameters");
     ddp->used = tally__alloc_array(n, sizeof *ddp->used, "parameters");
+    ddp->stage = tally__alloc(TALLY__TOGETHER_BYTES, "a stage for small parameters");
     if (!ddp->params || !ddp->order || !ddp->ready_order || !ddp->last_order ||
-        !ddp->agreed_order || !ddp->used) {
+        !ddp->agreed_order || !ddp->used || !ddp->stage) {
         return TALLY_NOMEM;
     }
     for (size_t i = 0; i < n; i++) {
@@ -216,8 +205,8 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
         ddp->n_params++;
         TRY(copy_param(param, &ddp->params[i]));
     }
-    TRY(check_names(ddp));
     TRY(tally__mixed_params_make(ddp));
+    TRY(tally__params_check_arrays(ddp));
     /* The last parameters' gradients are ready first. */
     for (size_t i = n; i-- > 0;) {
         if (has_gradient(ddp->params[i].flags)) {
@@ -245,96 +234,40 @@ void tally__params_free(tally_ddp *ddp)
     tally__free(ddp->last_order);
     tally__free(ddp->agreed_order);
     tally__free(ddp->used);
+    tally__free(ddp->stage);
 }
 
 /* ---- broadcasting ---- */
 
-/* What has no bytes may have no address either. */
-static int broadcast(tally_lane *lane, void *data, size_t bytes, int root)
+static struct tally__array param_array(const void *of, size_t i)
 {
-    return bytes > 0 ? tally_lane_broadcast(lane, data, bytes, root) : TALLY_OK;
+    const struct tally__param *param = &((const tally_ddp *)of)->params[i];
+
+    /* What tally provides is zeros everywhere until there is memory for it. */
+    return param->flags & TALLY_PARAM_IGNORED || !param->data
+               ? (struct tally__array){NULL, 0}
+               : (struct tally__array){param->data, param->bytes};
 }
 
 int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
 {
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        /* What tally provides is zeros everywhere until there is memory for it. */
-        if (!(ddp->params[i].flags & TALLY_PARAM_IGNORED) && ddp->params[i].data) {
-            TRY(broadcast(lane, ddp->params[i].data, ddp->params[i].bytes, root));
-        }
-    }
-    return TALLY_OK;
+    const struct tally__arrays arrays = {
+        .n = ddp->n_params, .of = ddp, .get = param_array, .stage = ddp->stage};
+
+    return tally__broadcast(lane, &arrays, root);
+}
+
+static struct tally__array buffer_array(const void *of, size_t i)
+{
+    const tally_buffer *buffer = &((const tally_ddp *)of)->buffers[i];
+
+    return (struct tally__array){buffer->data, buffer->bytes};
 }
 
 int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
 {
-    for (size_t i = 0; i < ddp->n_buffers; i++) {
-        TRY(broadcast(lane, ddp->buffers[i].data, ddp->buffers[i].bytes, root));
-    }
-    return TALLY_OK;
-}
+    const struct tally__arrays arrays = {
+        .n = ddp->n_buffers, .of = ddp, .get = buffer_array, .stage = ddp->stage};
 
-/* ---- comparing ---- */
-
-static void describe_param(const struct tally__param *param, size_t i,
-                           struct tally__description *about)
-{
-    static const char *const dtypes[] = {"f32", "f64", "f16", "bf16"};
-    size_t n_dims = (size_t)param->n_dims;
-    int used =
-        snprintf(about->words, sizeof about->words, "parameter %zu '%.100s' %s flags=%u %s%s", i,
-                 param->name, dtypes[param->dtype], param->flags,
-                 param->provided ? "provided " : "", param->permuted ? "permuted " : "");
-
-    tally__describe_list(about, (size_t)used, n_dims, param->shape);
-    about->hash = tally__hash(param->strides, param->name, strlen(param->name));
-    about->hash = tally__hash(about->hash, param->shape, n_dims * sizeof *param->shape);
-}
-
-static void describe_buffer(const tally_buffer *buffer, size_t i, struct tally__description *about)
-{
-    const char *name = buffer->name ? buffer->name : "";
-
-    (void)snprintf(about->words, sizeof about->words, "buffer %zu '%.100s' of %zu bytes, dtype %d",
-                   i, name, buffer->bytes, buffer->dtype);
-    about->hash = tally__hash(0, name, strlen(name));
-}
-
-static void describe_config(const tally_ddp *ddp, struct tally__description *about)
-{
-    const tally_ddp_config *config = &ddp->config;
-    int used = snprintf(about->words, sizeof about->words,
-                        "config find_unused=%d static_graph=%d skip_unused=%d join=%d%d%d "
-                        "keep_parameters=%d keep_buffers=%d buffer_hook=%d views=%d "
-                        "dtypes=%d,%d,%d caps=",
-                        config->find_unused != 0, config->static_graph != 0,
-                        config->skip_unused != 0, config->join != 0, config->join_stops != 0,
-                        config->join_divides_by_active != 0, config->keep_parameters != 0,
-                        config->keep_buffers != 0, config->buffer_hook != NULL, ddp->views,
-                        config->param_dtype, config->reduce_dtype, config->buffer_dtype);
-
-    tally__describe_list(about, (size_t)used, ddp->n_caps, ddp->caps);
-    about->hash = tally__hash(0, ddp->caps, ddp->n_caps * sizeof *ddp->caps);
-}
-
-/* Entries: the parameters, the buffers, the config. */
-static void describe(const void *of, size_t i, struct tally__description *about)
-{
-    const tally_ddp *ddp = of;
-
-    if (i < ddp->n_params) {
-        describe_param(&ddp->params[i], i, about);
-    } else if (i < ddp->n_params + ddp->n_buffers) {
-        describe_buffer(&ddp->buffers[i - ddp->n_params], i - ddp->n_params, about);
-    } else {
-        describe_config(ddp, about);
-    }
-}
-
-int tally__params_compare(tally_lane *lane, const tally_ddp *ddp)
-{
-    const struct tally__compared compared = {
-        .n = ddp->n_params + ddp->n_buffers + 1, .of = ddp, .describe = describe};
-
-    return tally__compare(lane, &compared);
+    return tally__broadcast(lane, &arrays, root);
 }

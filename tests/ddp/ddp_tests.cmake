@@ -24,6 +24,8 @@ tally_ddp_test(test_ddp_bucket)
 tally_ddp_test(test_ddp_unused)
 tally_ddp_test(test_ddp_errors)
 tally_ddp_test(test_ddp_disagree)
+tally_ddp_test(test_ddp_arrays)
+tally_ddp_test(test_ddp_many)
 tally_ddp_test(test_ddp_hook_errors)
 tally_ddp_test(test_ddp_join)
 tally_ddp_test(test_ddp_buffers)
@@ -41,6 +43,9 @@ tally_ddp_test(test_averager_changes)
 tally_ddp_test(test_averager_state)
 tally_ddp_test(test_averager_optimizer)
 tally_ddp_test(test_averager_memory)
+
+# Linear work takes seconds, quadratic work takes minutes.
+set_tests_properties(test_ddp_many PROPERTIES TIMEOUT 60)
 
 # The same program with and without flushing of subnormal numbers: -Ofast flushes when a program is
 # linked with it.

@@ -312,8 +312,7 @@ static int refused_body(tally_group *group, void *user)
     /* Ranks that do not agree. */
     config = one_level(&level, tally_group_rank(group) == 1 ? 3 : 2);
     CHECK_STATUS(group, tally_averager_create(scene.ddp, &config, &scene.averager), TALLY_MISMATCH);
-    CHECK_TEXT(group, tally_last_error(), "warmup=2");
-    CHECK_TEXT(group, tally_last_error(), "warmup=3");
+    CHECK_TEXT(group, tally_last_error(), "averager: warmup is 2 on rank 0 and 3 on rank 1");
     config = one_level(&level, 0);
     CHECK_OK(group, tally_averager_create(scene.ddp, &config, &scene.averager));
     CHECK_STATUS(group, tally_averager_create(scene.ddp, &config, &scene.averager), TALLY_STATE);

@@ -20,6 +20,7 @@ struct given {
     tally_ddp_config config;
     tally_buffer buffers[2];
     char buffer_data[64];
+    float grad[4];
     size_t caps[N_CAPS];
     char long_name[LONG_BYTES];
     size_t many[24];
@@ -173,42 +174,49 @@ static void n_caps(struct given *given)
     given->config.n_bucket_caps--;
 }
 
+static void no_caps(struct given *given)
+{
+    given->config.bucket_caps = NULL;
+    given->config.n_bucket_caps = 0;
+}
+
 static void copies(struct given *given)
 {
-    given->model.params[0].grad = given->buffer_data;
+    given->model.params[0].grad = given->grad;
 }
 
 static const struct difference {
     void (*make)(struct given *given);
-    const char *part; /* of the text */
+    const char *part; /* of the text; L is the last rank */
 } differences[] = {
-    {fewer, "'a much"},
-    {name, "'second'"},
-    {end_of_long_name, "parameter 2"},
-    {shape, "[3,4]"},
-    {n_dims, "[12]"},
-    {end_of_many_dims, "parameter 0 'first'"},
-    {dtype, "'weight' bf16"},
-    {no_data, "'weight' f32 flags=0 provided"},
-    {frozen, "'weight'"},
-    {delayed, "'weight'"},
-    {strides, "'weight'"},
-    {find_unused, "find_unused=1"},
-    {static_graph, "static_graph=1"},
-    {skip_unused, "skip_unused=1"},
-    {join, "join="},
-    {join_stops, "join="},
-    {join_divides, "join="},
-    {keep_parameters, "keep_parameters=1"},
-    {keep_buffers, "keep_buffers=1"},
-    {buffer_hook, "buffer_hook=1"},
-    {n_buffers, "'running mean'"},
-    {buffer_bytes, "'running mean'"},
-    {buffer_name, "'running variance'"},
-    {cap, "caps="},
-    {end_of_caps, "config"},
-    {n_caps, "config"},
-    {copies, "views="},
+    {fewer, "rank 0 has 3 parameters and rank L has 2; parameter 2 'a much"},
+    {name, "parameter 1 is 'weight' on rank 0 and 'second' on rank L"},
+    {end_of_long_name, "parameter 2 is 'a much"},
+    {shape, "parameter 1 'weight': shape is [3,4] on rank 0 and [4,3] on rank L"},
+    {n_dims, "parameter 1 'weight': shape is [3,4] on rank 0 and [12] on rank L"},
+    {end_of_many_dims, "parameter 0 'first': shape is [1,"},
+    {dtype, "parameter 1 'weight': dtype is f32 on rank 0 and bf16 on rank L"},
+    {no_data, "parameter 1 'weight': data is given on rank 0 and NULL on rank L"},
+    {frozen, "parameter 1 'weight': flags is 0 on rank 0 and 1 on rank L"},
+    {delayed, "parameter 1 'weight': flags is 0 on rank 0 and 4 on rank L"},
+    {strides, "order of elements is row-major on rank 0 and permuted on rank L"},
+    {find_unused, "config: find_unused is 0 on rank 0 and 1 on rank L"},
+    {static_graph, "config: static_graph is 0 on rank 0 and 1 on rank L"},
+    {skip_unused, "config: skip_unused is 0 on rank 0 and 1 on rank L"},
+    {join, "config: join is 0 on rank 0 and 1 on rank L"},
+    {join_stops, "config: join_stops is 0 on rank 0 and 1 on rank L"},
+    {join_divides, "config: join_divides_by_active is 0 on rank 0 and 1 on rank L"},
+    {keep_parameters, "config: keep_parameters is 0 on rank 0 and 1 on rank L"},
+    {keep_buffers, "config: keep_buffers is 0 on rank 0 and 1 on rank L"},
+    {buffer_hook, "config: buffer_hook is NULL on rank 0 and set on rank L"},
+    {n_buffers, "rank 0 has 2 buffers and rank L has 1; buffer 1 'running mean' is on rank 0 only"},
+    {buffer_bytes, "buffer 1 'running mean': bytes is 32 on rank 0 and 24 on rank L"},
+    {buffer_name, "buffer 1 is 'running mean' on rank 0 and 'running variance' on rank L"},
+    {cap, "config: bucket_caps is [1048576,"},
+    {end_of_caps, "(40 entries, hash"},
+    {n_caps, "config: n_bucket_caps is 40 on rank 0 and 39 on rank L"},
+    {no_caps, "config: n_bucket_caps is 40 on rank 0 and 0 on rank L"},
+    {copies, "config: place of gradients is provided by tally"},
 };
 
 static int prepare(struct given *given)
@@ -251,12 +259,25 @@ static int prepare(struct given *given)
     return 0;
 }
 
+/* The expected text with the last rank's number in it. */
+static void put_last(const char *expected, int last, char *text, size_t room)
+{
+    const char *at = strstr(expected, "rank L");
+
+    if (at) {
+        (void)snprintf(text, room, "%.*srank %d%s", (int)(at - expected), expected, last,
+                       at + strlen("rank L"));
+    } else {
+        (void)snprintf(text, room, "%s", expected);
+    }
+}
+
 static int disagree(tally_group *group, const struct difference *difference)
 {
     int last = tally_group_size(group) - 1;
     struct given given;
     tally_ddp *ddp = NULL;
-    char who[32];
+    char part[160];
     void *data;
     int rc;
 
@@ -271,10 +292,10 @@ static int disagree(tally_group *group, const struct difference *difference)
         CHECK_OK(group, tally_ddp_free(ddp));
     } else {
         CHECK_STATUS(group, rc, TALLY_MISMATCH);
-        (void)snprintf(who, sizeof who, "rank %d has", last);
-        CHECK_TEXT(group, tally_last_error(), difference->part);
-        CHECK_TEXT(group, tally_last_error(), "rank 0 has");
-        CHECK_TEXT(group, tally_last_error(), who);
+        put_last(difference->part, last, part, sizeof part);
+        CHECK_TEXT(group, tally_last_error(), part);
+        CHECK_TEXT(group, tally_last_error(), "all ranks must give the same");
+        CHECK(group, strlen(tally_last_error()) < 400);
         CHECK(group, ddp == NULL);
     }
     ranks_note(group, 0, ranks_hash(0, tally_last_error(), strlen(tally_last_error())));
