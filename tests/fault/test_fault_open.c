@@ -117,6 +117,26 @@ static void stays_silent(void **state)
     fault_opening_end(&opening);
 }
 
+/* Rank 0 is stopped while the others wait for it: they name it. */
+static void rank_0_is_stopped(void **state)
+{
+    struct fault_opening opening;
+
+    (void)state;
+    fault_opening_init(&opening, 3, "@", 1);
+    fault_opening_start(&opening, 0);
+    fault_sleep_ns(300 * FAULT_NS_PER_MS);
+    fault_crew_strike(&opening.crew, 0, SIGSTOP);
+    fault_opening_start(&opening, 1);
+    fault_opening_start(&opening, 2);
+    fault_sleep_ns(4000 * FAULT_NS_PER_MS);
+    fault_crew_strike(&opening.crew, 0, SIGKILL);
+    fault_opening_wait(&opening, 5 + SLACK_S);
+    fault_expect_failure(&opening, 1, TALLY_TIMEOUT, "rank 0 is stopped");
+    fault_expect_failure(&opening, 2, TALLY_TIMEOUT, "rank 0 is stopped");
+    fault_opening_end(&opening);
+}
+
 /* The victim has said hello and dies; whoever comes last completes the world, and all hear of it:
  * those with a lower number, who have been welcomed already, as well as those with a higher. */
 static void dies_after_hello(void **state)
@@ -243,12 +263,13 @@ static void killed_while_opening(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(never_comes),        cmocka_unit_test(came_before_rank_0),
-        cmocka_unit_test(rank_0_never_comes), cmocka_unit_test(rank_0_dies),
-        cmocka_unit_test(dies_before_hello),  cmocka_unit_test(stays_silent),
-        cmocka_unit_test(dies_after_hello),   cmocka_unit_test(claimed_twice),
-        cmocka_unit_test(other_world),        cmocka_unit_test(other_lanes),
-        cmocka_unit_test(rank_out_of_range),  cmocka_unit_test(killed_while_opening),
+        cmocka_unit_test(never_comes),          cmocka_unit_test(came_before_rank_0),
+        cmocka_unit_test(rank_0_never_comes),   cmocka_unit_test(rank_0_dies),
+        cmocka_unit_test(rank_0_is_stopped),    cmocka_unit_test(dies_before_hello),
+        cmocka_unit_test(stays_silent),         cmocka_unit_test(dies_after_hello),
+        cmocka_unit_test(claimed_twice),        cmocka_unit_test(other_world),
+        cmocka_unit_test(other_lanes),          cmocka_unit_test(rank_out_of_range),
+        cmocka_unit_test(killed_while_opening),
     };
 
     (void)fault_private_dev_shm("64k");

@@ -151,6 +151,51 @@ static void socket_of_the_dead(void **state)
     fault_opening_end(&opening);
 }
 
+/* Rank 0 dies while another rank waits with it: that one removes the socket. */
+static void removed_by_the_living(void **state)
+{
+    struct fault_opening opening;
+    struct stat info;
+
+    (void)state;
+    fault_opening_init(&opening, 3, folder, 30);
+    fault_opening_start(&opening, 0);
+    fault_opening_start(&opening, 1);
+    while (stat(opening.rendezvous, &info) != 0) {
+        fault_sleep_ns(FAULT_NS_PER_MS);
+    }
+    fault_sleep_ns(300 * FAULT_NS_PER_MS);
+    fault_crew_strike(&opening.crew, 0, SIGKILL);
+    fault_opening_wait(&opening, SLACK_S);
+    fault_expect_failure(&opening, 1, TALLY_PEER, "rank 0 left");
+    fault_opening_end(&opening);
+}
+
+/* Somebody has put something else at the path by the time the group is complete: it stays. */
+static void replaced_path(void **state)
+{
+    struct fault_opening opening;
+    struct stat info;
+    FILE *file;
+
+    (void)state;
+    try_to_meet(&opening, 1);
+    fault_opening_start(&opening, 0);
+    while (stat(opening.rendezvous, &info) != 0) {
+        fault_sleep_ns(FAULT_NS_PER_MS);
+    }
+    assert_int_equal(unlink(opening.rendezvous), 0);
+    file = fopen(opening.rendezvous, "w");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+    fault_opening_wait(&opening, 1 + SLACK_S);
+    fault_expect_failure(&opening, 0, TALLY_TIMEOUT, "rank 1 of 2");
+    assert_int_equal(stat(opening.rendezvous, &info), 0);
+    assert_true(S_ISREG(info.st_mode));
+    assert_int_equal(unlink(opening.rendezvous), 0);
+    fault_opening_end(&opening);
+}
+
 /* Another job waits there: its rank 0 stays undisturbed and the second is told. */
 static void socket_of_the_living(const char *before)
 {
@@ -238,6 +283,8 @@ int main(void)
         cmocka_unit_test(too_long),
         cmocka_unit_test(empty),
         cmocka_unit_test(socket_of_the_dead),
+        cmocka_unit_test(removed_by_the_living),
+        cmocka_unit_test(replaced_path),
         cmocka_unit_test(living_with_path),
         cmocka_unit_test(living_without_path),
         cmocka_unit_test(deaf_listener),

@@ -28,7 +28,7 @@
 #define HELLO_BYTES 32
 #define WELCOME_BYTES 272
 #define MAGIC 0x74616c79u
-#define PROTOCOL 1u
+#define PROTOCOL 2u
 
 /* What the stranger brings. */
 struct gift {
@@ -40,6 +40,7 @@ struct gift {
     int n_descriptors;
     bool is_sealed;
     bool is_no_memory; /* a descriptor, but not of memory */
+    bool is_no_life;   /* a descriptor, but not of a sign of life */
 };
 
 /* ---- the ranks ---- */
@@ -110,7 +111,8 @@ static int knock(const struct fault_opening *opening)
     return connection;
 }
 
-static void send_with(int connection, const void *message, size_t bytes, int fd, int n)
+/* Sends n descriptors: of memory, of a sign of life, and then the first again and again. */
+static void send_with(int connection, const void *message, size_t bytes, const int *fds, int n)
 {
     union {
         struct cmsghdr header;
@@ -123,13 +125,13 @@ static void send_with(int connection, const void *message, size_t bytes, int fd,
         struct cmsghdr *cmsg;
 
         header.msg_control = control.bytes;
-        header.msg_controllen = CMSG_SPACE((size_t)n * sizeof fd);
+        header.msg_controllen = CMSG_SPACE((size_t)n * sizeof *fds);
         cmsg = CMSG_FIRSTHDR(&header);
         cmsg->cmsg_level = SOL_SOCKET;
         cmsg->cmsg_type = SCM_RIGHTS;
-        cmsg->cmsg_len = CMSG_LEN((size_t)n * sizeof fd);
+        cmsg->cmsg_len = CMSG_LEN((size_t)n * sizeof *fds);
         for (int i = 0; i < n; i++) {
-            memcpy(CMSG_DATA(cmsg) + (size_t)i * sizeof fd, &fd, sizeof fd);
+            memcpy(CMSG_DATA(cmsg) + (size_t)i * sizeof *fds, &fds[i == 1], sizeof *fds);
         }
     }
     assert_int_equal(sendmsg(connection, &header, MSG_NOSIGNAL), bytes);
@@ -150,33 +152,44 @@ static int make_file(const struct gift *gift)
     return fd;
 }
 
+/* Of a sign of life that nobody keeps up, or of something else. */
+static int open_life(const struct gift *gift)
+{
+    int fd = gift->is_no_life ? dup(0) : memfd_create("stranger", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
 /* "I am rank 1 of world, with one lane, and this is my memory." */
 static void say_hello(int connection, const struct gift *gift, int world)
 {
     const uint32_t words[] = {gift->magic, PROTOCOL, 1, (uint32_t)world, 1, 0};
     unsigned char message[2 * HELLO_BYTES] = {0};
-    int fd = make_file(gift);
+    const int fds[] = {make_file(gift), open_life(gift)};
 
     memcpy(message, words, sizeof words);
     memcpy(message + sizeof words, &gift->first_slot, sizeof gift->first_slot);
-    send_with(connection, message, gift->message_bytes, fd, gift->n_descriptors);
-    assert_int_equal(close(fd), 0);
+    send_with(connection, message, gift->message_bytes, fds, gift->n_descriptors);
+    assert_int_equal(close(fds[0]), 0);
+    assert_int_equal(close(fds[1]), 0);
 }
 
 /* ---- memory that is not what it says ---- */
 
 static const struct gift bad_memory[] = {
-    {"an empty file", HELLO_BYTES, 0, 0, MAGIC, 1, true, false},
-    {"an empty file, unsealed", HELLO_BYTES, 0, 0, MAGIC, 1, false, false},
-    {"a file that may shrink", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 1, false, false},
-    {"a short file", HELLO_BYTES, 0, 4096, MAGIC, 1, true, false},
-    {"no memory", HELLO_BYTES, 0, 0, MAGIC, 1, false, true},
-    {"slots at the end", HELLO_BYTES, FILE_BYTES, FILE_BYTES, MAGIC, 1, true, false},
-    {"slots across the end", HELLO_BYTES, FILE_BYTES - 64, FILE_BYTES, MAGIC, 1, true, false},
-    {"slots far away", HELLO_BYTES, UINT64_C(1) << 50, FILE_BYTES, MAGIC, 1, true, false},
-    {"slots that wrap", HELLO_BYTES, UINT64_MAX - 63, FILE_BYTES, MAGIC, 1, true, false},
-    {"slots askew", HELLO_BYTES, 32, FILE_BYTES, MAGIC, 1, true, false},
-    {"slots more askew", HELLO_BYTES, 1, FILE_BYTES, MAGIC, 1, true, false},
+    {"an empty file", HELLO_BYTES, 0, 0, MAGIC, 2, true, false, false},
+    {"an empty file, unsealed", HELLO_BYTES, 0, 0, MAGIC, 2, false, false, false},
+    {"a file that may shrink", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 2, false, false, false},
+    {"a short file", HELLO_BYTES, 0, 4096, MAGIC, 2, true, false, false},
+    {"no memory", HELLO_BYTES, 0, 0, MAGIC, 2, false, true, false},
+    {"slots at the end", HELLO_BYTES, FILE_BYTES, FILE_BYTES, MAGIC, 2, true, false, false},
+    {"slots across the end", HELLO_BYTES, FILE_BYTES - 64, FILE_BYTES, MAGIC, 2, true, false,
+     false},
+    {"slots far away", HELLO_BYTES, UINT64_C(1) << 50, FILE_BYTES, MAGIC, 2, true, false, false},
+    {"slots that wrap", HELLO_BYTES, UINT64_MAX - 63, FILE_BYTES, MAGIC, 2, true, false, false},
+    {"slots askew", HELLO_BYTES, 32, FILE_BYTES, MAGIC, 2, true, false, false},
+    {"slots more askew", HELLO_BYTES, 1, FILE_BYTES, MAGIC, 2, true, false, false},
 };
 
 /* In a world of three the true rank 2 is handed the stranger's descriptor too. */
@@ -207,11 +220,11 @@ static void memory_that_is_not(void **state)
     }
 }
 
-/* Memory as it should be, but nobody who lives in it. */
-static void nobody_at_home(void **state)
+/* Memory as it should be, but what is said to be a sign of life is none. */
+static void no_sign_of_life(void **state)
 {
-    static const struct gift gift = {"empty slots", HELLO_BYTES, 4096, FILE_BYTES,
-                                     MAGIC,         1,           true, false};
+    static const struct gift gift = {
+        "no sign of life", HELLO_BYTES, 4096, FILE_BYTES, MAGIC, 2, true, false, true};
     struct fault_opening opening;
     int connection;
 
@@ -221,6 +234,26 @@ static void nobody_at_home(void **state)
     connection = knock(&opening);
     say_hello(connection, &gift, 2);
     fault_opening_wait(&opening, SLACK_S);
+    fault_expect_failure(&opening, 0, TALLY_MISMATCH, "rank 1's sign of life is not what it says");
+    assert_int_equal(close(connection), 0);
+    fault_opening_end(&opening);
+}
+
+/* Memory as it should be, of a process that has ended. It says hello late, and is heard. */
+static void nobody_at_home(void **state)
+{
+    static const struct gift gift = {"empty slots", HELLO_BYTES, 4096, FILE_BYTES, MAGIC, 2,
+                                     true,          false,       false};
+    struct fault_opening opening;
+    int connection;
+
+    (void)state;
+    fault_opening_init(&opening, 2, "@", 30);
+    start(&opening, 0);
+    connection = knock(&opening);
+    fault_sleep_ns(2300 * FAULT_NS_PER_MS);
+    say_hello(connection, &gift, 2);
+    fault_opening_wait(&opening, 3 + SLACK_S);
     fault_expect_failure(&opening, 0, TALLY_PEER, "rank 1 died");
     assert_int_equal(close(connection), 0);
     fault_opening_end(&opening);
@@ -236,7 +269,7 @@ static void false_rank_0(void **state)
         struct fault_opening opening;
         int listener;
         int connection;
-        int fd = make_file(gift);
+        const int fds[] = {make_file(gift), open_life(gift)};
 
         print_message("%s of rank 0\n", gift->name);
         fault_opening_init(&opening, 2, "@", 30);
@@ -246,10 +279,11 @@ static void false_rank_0(void **state)
         connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         assert_true(connection >= 0);
         memcpy(welcome + 8, &gift->first_slot, sizeof gift->first_slot);
-        send_with(connection, welcome, sizeof welcome, fd, 1);
+        send_with(connection, welcome, sizeof welcome, fds, 2);
         fault_opening_wait(&opening, SLACK_S);
         fault_expect_failure(&opening, 1, TALLY_MISMATCH, "rank 0's memory is not what it says");
-        assert_int_equal(close(fd), 0);
+        assert_int_equal(close(fds[0]), 0);
+        assert_int_equal(close(fds[1]), 0);
         assert_int_equal(close(connection), 0);
         assert_int_equal(close(listener), 0);
         fault_opening_end(&opening);
@@ -259,13 +293,14 @@ static void false_rank_0(void **state)
 /* ---- nonsense ---- */
 
 static const struct gift nonsense[] = {
-    {"two descriptors", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 2, true, false},
-    {"three descriptors", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 3, true, false},
-    {"eight descriptors", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 8, true, false},
-    {"no descriptor", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 0, true, false},
-    {"half a message", HELLO_BYTES / 2, 0, FILE_BYTES, MAGIC, 1, true, false},
-    {"one byte", 1, 0, FILE_BYTES, MAGIC, 0, true, false},
-    {"half a message with two descriptors", HELLO_BYTES / 2, 0, FILE_BYTES, MAGIC, 2, true, false},
+    {"one descriptor", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 1, true, false, false},
+    {"three descriptors", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 3, true, false, false},
+    {"eight descriptors", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 8, true, false, false},
+    {"no descriptor", HELLO_BYTES, 0, FILE_BYTES, MAGIC, 0, true, false, false},
+    {"half a message", HELLO_BYTES / 2, 0, FILE_BYTES, MAGIC, 2, true, false, false},
+    {"one byte", 1, 0, FILE_BYTES, MAGIC, 0, true, false, false},
+    {"half a message with three descriptors", HELLO_BYTES / 2, 0, FILE_BYTES, MAGIC, 3, true, false,
+     false},
 };
 
 /* Many of them, then the true rank 1: they are sent away, and it is let in. */
@@ -295,8 +330,8 @@ static void nonsense_first(void **state)
 /* Of another kind altogether: that is a rank of another version, and no group can come of it. */
 static void another_language(void **state)
 {
-    static const struct gift gift = {"wrong magic", HELLO_BYTES, 0,    FILE_BYTES,
-                                     0x12345678,    1,           true, false};
+    static const struct gift gift = {"wrong magic", HELLO_BYTES, 0,    FILE_BYTES, 0x12345678, 2,
+                                     true,          false,       false};
     struct fault_opening opening;
     int connection;
 
@@ -311,21 +346,47 @@ static void another_language(void **state)
     fault_opening_end(&opening);
 }
 
-/* Connects and says nothing, and stays; the true rank comes right behind it. */
+/* Many connect, say nothing, and stay; the true rank comes right behind them and waits for none. */
 static void silence(void **state)
 {
     struct fault_opening opening;
-    int connection;
+    int connections[20];
 
     (void)state;
     fault_opening_init(&opening, 2, "@", 30);
     start(&opening, 0);
-    connection = knock(&opening);
+    for (size_t i = 0; i < sizeof connections / sizeof connections[0]; i++) {
+        connections[i] = knock(&opening);
+    }
     start(&opening, 1);
-    fault_opening_wait(&opening, 2 + SLACK_S);
+    fault_opening_wait(&opening, SLACK_S);
     fault_expect_success(&opening, 0);
     fault_expect_success(&opening, 1);
-    assert_int_equal(close(connection), 0);
+    for (size_t i = 0; i < sizeof connections / sizeof connections[0]; i++) {
+        assert_int_equal(close(connections[i]), 0);
+    }
+    fault_opening_end(&opening);
+}
+
+/* More connections than rank 0 keeps: the oldest goes, and the true rank is let in. */
+static void crowd(void **state)
+{
+    struct fault_opening opening;
+    int connections[100];
+
+    (void)state;
+    fault_opening_init(&opening, 2, "@", 30);
+    start(&opening, 0);
+    for (size_t i = 0; i < sizeof connections / sizeof connections[0]; i++) {
+        connections[i] = knock(&opening);
+    }
+    start(&opening, 1);
+    fault_opening_wait(&opening, SLACK_S);
+    fault_expect_success(&opening, 0);
+    fault_expect_success(&opening, 1);
+    for (size_t i = 0; i < sizeof connections / sizeof connections[0]; i++) {
+        assert_int_equal(close(connections[i]), 0);
+    }
     fault_opening_end(&opening);
 }
 
@@ -373,9 +434,14 @@ static void one_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_that_is_not), cmocka_unit_test(nobody_at_home),
-        cmocka_unit_test(false_rank_0),       cmocka_unit_test(nonsense_first),
-        cmocka_unit_test(another_language),   cmocka_unit_test(silence),
+        cmocka_unit_test(memory_that_is_not),
+        cmocka_unit_test(no_sign_of_life),
+        cmocka_unit_test(nobody_at_home),
+        cmocka_unit_test(false_rank_0),
+        cmocka_unit_test(nonsense_first),
+        cmocka_unit_test(another_language),
+        cmocka_unit_test(silence),
+        cmocka_unit_test(crowd),
         cmocka_unit_test(one_process),
     };
 

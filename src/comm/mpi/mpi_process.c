@@ -57,7 +57,8 @@ bool tally__process_has_ended(struct tally__process *process)
     if (process->fd < 0) {
         return atomic_load(&process->gone_ns) != 0;
     }
-    if (poll(&ended, 1, 0) != 1) {
+    /* A program may have closed the descriptor; then nobody knows. */
+    if (poll(&ended, 1, 0) != 1 || !(ended.revents & POLLIN)) {
         return false;
     }
     now = tally__now_ns();

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The meeting: rank 0 listens, the others connect and say hello with the descriptor of their
- * memory; when all are there, rank 0 hands every rank the descriptors of all others. Both sides
- * check that the other process belongs to the same user. Every wait has the one deadline. The
+ * The meeting: rank 0 listens, the others connect and say hello with the descriptors of their
+ * memory and of their sign of life; when all are there, rank 0 hands every rank the descriptors of
+ * all others. Rank 0 listens to all connections at once: one that is silent holds up nobody. Both
+ * sides check that the other process belongs to the same user. Every wait has the one deadline. The
  * thread that opens the group enters; no state remains.
  */
 #include "comm/shm/rendezvous.h"
 
-#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/shm/unix_socket.h"
 
 #define MAGIC 0x74616c79u /* "taly" */
-#define PROTOCOL 1u
-#define HELLO_NS (UINT64_C(2) * TALLY__NS_PER_SECOND)
+#define PROTOCOL 2u
+/* Connections without a hello that rank 0 keeps beyond the number of ranks. */
+#define MAX_STRANGERS 64
 /* How much longer than its own deadline a rank waits for rank 0's verdict, which names the missing:
  * rank 0 may have begun to wait a little later. */
 #define VERDICT_NS TALLY__NS_PER_SECOND
 
-/* From a rank to rank 0, with the descriptor of its memory. */
+/* From a rank to rank 0, with its descriptors. */
 struct hello {
     uint32_t magic;
     uint32_t protocol;
@@ -37,7 +38,7 @@ struct hello {
     uint64_t first_slot;
 };
 
-/* From rank 0: one per other rank, with its descriptor; or one with a failure and no descriptor. */
+/* From rank 0: one per other rank, with its descriptors; or one with a failure and none. */
 struct welcome {
     int32_t status;
     int32_t rank;
@@ -48,8 +49,13 @@ struct welcome {
 struct meeting {
     const struct tally__place *place;
     struct tally__arrival *arrivals;
-    int *connection; /* rank 0: per rank, -1 until it has come */
     uint64_t deadline_ns;
+    /* Of rank 0 alone: */
+    int *connection; /* per rank, -1 until it has said hello */
+    struct tally__unix_listener listener;
+    struct pollfd *polls; /* the listener's, then those of connections without a hello, by age */
+    size_t n_polls;
+    size_t max_polls;
 };
 
 static void close_connections(struct meeting *meeting)
@@ -58,6 +64,9 @@ static void close_connections(struct meeting *meeting)
         if (meeting->connection[r] >= 0) {
             (void)close(meeting->connection[r]);
         }
+    }
+    for (size_t i = 1; i < meeting->n_polls; i++) {
+        (void)close(meeting->polls[i].fd);
     }
 }
 
@@ -68,24 +77,68 @@ static void send_failure(int connection, int status, const char *reason)
 
     (void)snprintf(welcome.text, sizeof welcome.text, "%.*s", (int)sizeof welcome.text - 1, reason);
     /* Once is enough: whoever does not listen to this has a deadline of its own. */
-    (void)tally__unix_send(connection, &welcome, sizeof welcome, -1, 0);
+    (void)tally__unix_send(connection, &welcome, sizeof welcome, NULL, 0);
     (void)tally__fail(status, "%s", reason);
 }
 
-/* Tells everybody who has come. */
+/* Takes a connection out of those that are waited for. */
+static int remove_poll(struct meeting *meeting, size_t i)
+{
+    int connection = meeting->polls[i].fd;
+
+    meeting->n_polls--;
+    memmove(&meeting->polls[i], &meeting->polls[i + 1],
+            (meeting->n_polls - i) * sizeof *meeting->polls);
+    return connection;
+}
+
+/* Takes one more connection, if there is one. A stranger is sent away. */
+static int take_connection(struct meeting *meeting, bool *is_one)
+{
+    int connection;
+
+    TRY(tally__unix_accept(&meeting->listener, &connection));
+    *is_one = connection >= 0;
+    if (*is_one && !tally__unix_same_user(connection)) {
+        tally__log(TALLY_LOG_WARN, "another user's process was refused at %s",
+                   meeting->place->rendezvous);
+        (void)close(connection);
+        return TALLY_OK;
+    }
+    if (*is_one && meeting->n_polls == meeting->max_polls) {
+        tally__log(TALLY_LOG_WARN, "too many connections at %s: the oldest silent one is closed",
+                   meeting->place->rendezvous);
+        (void)close(remove_poll(meeting, 1));
+    }
+    if (*is_one) {
+        meeting->polls[meeting->n_polls++] = (struct pollfd){.fd = connection, .events = POLLIN};
+    }
+    return TALLY_OK;
+}
+
+/* Tells everybody who has come, those too who have not been heard yet. */
 static void send_failures(struct meeting *meeting, int status)
 {
     char reason[TALLY__ERROR_BYTES];
+    bool is_one = true;
 
     (void)snprintf(reason, sizeof reason, "%s", tally_last_error());
+    for (size_t i = 0; is_one && i < meeting->max_polls; i++) {
+        is_one = take_connection(meeting, &is_one) == TALLY_OK && is_one;
+    }
+    for (size_t i = 1; i < meeting->n_polls; i++) {
+        send_failure(meeting->polls[i].fd, status, reason);
+    }
     for (int r = 0; r < meeting->place->world; r++) {
         if (meeting->connection[r] >= 0) {
             send_failure(meeting->connection[r], status, reason);
         }
     }
+    (void)tally__fail(status, "%s", reason);
 }
 
-/* A process cannot see its own lock: its ranks would take each other for dead. */
+/* Ranks of one process are threads, and share what shm takes for one rank's: descriptors, limits,
+ * the end of the process. */
 static int refuse_same_process(void)
 {
     return tally__fail(TALLY_ARG,
@@ -119,26 +172,15 @@ static int check_hello(const struct meeting *meeting, const struct hello *hello)
     return TALLY_OK;
 }
 
-/* One more has connected. A stranger is sent away; a rank that contradicts us ends the meeting. */
+/* A connection has something to say. One that left or talks nonsense does not matter; a rank that
+ * contradicts us ends the meeting, and so does trouble of our own. */
 static int receive_hello(struct meeting *meeting, int connection)
 {
     struct hello hello = {0};
-    uint64_t hello_ns;
-    int fd = -1;
-    int rc;
+    int fds[TALLY__UNIX_FDS] = {-1, -1};
+    int rc = tally__unix_receive(connection, &hello, sizeof hello, fds, 0);
 
-    if (!tally__unix_same_user(connection)) {
-        tally__log(TALLY_LOG_WARN, "another user's process was refused at %s",
-                   meeting->place->rendezvous);
-        (void)close(connection);
-        return TALLY_OK;
-    }
-    /* Who connects has its hello ready: one that is silent must not hold up the others. */
-    hello_ns = tally__now_ns() + HELLO_NS;
-    rc = tally__unix_receive(connection, &hello, sizeof hello, &fd,
-                             hello_ns < meeting->deadline_ns ? hello_ns : meeting->deadline_ns);
-    /* Our own trouble is everybody's; a caller that went away or talks nonsense is not. */
-    if (rc != TALLY_SYSTEM && (rc != TALLY_OK || fd < 0)) {
+    if (rc != TALLY_SYSTEM && (rc != TALLY_OK || fds[0] < 0)) {
         tally__log(TALLY_LOG_WARN, "somebody left %s without a word", meeting->place->rendezvous);
         (void)close(connection);
         return TALLY_OK;
@@ -152,14 +194,12 @@ static int receive_hello(struct meeting *meeting, int connection)
 
         (void)snprintf(reason, sizeof reason, "%s", tally_last_error());
         send_failure(connection, rc, reason);
-        if (fd >= 0) {
-            (void)close(fd);
-        }
+        tally__unix_close_fds(fds);
         (void)close(connection);
         return rc;
     }
     meeting->connection[hello.rank] = connection;
-    meeting->arrivals[hello.rank] = (struct tally__arrival){fd, hello.first_slot};
+    meeting->arrivals[hello.rank] = (struct tally__arrival){{fds[0], fds[1]}, hello.first_slot};
     return TALLY_OK;
 }
 
@@ -184,10 +224,9 @@ static int welcome_rank(const struct meeting *meeting, int to)
     for (int r = 0; r < meeting->place->world; r++) {
         struct welcome welcome = {.rank = r, .first_slot = meeting->arrivals[r].first_slot};
 
-        /* Never its own: closing a second descriptor of a file drops the process's lock on it. */
         if (r != to) {
             TRY(tally__unix_send(meeting->connection[to], &welcome, sizeof welcome,
-                                 meeting->arrivals[r].fd, meeting->deadline_ns));
+                                 meeting->arrivals[r].fds, meeting->deadline_ns));
         }
     }
     return TALLY_OK;
@@ -208,62 +247,110 @@ static int hand_out(struct meeting *meeting)
     return TALLY_OK;
 }
 
-static int gather(struct meeting *meeting, int listener)
+static bool is_complete(const struct meeting *meeting)
 {
-    int n_missing = meeting->place->world - 1;
+    for (int r = 1; r < meeting->place->world; r++) {
+        if (meeting->connection[r] < 0) {
+            return false;
+        }
+    }
+    return true;
+}
 
-    while (n_missing > 0) {
-        int connection;
+static int gather(struct meeting *meeting)
+{
+    while (!is_complete(meeting)) {
+        bool is_one;
+        size_t i = 1;
 
-        TRY(tally__unix_accept(listener, meeting->deadline_ns, &connection));
-        if (connection < 0) {
+        if (!tally__unix_wait(meeting->polls, meeting->n_polls, meeting->deadline_ns)) {
             return report_missing(meeting);
         }
-        TRY(receive_hello(meeting, connection));
-        n_missing = 0;
-        for (int r = 1; r < meeting->place->world; r++) {
-            n_missing += meeting->connection[r] < 0;
+        while (i < meeting->n_polls) {
+            if (meeting->polls[i].revents != 0) {
+                TRY(receive_hello(meeting, remove_poll(meeting, i)));
+            } else {
+                i++;
+            }
+        }
+        if (meeting->polls[0].revents != 0) {
+            TRY(take_connection(meeting, &is_one));
         }
     }
     return TALLY_OK;
 }
 
-static int host(struct meeting *meeting)
+/* Meets the others as the one who listens. */
+static int host_at(struct meeting *meeting)
 {
     const struct tally__place *place = meeting->place;
-    int listener;
     int rc;
 
-    TRY(tally__unix_listen(place->rendezvous, place->world, &listener));
-    rc = gather(meeting, listener);
-    /* Who knocks from now on is told at once, by a name that is not there. */
-    tally__unix_close_listener(place->rendezvous, listener);
-    if (rc == TALLY_OK) {
-        rc = hand_out(meeting);
-    }
+    TRY(tally__unix_listen(place->rendezvous, place->world, &meeting->listener));
+    meeting->polls[0] = (struct pollfd){.fd = meeting->listener.fd, .events = POLLIN};
+    meeting->n_polls = 1;
+    rc = gather(meeting);
     if (rc != TALLY_OK) {
         send_failures(meeting, rc);
     }
+    /* Remove the name: late connectors fail immediately. */
+    tally__unix_close_listener(&meeting->listener);
+    if (rc == TALLY_OK) {
+        rc = hand_out(meeting);
+        if (rc != TALLY_OK) {
+            send_failures(meeting, rc);
+        }
+    }
+    return rc;
+}
+
+static int host(struct meeting *meeting)
+{
+    const size_t n = (size_t)meeting->place->world;
+    int rc = TALLY_NOMEM;
+
+    meeting->max_polls = 1 + n + MAX_STRANGERS;
+    meeting->connection = tally__alloc_array(n, sizeof *meeting->connection, "connections");
+    meeting->polls = tally__alloc_array(meeting->max_polls, sizeof *meeting->polls, "connections");
+    for (size_t r = 0; meeting->connection && r < n; r++) {
+        meeting->connection[r] = -1;
+    }
+    if (meeting->connection && meeting->polls) {
+        rc = host_at(meeting);
+        close_connections(meeting);
+    }
+    tally__free(meeting->connection);
+    tally__free(meeting->polls);
     return rc;
 }
 
 /* The next word from rank 0, or why there was none. */
 static int receive_welcome(const struct meeting *meeting, int connection, struct welcome *welcome,
-                           int *fd)
+                           int *fds)
 {
     const struct tally__place *place = meeting->place;
-    int rc = tally__unix_receive(connection, welcome, sizeof *welcome, fd,
+    int rc = tally__unix_receive(connection, welcome, sizeof *welcome, fds,
                                  meeting->deadline_ns + VERDICT_NS);
+    int stopped;
 
     if (rc == TALLY_PEER) {
         return tally__fail(rc, "rank 0 left while the group was being opened at %s",
                            place->rendezvous);
     }
-    if (rc == TALLY_TIMEOUT) {
-        return tally__fail(rc, "the group did not become complete at %s within %g s",
-                           place->rendezvous, place->open_timeout_s);
+    if (rc != TALLY_TIMEOUT) {
+        return rc;
     }
-    return rc;
+    stopped = tally__unix_stopped_peer(connection);
+    if (stopped > 0) {
+        return tally__fail(rc,
+                           "rank 0 is stopped (process %d): it did not complete the group at %s "
+                           "within %g s",
+                           stopped, place->rendezvous, place->open_timeout_s);
+    }
+    return tally__fail(rc,
+                       "rank 0 did not complete the group of %d ranks at %s within %g s: it came "
+                       "later than this rank, and still waits for another",
+                       place->world, place->rendezvous, place->open_timeout_s);
 }
 
 static int receive_welcomes(struct meeting *meeting, int connection)
@@ -272,21 +359,20 @@ static int receive_welcomes(struct meeting *meeting, int connection)
 
     for (int i = 0; i < place->world - 1; i++) {
         struct welcome welcome = {0};
-        int fd = -1;
+        int fds[TALLY__UNIX_FDS] = {-1, -1};
 
-        TRY(receive_welcome(meeting, connection, &welcome, &fd));
+        TRY(receive_welcome(meeting, connection, &welcome, fds));
         welcome.text[sizeof welcome.text - 1] = '\0';
         if (welcome.status != TALLY_OK) {
             return tally__fail(welcome.status, "%s", welcome.text);
         }
-        if (fd < 0 || welcome.rank < 0 || welcome.rank >= place->world ||
-            meeting->arrivals[welcome.rank].fd >= 0) {
-            if (fd >= 0) {
-                (void)close(fd);
-            }
+        if (fds[0] < 0 || welcome.rank < 0 || welcome.rank >= place->world ||
+            meeting->arrivals[welcome.rank].fds[0] >= 0) {
+            tally__unix_close_fds(fds);
             return tally__fail(TALLY_INTERNAL, "a welcome from rank 0 makes no sense");
         }
-        meeting->arrivals[welcome.rank] = (struct tally__arrival){fd, welcome.first_slot};
+        meeting->arrivals[welcome.rank] =
+            (struct tally__arrival){{fds[0], fds[1]}, welcome.first_slot};
     }
     return TALLY_OK;
 }
@@ -306,7 +392,7 @@ static int visit(struct meeting *meeting)
         return tally__fail(TALLY_SYSTEM, "rendezvous %s belongs to another user",
                            place->rendezvous);
     }
-    rc = tally__unix_send(connection, &hello, sizeof hello, own->fd, meeting->deadline_ns);
+    rc = tally__unix_send(connection, &hello, sizeof hello, own->fds, meeting->deadline_ns);
     if (rc == TALLY_PEER) {
         rc = tally__fail(rc, "rank 0 left while the group was being opened at %s",
                          place->rendezvous);
@@ -315,6 +401,9 @@ static int visit(struct meeting *meeting)
         rc = receive_welcomes(meeting, connection);
     }
     (void)close(connection);
+    if (rc == TALLY_PEER) {
+        tally__unix_remove_stale(place->rendezvous);
+    }
     return rc;
 }
 
@@ -325,21 +414,10 @@ int tally__meet(const struct tally__place *place, struct tally__arrival *arrival
 
     meeting.deadline_ns =
         tally__now_ns() + (uint64_t)(place->open_timeout_s * (double)TALLY__NS_PER_SECOND);
-    meeting.connection =
-        tally__alloc_array((size_t)place->world, sizeof *meeting.connection, "connections");
-    if (!meeting.connection) {
-        return TALLY_NOMEM;
-    }
-    for (int r = 0; r < place->world; r++) {
-        meeting.connection[r] = -1;
-    }
     rc = place->rank == 0 ? host(&meeting) : visit(&meeting);
-    close_connections(&meeting);
-    tally__free(meeting.connection);
     for (int r = 0; rc != TALLY_OK && r < place->world; r++) {
-        if (r != place->rank && arrivals[r].fd >= 0) {
-            (void)close(arrivals[r].fd);
-            arrivals[r].fd = -1;
+        if (r != place->rank) {
+            tally__unix_close_fds(arrivals[r].fds);
         }
     }
     return rc;

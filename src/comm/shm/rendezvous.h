@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the processes of one job meet, once, at the start: over a Unix socket they hand each other
- * the descriptors of their memory. Nothing of it is left afterwards.
+ * the descriptors of their memory and of their sign of life. Nothing of it is left afterwards.
  */
 #ifndef TALLY_COMM_RENDEZVOUS_H
 #define TALLY_COMM_RENDEZVOUS_H
@@ -9,12 +9,15 @@
 #include <stdint.h>
 
 #include "comm/open.h"
+#include "comm/shm/unix_socket.h"
 
 /* What a rank brings along, and what it learns about every other. */
 struct tally__arrival {
-    int fd; /* of its memory; -1 until known */
+    int fds[TALLY__UNIX_FDS]; /* of its memory and of its sign of life; -1 until known */
     uint64_t first_slot;
 };
+
+enum { TALLY__MEMORY_FD, TALLY__LIFE_FD };
 
 /*
  * Fills all entries of arrivals (place->world of them); the own one is given. On failure received

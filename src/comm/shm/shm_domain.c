@@ -3,8 +3,7 @@
  * The shm domain: every rank's memory is a file without a name (memfd), and every rank maps all
  * files whole, so an address in another rank's memory is its base plus an offset. Mapping reserves
  * address space only; pages are reserved when memory is allocated, so that "no memory" is an error
- * and not a signal. Each rank holds a POSIX lock on its own file: the kernel drops it when the
- * process ends, however it ends, and that is how the others know.
+ * and not a signal. Each rank passes on a sign of life (life.h) along with its file.
  */
 #include "comm/shm/shm_domain.h"
 
@@ -23,6 +22,7 @@
 #include "comm/round.h"
 #include "comm/shm/extents.h"
 #include "comm/shm/free_memory.h"
+#include "comm/shm/life.h"
 #include "comm/shm/rendezvous.h"
 #include "comm/threads.h"
 
@@ -32,7 +32,9 @@
 
 struct shm_domain {
     struct tally__domain common;
-    int *fd; /* per rank */
+    int *fd;         /* per rank: of its file */
+    int *life;       /* per rank: of its sign of life */
+    void *life_page; /* this rank's own sign */
     size_t map_bytes;
     pthread_mutex_t mutex; /* guards extents */
     struct tally__extents extents;
@@ -172,12 +174,16 @@ static bool shm_shares(const struct tally__domain *domain, const void *memory, s
 
 static bool shm_alive(const struct tally__domain *domain, int rank)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    return rank == domain->rank || !tally__life_has_ended(shm_of(domain)->life[rank]);
+}
 
-    if (rank == domain->rank) {
-        return true;
+static void close_all(const int *fds, int n)
+{
+    for (int i = 0; fds && i < n; i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
     }
-    return fcntl(shm_of(domain)->fd[rank], F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 static void shm_destroy(struct tally__domain *domain)
@@ -189,16 +195,15 @@ static void shm_destroy(struct tally__domain *domain)
             (void)munmap(tally__at(domain, r, 0), shm->map_bytes);
         }
     }
-    for (int r = 0; shm->fd && r < domain->n_ranks; r++) {
-        if (shm->fd[r] >= 0) {
-            (void)close(shm->fd[r]);
-        }
-    }
+    close_all(shm->fd, domain->n_ranks);
+    close_all(shm->life, domain->n_ranks);
+    tally__life_end(shm->life_page);
     (void)pthread_mutex_destroy(&shm->mutex);
     tally__free(shm->extents.used);
     tally__free(shm->common.base);
     tally__free(shm->common.first_slot);
     tally__free(shm->fd);
+    tally__free(shm->life);
     tally__free(shm);
 }
 
@@ -229,10 +234,12 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
     made->common.base = tally__alloc_array(n, sizeof *made->common.base, "peers' memory");
     made->common.first_slot = tally__alloc_array(n, sizeof(uint64_t), "peers' slots");
     made->fd = tally__alloc_array(n, sizeof *made->fd, "peers' files");
-    for (size_t r = 0; made->fd && r < n; r++) {
+    made->life = tally__alloc_array(n, sizeof *made->life, "peers' signs of life");
+    for (size_t r = 0; made->fd && made->life && r < n; r++) {
         made->fd[r] = -1;
+        made->life[r] = -1;
     }
-    if (!made->common.base || !made->common.first_slot || !made->fd) {
+    if (!made->common.base || !made->common.first_slot || !made->fd || !made->life) {
         shm_destroy(&made->common);
         return TALLY_NOMEM;
     }
@@ -242,10 +249,9 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
     return TALLY_OK;
 }
 
-/* The own file, locked for as long as this process lives. */
+/* This rank's file. */
 static int make_own_file(struct shm_domain *shm)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     int fd = memfd_create("tally", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0) {
@@ -255,9 +261,6 @@ static int make_own_file(struct shm_domain *shm)
     /* Others map it: it must never become shorter under their feet. */
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
         return tally__fail_errno(TALLY_SYSTEM, errno, "cannot seal shared memory");
-    }
-    if (fcntl(fd, F_SETLK, &lock) != 0) {
-        return tally__fail_errno(TALLY_SYSTEM, errno, "cannot lock shared memory");
     }
     return TALLY_OK;
 }
@@ -274,6 +277,9 @@ static int check_file(const struct shm_domain *shm, int rank, size_t n_slots)
         first % TALLY__CACHE_LINE != 0 || (uint64_t)info.st_size < bytes ||
         first > (uint64_t)info.st_size - bytes || first > shm->map_bytes - bytes) {
         return tally__fail(TALLY_MISMATCH, "rank %d's memory is not what it says", rank);
+    }
+    if (!tally__is_life(shm->life[rank])) {
+        return tally__fail(TALLY_MISMATCH, "rank %d's sign of life is not what it says", rank);
     }
     return TALLY_OK;
 }
@@ -303,14 +309,15 @@ static int meet_peers(struct shm_domain *shm, const struct tally__place *place)
     if (!arrivals) {
         return TALLY_NOMEM;
     }
+    rc = tally__life_begin(&shm->life[place->rank], &shm->life_page);
     for (size_t r = 0; r < n; r++) {
-        arrivals[r].fd = -1;
+        arrivals[r] =
+            (struct tally__arrival){{shm->fd[r], shm->life[r]}, shm->common.first_slot[r]};
     }
-    arrivals[place->rank] =
-        (struct tally__arrival){shm->fd[place->rank], shm->common.first_slot[place->rank]};
-    rc = place->world > 1 ? tally__meet(place, arrivals) : TALLY_OK;
+    rc = rc == TALLY_OK ? tally__meet(place, arrivals) : rc;
     for (size_t r = 0; rc == TALLY_OK && r < n; r++) {
-        shm->fd[r] = arrivals[r].fd;
+        shm->fd[r] = arrivals[r].fds[TALLY__MEMORY_FD];
+        shm->life[r] = arrivals[r].fds[TALLY__LIFE_FD];
         shm->common.first_slot[r] = arrivals[r].first_slot;
     }
     tally__free(arrivals);
@@ -374,7 +381,7 @@ int tally__open_shm(const struct tally__place *place, tally_group **group)
     }
     if (rc == TALLY_OK && slots) {
         shm->common.first_slot[place->rank] = tally__offset_of(&shm->common, slots);
-        rc = meet_peers(shm, place);
+        rc = place->world > 1 ? meet_peers(shm, place) : TALLY_OK;
         if (rc != TALLY_OK) {
             leave_reason(slots, place->rank, rc);
         }

@@ -17,10 +17,10 @@
 
 #define RETRY_NS 5000000
 
-/* A control message with room for one descriptor, aligned as the kernel wants it. */
+/* A control message with room for the descriptors, aligned as the kernel wants it. */
 union control {
     struct cmsghdr header;
-    char bytes[CMSG_SPACE(sizeof(int))];
+    char bytes[CMSG_SPACE(TALLY__UNIX_FDS * sizeof(int))];
 };
 
 static bool has_path(const char *name)
@@ -53,52 +53,76 @@ static int make_socket(int *made)
     return TALLY_OK;
 }
 
-/* Whether the path is a socket of ours at which nobody listens any more. */
-static bool is_stale(const char *name, const struct sockaddr_un *address, socklen_t length)
+/* Whether the path is a socket of ours at which nobody listens any more; info is what it is. */
+static bool is_stale(const char *name, struct stat *info)
 {
-    struct stat info;
+    struct sockaddr_un address;
+    socklen_t length = fill_address(name, &address);
     int probe;
     bool refused;
 
-    if (!has_path(name) || lstat(name, &info) != 0 || !S_ISSOCK(info.st_mode) ||
-        info.st_uid != geteuid() || make_socket(&probe) != TALLY_OK) {
+    if (!has_path(name) || lstat(name, info) != 0 || !S_ISSOCK(info->st_mode) ||
+        info->st_uid != geteuid() || make_socket(&probe) != TALLY_OK) {
         return false;
     }
     refused =
-        connect(probe, (const struct sockaddr *)address, length) != 0 && errno == ECONNREFUSED;
+        connect(probe, (const struct sockaddr *)&address, length) != 0 && errno == ECONNREFUSED;
     (void)close(probe);
     return refused;
+}
+
+/* Removes the path, unless something else has come to lie there. */
+static void unlink_own(const char *name, dev_t device, ino_t inode)
+{
+    struct stat info;
+
+    if (lstat(name, &info) == 0 && info.st_dev == device && info.st_ino == inode) {
+        (void)unlink(name);
+    }
+}
+
+void tally__unix_remove_stale(const char *name)
+{
+    struct stat info;
+
+    if (is_stale(name, &info)) {
+        unlink_own(name, info.st_dev, info.st_ino);
+    }
 }
 
 static int bind_listener(const char *name, int listener)
 {
     struct sockaddr_un address;
     socklen_t length = fill_address(name, &address);
-    int error;
 
     /* The mode of the path to be: nobody else may even connect. */
     (void)fchmod(listener, S_IRUSR | S_IWUSR);
     if (bind(listener, (const struct sockaddr *)&address, length) == 0) {
         return TALLY_OK;
     }
-    error = errno;
-    if (error == EADDRINUSE && is_stale(name, &address, length) && unlink(name) == 0 &&
-        bind(listener, (const struct sockaddr *)&address, length) == 0) {
-        return TALLY_OK;
+    if (errno == EADDRINUSE) {
+        tally__unix_remove_stale(name);
+        if (bind(listener, (const struct sockaddr *)&address, length) == 0) {
+            return TALLY_OK;
+        }
     }
-    if (error == EADDRINUSE) {
+    if (errno == EADDRINUSE) {
         return tally__fail(TALLY_ARG, "rendezvous %s exists already and is not ours to use", name);
     }
-    return tally__fail_errno(TALLY_SYSTEM, error, "cannot make rendezvous %s", name);
+    return tally__fail_errno(TALLY_SYSTEM, errno, "cannot make rendezvous %s", name);
 }
 
-int tally__unix_listen(const char *name, int backlog, int *listener)
+int tally__unix_listen(const char *name, int backlog, struct tally__unix_listener *listener)
 {
+    struct stat info = {0};
     int made;
     int rc;
 
     TRY(make_socket(&made));
     rc = bind_listener(name, made);
+    if (rc == TALLY_OK && has_path(name)) {
+        (void)lstat(name, &info);
+    }
     if (rc == TALLY_OK && listen(made, backlog) != 0) {
         rc = tally__fail_errno(TALLY_SYSTEM, errno, "cannot listen at rendezvous %s", name);
     }
@@ -106,46 +130,39 @@ int tally__unix_listen(const char *name, int backlog, int *listener)
         (void)close(made);
         return rc;
     }
-    *listener = made;
+    *listener = (struct tally__unix_listener){name, made, info.st_dev, info.st_ino};
     return TALLY_OK;
 }
 
-void tally__unix_close_listener(const char *name, int listener)
+void tally__unix_close_listener(struct tally__unix_listener *listener)
 {
-    if (has_path(name)) {
-        (void)unlink(name);
+    if (has_path(listener->name)) {
+        unlink_own(listener->name, listener->device, listener->inode);
     }
-    (void)close(listener);
+    (void)close(listener->fd);
+    listener->fd = -1;
 }
 
-/* Waits until something can be read: 1, or 0 when the deadline has passed. */
-static int wait_readable(int fd, uint64_t deadline_ns)
+bool tally__unix_wait(struct pollfd *fds, size_t n, uint64_t deadline_ns)
 {
     for (;;) {
-        struct pollfd poller = {.fd = fd, .events = POLLIN};
         uint64_t now = tally__now_ns();
         uint64_t left_ms = now < deadline_ns ? (deadline_ns - now) / 1000000 + 1 : 0;
-        int ready = poll(&poller, 1, left_ms > 60000 ? 60000 : (int)left_ms);
 
-        if (ready > 0) {
-            return 1;
+        if (poll(fds, n, left_ms > 60000 ? 60000 : (int)left_ms) > 0) {
+            return true;
         }
         if (left_ms == 0) {
-            return 0;
+            return false;
         }
     }
 }
 
-int tally__unix_accept(int listener, uint64_t deadline_ns, int *connection)
+int tally__unix_accept(const struct tally__unix_listener *listener, int *connection)
 {
-    int made;
+    int made = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-    if (!wait_readable(listener, deadline_ns)) {
-        *connection = -1;
-        return TALLY_OK;
-    }
-    made = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (made < 0) {
+    if (made < 0 && errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) {
         return tally__fail_errno(TALLY_SYSTEM, errno, "cannot accept a connection");
     }
     *connection = made;
@@ -178,10 +195,14 @@ int tally__unix_connect(const char *name, uint64_t deadline_ns, int *connection)
 
     TRY(make_socket(&made));
     while (connect(made, (const struct sockaddr *)&address, length) != 0) {
-        int rc = check_connectable(name, errno);
+        int error = errno;
+        int rc = check_connectable(name, error);
 
         if (rc == TALLY_OK && tally__now_ns() >= deadline_ns) {
-            rc = tally__fail(TALLY_TIMEOUT, "rank 0 did not come to %s in time", name);
+            rc = tally__fail(TALLY_TIMEOUT,
+                             error == EAGAIN ? "rank 0 does not take connections at %s"
+                                             : "rank 0 did not come to %s in time",
+                             name);
         }
         if (rc != TALLY_OK) {
             (void)close(made);
@@ -215,6 +236,29 @@ bool tally__unix_same_process(int connection)
     return get_peer(connection, &peer) && peer.pid == getpid();
 }
 
+int tally__unix_stopped_peer(int connection)
+{
+    struct ucred peer;
+    char text[512] = "";
+    const char *state;
+    FILE *file;
+
+    if (!get_peer(connection, &peer) || peer.pid <= 0) {
+        return 0;
+    }
+    (void)snprintf(text, sizeof text, "/proc/%d/stat", (int)peer.pid);
+    file = fopen(text, "re");
+    if (!file) {
+        return 0;
+    }
+    text[0] = '\0';
+    (void)fgets(text, sizeof text, file);
+    (void)fclose(file);
+    /* "number (name) state ...", and a name may have anything in it. */
+    state = strrchr(text, ')');
+    return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0) ? peer.pid : 0;
+}
+
 /* Sends; false when the other has to take something first, which the pause gives it time for. */
 static bool send_or_pause(int connection, const struct msghdr *header, ssize_t *sent)
 {
@@ -229,7 +273,7 @@ static bool send_or_pause(int connection, const struct msghdr *header, ssize_t *
     return false;
 }
 
-int tally__unix_send(int connection, const void *message, size_t bytes, int fd,
+int tally__unix_send(int connection, const void *message, size_t bytes, const int *fds,
                      uint64_t deadline_ns)
 {
     union control control = {0};
@@ -237,7 +281,8 @@ int tally__unix_send(int connection, const void *message, size_t bytes, int fd,
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
     ssize_t sent;
 
-    if (fd >= 0) {
+    if (fds) {
+        const size_t fds_bytes = TALLY__UNIX_FDS * sizeof *fds;
         struct cmsghdr *cmsg;
 
         header.msg_control = control.bytes;
@@ -245,8 +290,8 @@ int tally__unix_send(int connection, const void *message, size_t bytes, int fd,
         cmsg = CMSG_FIRSTHDR(&header);
         cmsg->cmsg_level = SOL_SOCKET;
         cmsg->cmsg_type = SCM_RIGHTS;
-        cmsg->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(cmsg), &fd, sizeof fd);
+        cmsg->cmsg_len = CMSG_LEN(fds_bytes);
+        memcpy(CMSG_DATA(cmsg), fds, fds_bytes);
     }
     while (!send_or_pause(connection, &header, &sent)) {
         if (tally__now_ns() >= deadline_ns) {
@@ -259,27 +304,39 @@ int tally__unix_send(int connection, const void *message, size_t bytes, int fd,
     return TALLY_OK;
 }
 
-/* The one descriptor of a message; of more than one, all are closed and none is taken. */
-static int take_descriptor(struct msghdr *header)
+/* The descriptors of a message, if there are just so many; else they are closed. Returns how many
+ * came; the kernel cuts off what there is no room for. */
+static size_t take_descriptors(struct msghdr *header, int *fds)
 {
     struct cmsghdr *cmsg = CMSG_FIRSTHDR(header);
-    size_t n;
-    int fd = -1;
+    bool is_cut = (header->msg_flags & MSG_CTRUNC) != 0;
+    size_t n = 0;
 
+    for (size_t i = 0; i < TALLY__UNIX_FDS; i++) {
+        fds[i] = -1;
+    }
     if (!cmsg || cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS) {
-        return -1;
+        return 0;
     }
-    n = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof fd;
-    for (size_t i = 0; i < n; i++) {
-        memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof fd, sizeof fd);
-        if (n > 1) {
-            (void)close(fd);
-        }
+    n = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof *fds;
+    memcpy(fds, CMSG_DATA(cmsg), n * sizeof *fds);
+    if (n != TALLY__UNIX_FDS || is_cut) {
+        tally__unix_close_fds(fds);
     }
-    return n == 1 ? fd : -1;
+    return n;
 }
 
-int tally__unix_receive(int connection, void *message, size_t bytes, int *fd, uint64_t deadline_ns)
+void tally__unix_close_fds(int *fds)
+{
+    for (size_t i = 0; i < TALLY__UNIX_FDS; i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+        fds[i] = -1;
+    }
+}
+
+int tally__unix_receive(int connection, void *message, size_t bytes, int *fds, uint64_t deadline_ns)
 {
     union control control = {0};
     struct iovec part = {.iov_base = message, .iov_len = bytes};
@@ -287,10 +344,12 @@ int tally__unix_receive(int connection, void *message, size_t bytes, int *fd, ui
                             .msg_iovlen = 1,
                             .msg_control = control.bytes,
                             .msg_controllen = sizeof control.bytes};
+    struct pollfd readable = {.fd = connection, .events = POLLIN};
     ssize_t received;
+    size_t n_fds;
 
     do {
-        if (!wait_readable(connection, deadline_ns)) {
+        if (!tally__unix_wait(&readable, 1, deadline_ns)) {
             return tally__fail(TALLY_TIMEOUT, "nothing came in time");
         }
         received = recvmsg(connection, &header, MSG_CMSG_CLOEXEC);
@@ -298,16 +357,13 @@ int tally__unix_receive(int connection, void *message, size_t bytes, int *fd, ui
     if (received <= 0) {
         return tally__fail(TALLY_PEER, "the other end is gone");
     }
-    *fd = take_descriptor(&header);
-    /* Cut off with none in it: there was no room for one. With several it is nonsense. */
-    if (*fd < 0 && (header.msg_flags & MSG_CTRUNC) && !CMSG_FIRSTHDR(&header)) {
+    n_fds = take_descriptors(&header, fds);
+    /* Cut off with too few in it: this process can have no more. With too many it is nonsense. */
+    if ((header.msg_flags & MSG_CTRUNC) && n_fds < TALLY__UNIX_FDS) {
         return tally__fail_errno(TALLY_SYSTEM, EMFILE, "cannot take a descriptor");
     }
     if ((size_t)received != bytes) {
-        if (*fd >= 0) {
-            (void)close(*fd);
-            *fd = -1;
-        }
+        tally__unix_close_fds(fds);
         return tally__fail(TALLY_MISMATCH, "a message of %zd bytes came, %zu were expected",
                            received, bytes);
     }

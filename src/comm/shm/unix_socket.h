@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unix sockets for the meeting: messages with at most one descriptor, every wait with a deadline
- * (of tally__now_ns). A name that starts with '@' has no file; any other is a path.
+ * Unix sockets for the meeting: messages with or without two descriptors, every wait with a
+ * deadline (of tally__now_ns). A name that starts with '@' has no file; any other is a path.
  */
 #ifndef TALLY_COMM_UNIX_SOCKET_H
 #define TALLY_COMM_UNIX_SOCKET_H
@@ -9,16 +9,35 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+#define TALLY__UNIX_FDS 2
+
+struct pollfd;
+
+struct tally__unix_listener {
+    const char *name;
+    int fd;
+    dev_t device; /* of the path, if there is one */
+    ino_t inode;
+};
 
 /* Makes the socket, for this user only; a path left behind by a dead process of ours is replaced.
- * Errors: ARG when the name is taken or its path is no socket of ours, SYSTEM. */
-int tally__unix_listen(const char *name, int backlog, int *listener);
+ * The name stays the caller's. Errors: ARG when the name is taken or its path is no socket of ours,
+ * SYSTEM. */
+int tally__unix_listen(const char *name, int backlog, struct tally__unix_listener *listener);
 
-/* Closes the listener and removes its path. */
-void tally__unix_close_listener(const char *name, int listener);
+/* Closes the listener and removes its path, if that is still its own. */
+void tally__unix_close_listener(struct tally__unix_listener *listener);
 
-/* The next connection, or -1 when the deadline has passed. Errors: SYSTEM. */
-int tally__unix_accept(int listener, uint64_t deadline_ns, int *connection);
+/* Removes the path of a process of ours that has died while it listened; nothing else. */
+void tally__unix_remove_stale(const char *name);
+
+/* A connection that waits to be accepted, or -1. Never blocks. Errors: SYSTEM. */
+int tally__unix_accept(const struct tally__unix_listener *listener, int *connection);
+
+/* Waits until one of n descriptors is ready; false when the deadline has passed. */
+bool tally__unix_wait(struct pollfd *fds, size_t n, uint64_t deadline_ns);
 
 /* Connects, trying again until somebody listens. Errors: TIMEOUT, ARG, SYSTEM. */
 int tally__unix_connect(const char *name, uint64_t deadline_ns, int *connection);
@@ -29,11 +48,21 @@ bool tally__unix_same_user(int connection);
 /* Whether it is this very process. */
 bool tally__unix_same_process(int connection);
 
-/* One message; fd -1 sends none. Errors: PEER when nobody is at the other end, TIMEOUT. */
-int tally__unix_send(int connection, const void *message, size_t bytes, int fd,
+/* The number of the process at the other end if it is stopped, by a signal or a debugger; else 0.
+ */
+int tally__unix_stopped_peer(int connection);
+
+/* One message; fds NULL sends none of them. Errors: PEER when nobody is at the other end, TIMEOUT.
+ */
+int tally__unix_send(int connection, const void *message, size_t bytes, const int *fds,
                      uint64_t deadline_ns);
 
-/* One message of exactly bytes; *fd is -1 when none came. Errors: PEER, TIMEOUT, SYSTEM. */
-int tally__unix_receive(int connection, void *message, size_t bytes, int *fd, uint64_t deadline_ns);
+/* Closes those that are open, and sets all to -1. */
+void tally__unix_close_fds(int *fds);
+
+/* One message of exactly bytes; all fds are -1 unless just so many came. Errors: PEER, TIMEOUT,
+ * MISMATCH, SYSTEM. */
+int tally__unix_receive(int connection, void *message, size_t bytes, int *fds,
+                        uint64_t deadline_ns);
 
 #endif
