@@ -7,6 +7,7 @@ target_sources(tally_objects PRIVATE
   comm/group.c
   comm/group_memory.c
   comm/mpi/mpi_domain.c
+  comm/mpi/mpi_end.c
   comm/mpi/mpi_load.c
   comm/mpi/mpi_open.c
   comm/mpi/mpi_post.c

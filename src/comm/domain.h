@@ -76,6 +76,9 @@ struct tally__domain {
     size_t stage_bytes;
     const struct tally__carrier_ops *carrier; /* NULL: ranks reach each other's memory */
     bool may_linger;                          /* the carrier may be asked while no job runs */
+    /* What its groups have met, sub-groups included. Stored by tally__give_up. */
+    atomic_bool has_lost;   /* a rank has died, left, or not come in time */
+    atomic_bool has_failed; /* a group was given up for another reason */
 };
 
 static inline size_t tally__slot_bytes(const struct tally__domain *domain)

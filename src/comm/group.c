@@ -142,6 +142,14 @@ static void publish_leaving(tally_group *group, int status, const char *text)
     tally__carry_leaving(group);
 }
 
+/* What the end of the process goes by. Partners: the loads in mpi_end.c. */
+static void note_in_domain(struct tally__domain *domain, int status)
+{
+    bool may_be_lost = status == TALLY_PEER || status == TALLY_TIMEOUT || status == TALLY_SYSTEM;
+
+    atomic_store(may_be_lost ? &domain->has_lost : &domain->has_failed, true);
+}
+
 int tally__give_up(tally_group *group, int status, const char *format, ...)
 {
     char text[TALLY__TEXT_BYTES];
@@ -155,6 +163,7 @@ int tally__give_up(tally_group *group, int status, const char *format, ...)
     first = atomic_load_explicit(&group->given_up, memory_order_relaxed) == TALLY_OK;
     if (first) {
         (void)snprintf(group->reason, sizeof group->reason, "%s", text);
+        note_in_domain(group->domain, status);
         publish_leaving(group, status, text);
         /* Partner: the loads in tally__check_alive. */
         atomic_store_explicit(&group->given_up, status, memory_order_release);

@@ -60,20 +60,25 @@ endif()
 set(run_mpi ${CMAKE_CURRENT_SOURCE_DIR}/support/run_mpi.sh)
 foreach(mpi openmpi mpich)
   set(mpi_program ${CMAKE_CURRENT_BINARY_DIR}/mpi_program_${mpi})
+  set(mpi_faults ${CMAKE_CURRENT_BINARY_DIR}/mpi_faults_${mpi})
   if(TALLY_MPICC_${mpi} AND NOT mpi_skip)
-    add_custom_command(OUTPUT ${mpi_program}
-      COMMAND ${TALLY_MPICC_${mpi}} -O2 -std=c17 -Wall -Wextra -Wshadow
-        -I${PROJECT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpi_program.c
-        -o ${mpi_program} $<TARGET_FILE:tally> -Wl,-rpath,${mpi_folder}
-      DEPENDS mpi/mpi_program.c tally ${PROJECT_SOURCE_DIR}/include/tally.h
-      COMMENT "Building tests/mpi_program_${mpi}"
-      VERBATIM)
-    add_custom_target(mpi_program_${mpi}_made ALL DEPENDS ${mpi_program})
+    foreach(source mpi_program mpi_faults)
+      add_custom_command(OUTPUT ${${source}}
+        COMMAND ${TALLY_MPICC_${mpi}} -O2 -std=c17 -D_DEFAULT_SOURCE -Wall -Wextra -Wshadow
+          -I${PROJECT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/mpi/${source}.c
+          -o ${${source}} $<TARGET_FILE:tally> -Wl,-rpath,${mpi_folder}
+        DEPENDS mpi/${source}.c tally ${PROJECT_SOURCE_DIR}/include/tally.h
+        COMMENT "Building tests/${source}_${mpi}"
+        VERBATIM)
+      add_custom_target(${source}_${mpi}_made ALL DEPENDS ${${source}})
+    endforeach()
   endif()
   tally_mpi_test(${mpi} programs ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_programs.sh
     ${mpi} ${mpi_folder} ${mpi_program} $<TARGET_FILE:example_03_ddp>)
   tally_mpi_test(${mpi} launchers ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_launchers.sh
     ${mpi} ${mpi_folder} $<TARGET_FILE:tally_tool> $<TARGET_FILE:run_reduce> "${mpi_static}")
+  tally_mpi_test(${mpi} faults ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_faults.sh
+    ${mpi} ${mpi_folder} ${mpi_faults})
   tally_mpi_test(${mpi} hook_bits
     ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "1 2 3 4 7" $<TARGET_FILE:test_hook_bits>)
   if(NOT mpi_skip)

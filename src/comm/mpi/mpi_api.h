@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* Changes whenever the table does: both sides come from one build. */
-#define TALLY__MPI_API_VERSION 2
+#define TALLY__MPI_API_VERSION 3
 
 /* What each object exports: a function that returns its table. */
 #define TALLY__MPI_API_SYMBOL "tally_mpi_api"
@@ -36,6 +36,17 @@ struct tally__mpi_status {
     int bytes;
 };
 
+/* How the other ranks are when this process ends. */
+struct tally__mpi_outlook {
+    uint64_t most_ns; /* to wait for them; TALLY__MPI_FOREVER: all are well */
+    bool is_missing;  /* one that may be lost has not come yet */
+};
+
+#define TALLY__MPI_FOREVER UINT64_MAX
+
+/* Brings last words on their way, the first time, for so long at most, and tells the outlook. */
+typedef void tally__mpi_end_fn(uint64_t words_ns, struct tally__mpi_outlook *outlook);
+
 /*
  * Every function returns 0, or not 0 after a failure that error() has the text of. None blocks but
  * start, close and what start arranges. The caller holds one lock around every call.
@@ -48,10 +59,11 @@ struct tally__mpi_api {
     /*
      * Initializes MPI, unless that has been done; what it has initialized it also finalizes, at the
      * end of the process. Before MPI is finalized, by whomever, at_end is called, without the lock,
-     * maybe twice; where it says that a rank may be lost, MPI is finalized only if all come.
-     * Says which threads may call MPI, and how many processes there are.
+     * again and again while others are awaited. MPI that tally has initialized is finalized only if
+     * all come; where it is the program's own and a rank is missing, that is an error for MPI's
+     * error handler. Says which threads may call MPI, and how many processes there are.
      */
-    int (*start)(bool (*at_end)(void), int *threads, int *n_processes);
+    int (*start)(tally__mpi_end_fn *at_end, int *threads, int *n_processes);
     /* Begins to duplicate a communicator, given as its Fortran handle; NULL: all processes. */
     int (*duplicate)(const int *fortran, struct tally__mpi_handle *comm,
                      struct tally__mpi_handle *request);

@@ -4,37 +4,26 @@
  * Mirrors take address space; pages are touched only where parcels land. One lock for the whole
  * process is held around every call of MPI; nothing waits while it is held.
  *
- * A domain that is destroyed stays in a list until all ranks have said that they have left, because
- * until then messages may come: it is looked at whenever another is made or destroyed, and when MPI
- * ends. Application threads enter to open and close; lane threads enter the carrier.
+ * How a domain ends is in mpi_end.c. Application threads enter to open and close; lane threads
+ * enter the carrier.
  */
 #include "comm/mpi/mpi_domain.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/mpi/mpi_end.h"
 #include "comm/shm/free_memory.h"
 
 /* So long that the time for coding a stageful and for agreeing on it vanishes against the time on
  * the line. */
 #define STAGE_BYTES ((size_t)4 << 20)
 #define PAGE_BYTES UINT64_C(4096)
-/* How long the end of a group, and that of MPI, wait for words on their way. Short messages are on
- * it as soon as MPI has looked after them; long ones may wait for ranks that do not come. */
-#define CLOSE_NS UINT64_C(50000000)
-#define END_NS UINT64_C(1000000000)
 
 static pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Guarded by the lock. */
-static struct tally__mpi_domain *all_domains;
-static bool has_ended;
-static bool is_somebody_lost;
 
 void tally__mpi_lock(void)
 {
@@ -44,11 +33,6 @@ void tally__mpi_lock(void)
 void tally__mpi_unlock(void)
 {
     (void)pthread_mutex_unlock(&mpi_lock);
-}
-
-bool tally__mpi_has_ended(void)
-{
-    return has_ended;
 }
 
 static struct tally__mpi_domain *mpi_of(const struct tally__domain *domain)
@@ -113,15 +97,16 @@ static bool mpi_shares(const struct tally__domain *domain, const void *memory, s
  * deadline does. */
 static bool mpi_alive(const struct tally__domain *domain, int rank)
 {
-    return !tally__process_has_ended(&mpi_of(domain)->processes[rank]);
+    return !tally__process_has_ended(mpi_of(domain)->processes[rank]);
 }
 
 /* ---- the carrier ---- */
 
 static int check_not_ended(void)
 {
-    return has_ended ? tally__fail(TALLY_SYSTEM, "MPI was finalized while a group was open")
-                     : TALLY_OK;
+    return tally__mpi_has_ended()
+               ? tally__fail(TALLY_SYSTEM, "MPI was finalized while a group was open")
+               : TALLY_OK;
 }
 
 static int mpi_put(struct tally__domain *domain, int rank, struct tally__put *put)
@@ -157,8 +142,9 @@ static bool mpi_is_busy(struct tally__domain *domain, int rank)
     bool is_busy;
 
     tally__mpi_lock();
-    is_busy = !has_ended && (rank < 0 ? post->n_under_way > 0
-                                      : post->peers[rank].longs.n + post->peers[rank].shorts.n > 0);
+    is_busy = !tally__mpi_has_ended() &&
+              (rank < 0 ? post->n_under_way > 0
+                        : post->peers[rank].longs.n + post->peers[rank].shorts.n > 0);
     tally__mpi_unlock();
     return is_busy;
 }
@@ -215,9 +201,6 @@ void tally__mpi_free(struct tally__mpi_domain *mpi)
             (void)munmap(tally__at(&mpi->common, r, 0), mpi->map_bytes);
         }
     }
-    for (int r = 0; mpi->processes && r < mpi->common.n_ranks; r++) {
-        tally__process_forget(&mpi->processes[r]);
-    }
     (void)pthread_mutex_destroy(&mpi->mutex);
     tally__free(mpi->lanes);
     tally__free(mpi->processes);
@@ -227,187 +210,15 @@ void tally__mpi_free(struct tally__mpi_domain *mpi)
     tally__free(mpi);
 }
 
-/* Whether MPI still works on a sum, which all have given up. With the lock held. */
-static bool is_summing(struct tally__mpi_domain *mpi)
-{
-    for (int i = 0; i < mpi->n_lanes; i++) {
-        struct tally__mpi_lane *lane = &mpi->lanes[i];
-        struct tally__mpi_status status;
-
-        if (lane->is_summing &&
-            (mpi->post.api->test(&lane->request, &status) != 0 || !status.is_done)) {
-            return true;
-        }
-        lane->is_summing = false;
-    }
-    return false;
-}
-
-/* Whether nothing more will come, and nothing is on its way. With the lock held. */
-static bool is_quiet(struct tally__mpi_domain *mpi)
-{
-    size_t moved = 0;
-
-    if (tally__post_progress(&mpi->post, &moved) != TALLY_OK || mpi->post.n_under_way > 0 ||
-        is_summing(mpi)) {
-        return false;
-    }
-    for (int r = 0; r < mpi->common.n_ranks; r++) {
-        const struct tally__slot *slot = tally__at(&mpi->common, r, mpi->common.first_slot[r]);
-
-        /* Partner: the post's store. */
-        if (r != mpi->common.rank &&
-            atomic_load_explicit(&slot->given_up, memory_order_acquire) == 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Frees the domains that have been left by all. With the lock held. */
-void tally__mpi_reap(void)
-{
-    struct tally__mpi_domain **link = &all_domains;
-
-    while (*link) {
-        struct tally__mpi_domain *mpi = *link;
-
-        if (!mpi->is_left || !is_quiet(mpi)) {
-            link = &mpi->next;
-            continue;
-        }
-        *link = mpi->next;
-        tally__post_end(&mpi->post);
-        for (int i = 0; i < mpi->n_lanes; i++) {
-            (void)mpi->post.api->close(&mpi->lanes[i].comm);
-        }
-        (void)mpi->post.api->close(&mpi->post.comm);
-        tally__mpi_free(mpi);
-    }
-}
-
-static bool any_under_way(void)
-{
-    size_t moved = 0;
-
-    for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
-        if (tally__post_progress(&mpi->post, &moved) == TALLY_OK && mpi->post.n_under_way > 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Waits for so long at most until all that was sent is on its way. With the lock held. */
-static void flush(uint64_t most_ns)
-{
-    const struct timespec pause = {0, 100000};
-    uint64_t end_ns = tally__now_ns() + most_ns;
-
-    while (any_under_way() && tally__now_ns() < end_ns) {
-        tally__mpi_unlock();
-        (void)nanosleep(&pause, NULL);
-        tally__mpi_lock();
-    }
-}
-
-/* Tells the others why a rank that has not closed its group will not come any more. */
-static void tell_end(struct tally__mpi_domain *mpi)
-{
-    struct tally__domain *domain = &mpi->common;
-    struct tally__slot *own = mpi->slots;
-
-    if (mpi->is_left || atomic_load_explicit(&own->given_up, memory_order_acquire) != 0) {
-        return;
-    }
-    own->given_up_status = TALLY_PEER;
-    (void)snprintf(own->given_up_text, sizeof own->given_up_text,
-                   "rank %d ended without closing its group", domain->rank);
-    for (int r = 0; r < domain->n_ranks; r++) {
-        struct tally__put words = {
-            .offset = tally__offset_of(domain, &own->given_up_status),
-            .bytes = sizeof own->given_up_status + sizeof own->given_up_text,
-            .flag_offset = tally__offset_of(domain, &own->given_up),
-            .flag = 1,
-        };
-
-        if (r != domain->rank) {
-            (void)tally__post_put(&mpi->post, r, tally__at(domain, domain->rank, 0), &words);
-        }
-    }
-}
-
-/* Whether a rank has died, or been given up as late or out of reach. */
-static bool has_lost(const struct tally__mpi_domain *mpi)
-{
-    const struct tally__slot *own = mpi->slots;
-
-    for (int r = 0; r < mpi->common.n_ranks; r++) {
-        if (atomic_load(&mpi->processes[r].gone_ns) != 0) {
-            return true;
-        }
-    }
-    return atomic_load_explicit(&own->given_up, memory_order_acquire) != 0 &&
-           (own->given_up_status == TALLY_TIMEOUT || own->given_up_status == TALLY_SYSTEM);
-}
-
-/* MPI is about to be finalized: receives are taken back, words brought on their way. What is still
- * not quiet then stays as it is. */
-bool tally__mpi_end(void)
-{
-    uint64_t end_ns;
-    bool is_lost;
-
-    tally__mpi_lock();
-    if (has_ended) {
-        is_lost = is_somebody_lost;
-        tally__mpi_unlock();
-        return is_lost;
-    }
-    for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
-        is_somebody_lost = is_somebody_lost || has_lost(mpi);
-        tell_end(mpi);
-    }
-    flush(END_NS);
-    end_ns = tally__now_ns() + END_NS;
-    for (tally__mpi_reap(); all_domains && tally__now_ns() < end_ns; tally__mpi_reap()) {
-        const struct timespec pause = {0, 100000};
-        bool any_left = false;
-
-        for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
-            any_left = any_left || mpi->is_left;
-        }
-        if (!any_left) {
-            break;
-        }
-        (void)nanosleep(&pause, NULL);
-    }
-    for (struct tally__mpi_domain *mpi = all_domains; mpi; mpi = mpi->next) {
-        tally__post_end(&mpi->post);
-    }
-    has_ended = true;
-    is_lost = is_somebody_lost;
-    tally__mpi_unlock();
-    return is_lost;
-}
-
-/* The group's last words have been put. */
 static void mpi_destroy(struct tally__domain *domain)
 {
     struct tally__mpi_domain *mpi = mpi_of(domain);
 
-    if (!mpi->is_kept) {
+    if (mpi->is_kept) {
+        tally__mpi_leave(mpi);
+    } else {
         tally__mpi_free(mpi);
-        return;
     }
-    tally__mpi_lock();
-    mpi->is_left = true;
-    is_somebody_lost = is_somebody_lost || has_lost(mpi);
-    if (!has_ended) {
-        flush(CLOSE_NS);
-        tally__mpi_reap();
-    }
-    tally__mpi_unlock();
 }
 
 static const struct tally__domain_ops mpi_ops = {
@@ -447,12 +258,9 @@ int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots)
 
     common->base = tally__alloc_array(n, sizeof *common->base, "peers' memory");
     common->first_slot = tally__alloc_array(n, sizeof(uint64_t), "peers' slots");
-    mpi->processes = tally__alloc_array(n, sizeof *mpi->processes, "peers' processes");
+    mpi->processes = tally__alloc_array(n, sizeof(struct tally__process *), "peers' processes");
     if (!common->base || !common->first_slot || !mpi->processes) {
         return TALLY_NOMEM;
-    }
-    for (size_t r = 0; r < n; r++) {
-        mpi->processes[r].fd = -1;
     }
     mpi->map_bytes = tally__map_bytes(common->n_ranks);
     mpi->extents.limit = mpi->map_bytes;
@@ -473,11 +281,4 @@ int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots)
         common->first_slot[r] = tally__offset_of(common, slots);
     }
     return TALLY_OK;
-}
-
-void tally__mpi_keep(struct tally__mpi_domain *mpi)
-{
-    mpi->is_kept = true;
-    mpi->next = all_domains;
-    all_domains = mpi;
 }

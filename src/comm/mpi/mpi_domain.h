@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MPI domain, as mpi_open.c makes it and mpi_domain.c keeps and ends it. */
+/* The MPI domain, as mpi_open.c makes it and mpi_end.c ends it. */
 #ifndef TALLY_COMM_MPI_DOMAIN_H
 #define TALLY_COMM_MPI_DOMAIN_H
 
@@ -23,11 +23,12 @@ struct tally__mpi_domain {
     struct tally__post post;
     struct tally__mpi_lane *lanes; /* for sums of MPI's own */
     int n_lanes;
-    struct tally__process *processes; /* of all ranks */
-    struct tally__slot *slots;        /* ours, of the group that spans the domain */
-    bool is_kept;                     /* it is in the list of all */
-    bool is_left;                     /* the group is closed */
-    struct tally__mpi_domain *next;   /* in that list */
+    struct tally__process **processes; /* of all ranks; NULL: not watched */
+    struct tally__slot *slots;         /* ours, of the group that spans the domain */
+    uint64_t timeout_ns;               /* that group's deadline */
+    bool is_kept;                      /* it is in the list of all */
+    bool is_left;                      /* the group is closed */
+    struct tally__mpi_domain *next;    /* in that list */
 };
 
 /* One lock for all calls of MPI in this process. Nobody waits for another rank while holding it. */
@@ -36,26 +37,13 @@ void tally__mpi_unlock(void);
 
 /* All below with the lock held. */
 
-/* Whether MPI has been finalized. */
-bool tally__mpi_has_ended(void);
-
 /* A domain without ranks and memory. NULL: no memory. */
 struct tally__mpi_domain *tally__mpi_make(const struct tally__mpi_api *api);
 
 /* Once it knows its rank and the number of ranks: memory, mirrors, slots. Errors: NOMEM, SYSTEM. */
 int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots);
 
-/* From here on the domain ends when the last rank has left it. */
-void tally__mpi_keep(struct tally__mpi_domain *mpi);
-
 /* Frees one that is not kept. */
 void tally__mpi_free(struct tally__mpi_domain *mpi);
-
-/* Frees those that all ranks have left. */
-void tally__mpi_reap(void);
-
-/* What is called before MPI is finalized; without the lock. Says whether a rank has died or did not
- * come in time: MPI would wait for it. */
-bool tally__mpi_end(void);
 
 #endif

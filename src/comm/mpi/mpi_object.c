@@ -23,8 +23,12 @@ __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_ap
 #define TAG 7
 #define CANCEL_LOOKS 1000
 #define PAUSE_NS 1000000
-/* How long the end waits for a rank that may be lost. */
-#define LOST_NS 2000000000
+/* How long the end waits for words on their way: a second, and where nothing else is awaited, as
+ * long as for ranks that may be lost. */
+#define WORDS_NS UINT64_C(1000000000)
+#define OWN_WORDS_NS UINT64_C(2000000000)
+/* How often it asks how the others are. */
+#define N_PAUSES 100
 
 /*
  * MPICH before 4.2 waits in MPI_Finalize, over TCP, until each rank has answered its last message,
@@ -39,8 +43,9 @@ __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_ap
 #endif
 
 static char error_text[MPI_MAX_ERROR_STRING + 64];
-static bool (*call_at_end)(void);
+static tally__mpi_end_fn *call_at_end;
 static pid_t initialized_by;
+static bool have_all_come; /* to the end */
 
 static const char *last_error(void)
 {
@@ -77,18 +82,37 @@ static MPI_Request request_of(const struct tally__mpi_handle *handle)
 
 /* ---- the beginning and the end ---- */
 
+/* MPI_Finalize would wait for ever. By default MPI's error handler ends the job. */
+static void report_missing(void)
+{
+    int class;
+    int code;
+
+    if (MPI_Add_error_class(&class) == MPI_SUCCESS &&
+        MPI_Add_error_code(class, &code) == MPI_SUCCESS &&
+        MPI_Add_error_string(code, "tally: a rank was lost, and MPI_Finalize would wait for it") ==
+            MPI_SUCCESS) {
+        (void)MPI_Comm_call_errhandler(MPI_COMM_WORLD, code);
+    }
+}
+
 /* MPI deletes what is attached to its process's own communicator before it ends anything else. */
 static int before_finalize(MPI_Comm comm, int key, void *value, void *extra)
 {
+    struct tally__mpi_outlook outlook;
+
     (void)comm;
     (void)key;
     (void)value;
     (void)extra;
-    (void)call_at_end();
+    call_at_end(OWN_WORDS_NS, &outlook);
+    if (!have_all_come && outlook.is_missing) {
+        report_missing();
+    }
     return MPI_SUCCESS;
 }
 
-static int watch_for_end(bool (*at_end)(void))
+static int watch_for_end(tally__mpi_end_fn *at_end)
 {
     int key;
     int code = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, before_finalize, &key, NULL);
@@ -115,34 +139,62 @@ static int machine_number(void)
     return (int)(number & INT_MAX);
 }
 
-/* Waits for all, as MPI_Finalize would, and then for nobody to work MPI. False: a rank that may be
- * lost has not come for some time. */
-static bool leave_together(bool is_somebody_lost)
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Whether a request is done before the outlook says that it will not be. */
+static bool wait_for_all(MPI_Request *request)
 {
     const struct timespec pause = {0, PAUSE_NS};
-    const struct timespec quiet = {0, QUIET_NS};
-    static int least_and_most[2]; /* MPI may write to it when we have left */
-    int own = machine_number();
-    MPI_Request request;
+    uint64_t begin_ns = now_ns();
     int is_done = 0;
-    int n_left = LOST_NS / PAUSE_NS;
-    int code;
 
-    least_and_most[0] = -own;
-    least_and_most[1] = own;
-    code =
-        MPI_Iallreduce(MPI_IN_PLACE, least_and_most, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
+    for (int i = 0; !is_done; i++) {
+        struct tally__mpi_outlook outlook;
 
-    while (code == MPI_SUCCESS && !is_done) {
-        code = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
-        if (!is_done && is_somebody_lost && n_left-- == 0) {
+        if (MPI_Test(request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
             return false;
+        }
+        if (!is_done && i % N_PAUSES == 0) {
+            call_at_end(0, &outlook);
+            if (outlook.most_ns != TALLY__MPI_FOREVER && now_ns() - begin_ns > outlook.most_ns) {
+                return false;
+            }
         }
         if (!is_done) {
             (void)nanosleep(&pause, NULL);
         }
     }
-    if (-least_and_most[0] != least_and_most[1]) {
+    return true;
+}
+
+/*
+ * Waits for all, as MPI_Finalize would, and then for nobody to work MPI. False: not all come.
+ * Twice: a rank that has waited for too long has taken part in the first, and takes no part in the
+ * second.
+ */
+static bool leave_together(void)
+{
+    const struct timespec quiet = {0, QUIET_NS};
+    static int least_and_most[2][2]; /* MPI may write to it when we have left */
+    int own = machine_number();
+    MPI_Request request;
+
+    for (int i = 0; i < 2; i++) {
+        least_and_most[i][0] = -own;
+        least_and_most[i][1] = own;
+        if (MPI_Iallreduce(MPI_IN_PLACE, least_and_most[i], 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD,
+                           &request) != MPI_SUCCESS ||
+            !wait_for_all(&request)) {
+            return false;
+        }
+    }
+    if (-least_and_most[0][0] != least_and_most[0][1]) {
         (void)nanosleep(&quiet, NULL);
     }
     return true;
@@ -150,13 +202,16 @@ static bool leave_together(bool is_somebody_lost)
 
 static void finalize_ours(void)
 {
+    struct tally__mpi_outlook outlook;
     int is_finalized = 0;
 
     /* A forked child has not initialized anything. */
     if (getpid() != initialized_by || MPI_Finalized(&is_finalized) != MPI_SUCCESS || is_finalized) {
         return;
     }
-    if (leave_together(call_at_end())) {
+    call_at_end(WORDS_NS, &outlook);
+    have_all_come = leave_together();
+    if (have_all_come) {
         (void)MPI_Finalize();
     }
 }
@@ -177,7 +232,7 @@ static int initialize(int *level)
     return atexit(finalize_ours) == 0 ? 0 : fail("atexit", MPI_SUCCESS);
 }
 
-static int start(bool (*at_end)(void), int *threads, int *n_processes)
+static int start(tally__mpi_end_fn *at_end, int *threads, int *n_processes)
 {
     int is_initialized = 0;
     int is_finalized = 0;

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/mpi/mpi_domain.h"
+#include "comm/mpi/mpi_end.h"
 #include "comm/mpi/mpi_load.h"
 #include "comm/parcel.h"
 #include "comm/round.h"
@@ -61,6 +61,7 @@ static int wait_duplicate(const struct tally__mpi_api *api, const struct tally__
         }
         if (!status.is_done) {
             if (tally__now_ns() > end_ns) {
+                tally__mpi_note_lost();
                 return tally__fail(TALLY_TIMEOUT,
                                    "not all ranks of MPI have opened the group within %g s",
                                    place->open_timeout_s);
@@ -120,6 +121,7 @@ static int open_domain(const struct tally__place *place, struct tally__mpi_domai
         return TALLY_NOMEM;
     }
     mpi->common.may_linger = may_linger;
+    mpi->timeout_ns = (uint64_t)(place->timeout_s * (double)TALLY__NS_PER_SECOND);
     rc = duplicate(mpi, place);
     if (rc == TALLY_TIMEOUT) {
         return rc; /* MPI may still write to it */
@@ -162,7 +164,7 @@ static int first_job(tally_lane *lane, void *user)
     TRY(tally__round(lane, &call));
     for (int r = 0; r < lane->group->size; r++) {
         card = (void *)tally__stage_of(lane, r, lane->round);
-        tally__process_watch(&mpi->processes[r], card);
+        mpi->processes[r] = tally__process_watch(card);
     }
     return TALLY_OK;
 }
@@ -219,7 +221,7 @@ int tally__open_mpi(const struct tally__place *place, tally_group **group)
     }
     tally__log(TALLY_LOG_INFO, "rank %d of %d over %s", made->rank, made->size,
                mpi->post.api->name);
-    made->timeout_ns = (uint64_t)(place->timeout_s * (double)TALLY__NS_PER_SECOND);
+    made->timeout_ns = mpi->timeout_ns;
     *group = made;
     return TALLY_OK;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks as processes of this machine. Knows nothing of MPI. A process is watched by a file of its
- * own, which stays its own when the number goes to another process. Where Linux has no such files
- * (before 5.3), nobody is watched. Opened and forgotten by application threads; lanes ask.
+ * own, which stays its own when the number goes to another process; no file is closed before this
+ * process ends. Where Linux has no such files (before 5.3), nobody is watched. Any thread enters.
  */
 #include "comm/mpi/mpi_process.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -15,8 +16,12 @@
 
 #include "base/boot_id.h"
 #include "base/clock.h"
+#include "base/memory.h"
 
 #define ON_ITS_WAY_NS 100000000u
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct tally__process *all_processes; /* guarded by the mutex */
 
 void tally__process_describe(struct tally__process_card *card)
 {
@@ -30,46 +35,97 @@ void tally__process_describe(struct tally__process_card *card)
     card->pid = getpid();
 }
 
-void tally__process_watch(struct tally__process *process, const struct tally__process_card *card)
+/* Whether the card is of another process of this machine, by a number that means it here too. */
+static bool is_neighbour(const struct tally__process_card *card)
 {
     struct tally__process_card own;
 
     tally__process_describe(&own);
-    if (own.machine[0] != '\0' && own.pid_space != 0 && card->pid != own.pid &&
-        memcmp(card->machine, own.machine, sizeof own.machine) == 0 &&
-        card->pid_space == own.pid_space) {
-#ifdef SYS_pidfd_open
-        process->fd = (int)syscall(SYS_pidfd_open, (pid_t)card->pid, 0);
-        if (process->fd < 0 && errno == ESRCH) {
-            atomic_store(&process->gone_ns, tally__now_ns());
-        }
-#endif
+    return own.machine[0] != '\0' && own.pid_space != 0 && card->pid != own.pid &&
+           memcmp(card->machine, own.machine, sizeof own.machine) == 0 &&
+           card->pid_space == own.pid_space;
+}
+
+static struct tally__process *find(int64_t pid)
+{
+    struct tally__process *process = all_processes;
+
+    while (process && process->pid != pid) {
+        process = process->next;
     }
+    return process;
+}
+
+/* With the mutex held. */
+static struct tally__process *watch(int64_t pid)
+{
+    struct tally__process *made = NULL;
+#ifdef SYS_pidfd_open
+    int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+
+    if (fd < 0 && errno != ESRCH) {
+        return NULL;
+    }
+    made = tally__alloc(sizeof *made, "a process");
+    if (!made) {
+        (void)(fd < 0 || close(fd));
+        return NULL;
+    }
+    made->pid = pid;
+    made->fd = fd;
+    atomic_store(&made->gone_ns, fd < 0 ? tally__now_ns() : 0);
+    made->next = all_processes;
+    all_processes = made;
+#endif
+    return made;
+}
+
+struct tally__process *tally__process_watch(const struct tally__process_card *card)
+{
+    struct tally__process *process;
+
+    if (!is_neighbour(card)) {
+        return NULL;
+    }
+    (void)pthread_mutex_lock(&mutex);
+    process = find(card->pid);
+    if (!process) {
+        process = watch(card->pid);
+    }
+    (void)pthread_mutex_unlock(&mutex);
+    return process;
+}
+
+/* When the end of the process was first seen; 0: it runs. */
+static uint64_t gone_since(struct tally__process *process)
+{
+    struct pollfd ended = {.fd = process->fd, .events = POLLIN};
+    uint64_t seen_ns = atomic_load(&process->gone_ns);
+
+    /* A program may have closed the descriptor; then nobody knows. */
+    if (seen_ns == 0 && poll(&ended, 1, 0) == 1 && (ended.revents & POLLIN)) {
+        uint64_t now = tally__now_ns();
+
+        seen_ns = atomic_compare_exchange_strong(&process->gone_ns, &seen_ns, now) ? now : seen_ns;
+    }
+    return seen_ns;
 }
 
 bool tally__process_has_ended(struct tally__process *process)
 {
-    struct pollfd ended = {.fd = process->fd, .events = POLLIN};
+    uint64_t seen_ns = process ? gone_since(process) : 0;
 
-    uint64_t seen_ns = 0;
-    uint64_t now;
-
-    if (process->fd < 0) {
-        return atomic_load(&process->gone_ns) != 0;
-    }
-    /* A program may have closed the descriptor; then nobody knows. */
-    if (poll(&ended, 1, 0) != 1 || !(ended.revents & POLLIN)) {
-        return false;
-    }
-    now = tally__now_ns();
-    return !atomic_compare_exchange_strong(&process->gone_ns, &seen_ns, now) &&
-           now - seen_ns >= ON_ITS_WAY_NS;
+    return seen_ns != 0 && tally__now_ns() - seen_ns >= ON_ITS_WAY_NS;
 }
 
-void tally__process_forget(struct tally__process *process)
+bool tally__process_any_ended(void)
 {
-    if (process->fd >= 0) {
-        (void)close(process->fd);
-        process->fd = -1;
+    bool any = false;
+
+    (void)pthread_mutex_lock(&mutex);
+    for (struct tally__process *process = all_processes; process && !any; process = process->next) {
+        any = gone_since(process) != 0;
     }
+    (void)pthread_mutex_unlock(&mutex);
+    return any;
 }

@@ -14,23 +14,27 @@ struct tally__process_card {
     int64_t pid;
 };
 
-/* What a rank keeps of another. */
+/* A process that is watched, for as long as this one runs: MPI ends only when all do. */
 struct tally__process {
-    int fd;                   /* of the process, if it is watched; else -1 */
+    struct tally__process *next;
+    int64_t pid;
+    int fd;                   /* of the process; -1: it had ended before */
     _Atomic uint64_t gone_ns; /* when its end was first seen; 0: it was not */
 };
 
 void tally__process_describe(struct tally__process_card *card);
 
-/* From here on the process is watched, if it is one of this machine. */
-void tally__process_watch(struct tally__process *process, const struct tally__process_card *card);
+/* From here on the process is watched. NULL: it is not one of this machine, or cannot be watched.
+ */
+struct tally__process *tally__process_watch(const struct tally__process_card *card);
 
 /*
- * Whether the process has ended; of one that is not watched nobody knows. What it sent before may
- * still be on its way when its end is seen, so that is said a tenth of a second later.
+ * Whether the process has ended; of NULL nobody knows. What it sent before may still be on its way
+ * when its end is seen, so that is said a tenth of a second later.
  */
 bool tally__process_has_ended(struct tally__process *process);
 
-void tally__process_forget(struct tally__process *process);
+/* Whether any that is watched has ended. */
+bool tally__process_any_ended(void);
 
 #endif
