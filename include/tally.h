@@ -58,6 +58,10 @@
  *   - A function that can fail returns int: TALLY_OK (0), or one of the negative codes of
  *     TALLY_STATUS_LIST. tally_last_error() then gives the text, for the calling thread.
  *   - Outputs are written only on success.
+ *   - A forked child (a data loader's worker) cannot use the objects of its parent. There, calls that
+ *     take one return STATE at once, and those that return a pointer return NULL; ..._free and
+ *     tally_group_close do nothing and return TALLY_OK, so destructors may run; facts such as
+ *     tally_group_rank stay known. The child may open groups of its own.
  *   - The library never exits, installs no signal handler, and prints nothing by itself: what it
  *     has to say goes to the callback of tally_log_set().
  */

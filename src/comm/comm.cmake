@@ -31,7 +31,7 @@ target_sources(tally_objects PRIVATE
 )
 # Linux beyond POSIX: huge pages, memfd, futex, peer credentials, CPU sets.
 set_source_files_properties(
-  base/futex.c base/memory.c comm/cpus.c comm/mpi/mpi_domain.c comm/mpi/mpi_load.c
+  base/futex.c base/memory.c base/owner.c comm/cpus.c comm/mpi/mpi_domain.c comm/mpi/mpi_load.c
   comm/mpi/mpi_process.c comm/shm/life.c comm/shm/shm_domain.c comm/shm/unix_socket.c
   PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 include(comm/mpi/mpi_objects.cmake)

@@ -90,6 +90,7 @@ int tally_future_wait_for(tally_future *future, double seconds)
     if (!future) {
         return tally__fail(TALLY_ARG, "tally_future_wait: future is NULL");
     }
+    TRY(tally__check_owner(&future->threads->owner));
     if (!(seconds >= 0) || seconds > FOREVER_S) {
         return tally__fail(TALLY_ARG, "tally_future_wait_for: %g seconds are not in 0..%g", seconds,
                            FOREVER_S);
@@ -119,6 +120,7 @@ int tally_future_test(const tally_future *future, int *done)
     if (!future || !done) {
         return tally__fail(TALLY_ARG, "tally_future_test: %s is NULL", future ? "done" : "future");
     }
+    TRY(tally__check_owner(&future->threads->owner));
     *done = tally__future_is_done(future);
     return TALLY_OK;
 }
@@ -132,6 +134,7 @@ int tally_future_on_done(tally_future *future, tally_done_fn done, void *user)
         return tally__fail(TALLY_ARG, "tally_future_on_done: %s is NULL",
                            future ? "done" : "future");
     }
+    TRY(tally__check_owner(&future->threads->owner));
     (void)pthread_mutex_lock(&future->threads->mutex);
     too_many = future->done != NULL;
     too_late = tally__future_is_done(future);
@@ -156,7 +159,7 @@ unsigned long long tally_future_bytes_sent(const tally_future *future)
 
 void tally_future_free(tally_future *future)
 {
-    if (!future) {
+    if (!future || !tally__is_owner(&future->threads->owner)) {
         return;
     }
     (void)pthread_mutex_lock(&future->threads->mutex);

@@ -3,6 +3,7 @@
 #ifndef TALLY_COMM_FUTURE_H
 #define TALLY_COMM_FUTURE_H
 
+#include "base/owner.h"
 #include "base/status.h"
 #include "comm/threads.h"
 
@@ -38,6 +39,7 @@ struct tally__queue {
 };
 
 struct tally__threads {
+    struct tally__owner owner;
     struct tally__domain *domain;
     pthread_mutex_t mutex;
     pthread_mutex_t inline_mutex;    /* with n = 0: one waiting thread at a time runs jobs */

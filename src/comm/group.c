@@ -9,7 +9,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/futex.h"
@@ -53,7 +52,7 @@ int tally__group_make(const struct tally__group_parts *parts, tally_group **grou
     (void)pthread_mutex_init(&made->closed_mutex, NULL);
     made->domain = parts->domain;
     made->parent = parts->parent;
-    made->pid = getpid();
+    made->owner = tally__owner_here();
     made->rank = parts->rank;
     made->size = parts->size;
     made->n_lanes = parts->n_lanes;
@@ -187,6 +186,7 @@ bool tally__is_alive(const tally_group *group)
 
 int tally__check_alive(tally_group *group)
 {
+    TRY(tally__check_owner(&group->owner));
     for (const tally_group *at = group; at; at = at->parent) {
         if (atomic_load_explicit(&at->given_up, memory_order_acquire) != TALLY_OK) {
             return tally__fail(TALLY_ABORTED, "the group was given up: %s", at->reason);
@@ -200,6 +200,7 @@ int tally_group_abort(tally_group *group, const char *reason)
     if (!group) {
         return tally__fail(TALLY_ARG, "tally_group_abort: group is NULL");
     }
+    TRY(tally__check_owner(&group->owner));
     (void)tally__give_up(group, TALLY_ABORTED, "rank %d gave up: %s", group->rank,
                          reason ? reason : "no reason given");
     return TALLY_OK;
@@ -346,8 +347,7 @@ struct tally__slot *tally__take_closed_slots(tally_group *parent)
 
 int tally_group_close(tally_group *group)
 {
-    /* A forked child has neither the lane threads nor the right to speak for its parent. */
-    if (!group || group->pid != getpid()) {
+    if (!group || !tally__is_owner(&group->owner)) {
         return TALLY_OK;
     }
     if (atomic_load_explicit(&group->n_children, memory_order_relaxed) > 0) {

@@ -7,9 +7,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "base/clock.h"
+#include "base/owner.h"
 #include "comm/domain.h"
 #include "comm/slot.h"
 #include "tally.h"
@@ -61,7 +61,7 @@ struct tally_group {
     struct tally__threads *threads; /* lane threads, shared with all sub-groups */
     tally_group *parent;            /* NULL for the group that spans the domain */
     atomic_int n_children;
-    pid_t pid; /* of the process that is this rank */
+    struct tally__owner owner; /* the process that is this rank */
     int rank;
     int size;
     int *domain_rank; /* per rank of the group */
@@ -128,7 +128,8 @@ int tally__give_up(tally_group *group, int status, const char *format, ...)
 /* Whether neither the group nor one around it was given up. */
 bool tally__is_alive(const tally_group *group);
 
-/* TALLY_OK, or ABORTED with the reason when the group, or one that it is part of, was given up. */
+/* TALLY_OK, or ABORTED with the reason when the group, or one that it is part of, was given up;
+ * STATE in a forked child. */
 int tally__check_alive(tally_group *group);
 
 #endif

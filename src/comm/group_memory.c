@@ -68,6 +68,9 @@ int tally_group_free(tally_group *group, void *memory)
     if (!group) {
         return tally__fail(TALLY_ARG, "tally_group_free: group is NULL");
     }
+    if (!tally__is_owner(&group->owner)) {
+        return TALLY_OK;
+    }
     rc = tally__submit_and_wait(&group->lanes[0], free_job, memory);
     /* After a failure a peer may still look at it: it stays until the group is closed. */
     if (rc == TALLY_OK) {

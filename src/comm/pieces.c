@@ -307,6 +307,7 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
     if (!lane) {
         return tally__fail(TALLY_ARG, "tally_lane_all_to_all: lane is NULL");
     }
+    TRY(tally__check_owner(&lane->group->owner)); /* before anything is written to a stage */
     group = lane->group;
     if (!send_bytes || !received_bytes) {
         (void)tally__fail(TALLY_ARG, "all-to-all: %s is NULL",

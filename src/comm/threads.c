@@ -234,6 +234,7 @@ int tally__threads_start(struct tally__domain *domain, int n, struct tally__thre
     if (!made) {
         return TALLY_NOMEM;
     }
+    made->owner = tally__owner_here();
     made->domain = domain;
     made->n = n;
     (void)pthread_mutex_init(&made->mutex, NULL);
@@ -333,6 +334,7 @@ int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user)
     tally_future *future;
     int status;
 
+    TRY(tally__check_owner(&lane->group->owner));
     if (tally__threads_is_lane(lane->group->threads)) {
         return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
     }
@@ -361,6 +363,9 @@ tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
 
     if (!lane || !group || group->threads != lane->group->threads) {
         (void)tally__fail(TALLY_ARG, "tally_lane_for: the group does not share this lane's thread");
+        return NULL;
+    }
+    if (tally__check_owner(&group->owner) != TALLY_OK) {
         return NULL;
     }
     other = &group->lanes[lane->index];

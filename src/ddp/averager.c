@@ -393,7 +393,7 @@ int tally_averager_create(tally_ddp *ddp, const tally_averager_config *config,
 
 int tally_averager_free(tally_averager *averager)
 {
-    if (!averager) {
+    if (!averager || !tally__is_owner(&averager->of->group->owner)) {
         return TALLY_OK;
     }
     if (tally__threads_is_lane(averager->of->group->threads)) {

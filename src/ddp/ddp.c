@@ -41,13 +41,17 @@ int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
     return status;
 }
 
+int tally__check_ddp(const tally_ddp *ddp, const char *call)
+{
+    return ddp ? tally__check_owner(&ddp->group->owner)
+               : tally__fail(TALLY_ARG, "%s: ddp is NULL", call);
+}
+
 int tally__check_between_steps(tally_ddp *ddp, const char *call)
 {
     bool in_step;
 
-    if (!ddp) {
-        return tally__fail(TALLY_ARG, "%s: ddp is NULL", call);
-    }
+    TRY(tally__check_ddp(ddp, call));
     (void)pthread_mutex_lock(&ddp->mutex);
     in_step = ddp->in_step;
     (void)pthread_mutex_unlock(&ddp->mutex);
@@ -244,6 +248,7 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
     if (!group) {
         return tally__fail(TALLY_ARG, "tally_ddp_create: group is NULL");
     }
+    TRY(tally__check_owner(&group->owner));
     creation.ddp = tally__alloc(sizeof *creation.ddp, "a ddp");
     if (creation.ddp) {
         (void)pthread_mutex_init(&creation.ddp->mutex, NULL);
@@ -276,7 +281,7 @@ tally_group *tally_ddp_group(const tally_ddp *ddp)
 
 int tally_ddp_free(tally_ddp *ddp)
 {
-    if (!ddp) {
+    if (!ddp || !tally__is_owner(&ddp->group->owner)) {
         return TALLY_OK;
     }
     if (tally__threads_is_lane(ddp->group->threads)) {

@@ -250,7 +250,16 @@ int tally__presence_job(tally_lane *lane, void *user);
 /* The error of a step that config.join_stops ended. */
 int tally__join_stopped(const tally_ddp *ddp);
 
-/* TALLY_OK between steps; STATE naming the call inside one. */
+/* Whether there is a parameter i, and this process may use it: a forked child may not. */
+static inline bool tally__has_param(const tally_ddp *ddp, int i)
+{
+    return ddp && i >= 0 && (size_t)i < ddp->n_params && tally__is_owner(&ddp->group->owner);
+}
+
+/* TALLY_OK, ARG for NULL, or STATE in a forked child. Before any lock is taken: base/owner.h. */
+int tally__check_ddp(const tally_ddp *ddp, const char *call);
+
+/* The same, and STATE naming the call when a step is under way. */
 int tally__check_between_steps(tally_ddp *ddp, const char *call);
 
 /* Runs a job on the ddp's lane 0 and waits for it; what it sends counts as beside the buckets. */

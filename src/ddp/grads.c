@@ -12,11 +12,6 @@
 #include "ddp/stats.h"
 #include "num/fpenv.h"
 
-static bool is_param(const tally_ddp *ddp, int i)
-{
-    return ddp && i >= 0 && (size_t)i < ddp->n_params;
-}
-
 size_t tally_ddp_n_params(const tally_ddp *ddp)
 {
     return ddp ? ddp->n_params : 0;
@@ -24,17 +19,18 @@ size_t tally_ddp_n_params(const tally_ddp *ddp)
 
 void *tally_ddp_grad(const tally_ddp *ddp, int i)
 {
-    return is_param(ddp, i) ? ddp->params[i].grad : NULL;
+    return tally__has_param(ddp, i) ? ddp->params[i].grad : NULL;
 }
 
 void *tally_ddp_mean(const tally_ddp *ddp, int i)
 {
-    return is_param(ddp, i) ? ddp->params[i].place : NULL;
+    return tally__has_param(ddp, i) ? ddp->params[i].place : NULL;
 }
 
 int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused)
 {
-    if (!is_param(ddp, i) || !unused) {
+    TRY(tally__check_ddp(ddp, "tally_ddp_is_unused"));
+    if (!tally__has_param(ddp, i) || !unused) {
         return tally__fail(TALLY_ARG, "tally_ddp_is_unused: %s",
                            unused ? "no such parameter" : "unused is NULL");
     }
@@ -54,9 +50,7 @@ int tally_ddp_no_sync_begin(tally_ddp *ddp)
 
 int tally_ddp_no_sync_end(tally_ddp *ddp)
 {
-    if (!ddp) {
-        return tally__fail(TALLY_ARG, "tally_ddp_no_sync_end: ddp is NULL");
-    }
+    TRY(tally__check_ddp(ddp, "tally_ddp_no_sync_end"));
     if (!ddp->no_sync) {
         return tally__fail(TALLY_STATE, "tally_ddp_no_sync_end: not begun");
     }

@@ -84,6 +84,6 @@ static int shadow(tally_ddp *ddp)
 
 int tally_ddp_join(tally_ddp *ddp)
 {
-    return ddp ? tally__stats_note(ddp, shadow(ddp))
-               : tally__fail(TALLY_ARG, "tally_ddp_join: ddp is NULL");
+    TRY(tally__check_ddp(ddp, "tally_ddp_join"));
+    return tally__stats_note(ddp, shadow(ddp));
 }

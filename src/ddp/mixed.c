@@ -114,7 +114,7 @@ void tally__mixed_refresh(const tally_ddp *ddp)
 
 void *tally_ddp_low(const tally_ddp *ddp, int i)
 {
-    return ddp && i >= 0 && (size_t)i < ddp->n_params ? ddp->params[i].low : NULL;
+    return tally__has_param(ddp, i) ? ddp->params[i].low : NULL;
 }
 
 int tally_ddp_refresh_low(tally_ddp *ddp)
@@ -232,5 +232,7 @@ void tally__mixed_buffers_free(tally_ddp *ddp)
 
 void *tally_ddp_low_buffer(const tally_ddp *ddp, int i)
 {
-    return ddp && i >= 0 && (size_t)i < ddp->n_buffers ? ddp->low_buffers[i].low : NULL;
+    return ddp && i >= 0 && (size_t)i < ddp->n_buffers && tally__is_owner(&ddp->group->owner)
+               ? ddp->low_buffers[i].low
+               : NULL;
 }

@@ -363,7 +363,7 @@ void tally__optimizer_leave(tally_ddp *ddp)
 
 int tally_optimizer_free(tally_optimizer *optimizer)
 {
-    if (!optimizer) {
+    if (!optimizer || (optimizer->ddp && !tally__is_owner(&optimizer->ddp->group->owner))) {
         return TALLY_OK;
     }
     if (optimizer->ddp) {

@@ -82,7 +82,7 @@ void *tally__bucket_run(const struct tally__bucket *bucket)
 
 void *tally_ddp_data(const tally_ddp *ddp, int i)
 {
-    return ddp && i >= 0 && (size_t)i < ddp->n_params ? ddp->params[i].data : NULL;
+    return tally__has_param(ddp, i) ? ddp->params[i].data : NULL;
 }
 
 struct alignment {

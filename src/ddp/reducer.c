@@ -33,9 +33,6 @@ static void unlock(tally_ddp *ddp)
 
 static int check_index(const tally_ddp *ddp, int i)
 {
-    if (!ddp) {
-        return tally__fail(TALLY_ARG, "ddp is NULL");
-    }
     if (i < 0 || (size_t)i >= ddp->n_params) {
         return tally__fail(TALLY_ARG, "there is no parameter %d: they are 0..%zu", i,
                            ddp->n_params - 1);
@@ -169,10 +166,12 @@ static int announce(tally_ddp *ddp, struct tally__param *param)
 
 int tally_ddp_grad_ready(tally_ddp *ddp, int i)
 {
-    int rc = check_index(ddp, i);
+    int rc;
 
-    if (!ddp || rc != TALLY_OK) {
-        return ddp ? tally__stats_note(ddp, rc) : rc;
+    TRY(tally__check_ddp(ddp, "tally_ddp_grad_ready"));
+    rc = check_index(ddp, i);
+    if (rc != TALLY_OK) {
+        return tally__stats_note(ddp, rc);
     }
     lock(ddp);
     if (ddp->no_sync) {
@@ -214,10 +213,12 @@ static int announce_absent(tally_ddp *ddp, struct tally__param *param)
 
 int tally_ddp_grad_absent(tally_ddp *ddp, int i)
 {
-    int rc = check_index(ddp, i);
+    int rc;
 
-    if (!ddp || rc != TALLY_OK) {
-        return ddp ? tally__stats_note(ddp, rc) : rc;
+    TRY(tally__check_ddp(ddp, "tally_ddp_grad_absent"));
+    rc = check_index(ddp, i);
+    if (rc != TALLY_OK) {
+        return tally__stats_note(ddp, rc);
     }
     lock(ddp);
     rc = ddp->no_sync ? TALLY_OK : announce_absent(ddp, &ddp->params[i]);
@@ -397,8 +398,8 @@ static int end_step(tally_ddp *ddp)
 
 int tally_ddp_wait(tally_ddp *ddp)
 {
-    return ddp ? tally__stats_note(ddp, end_step(ddp))
-               : tally__fail(TALLY_ARG, "tally_ddp_wait: ddp is NULL");
+    TRY(tally__check_ddp(ddp, "tally_ddp_wait"));
+    return tally__stats_note(ddp, end_step(ddp));
 }
 
 int tally__shadow_step(tally_ddp *ddp)
@@ -450,9 +451,7 @@ int tally_ddp_reduce_delayed(tally_ddp *ddp)
 {
     int rc;
 
-    if (!ddp) {
-        return tally__fail(TALLY_ARG, "tally_ddp_reduce_delayed: ddp is NULL");
-    }
+    TRY(tally__check_ddp(ddp, "tally_ddp_reduce_delayed"));
     if (ddp->buckets.n_delayed == 0) {
         return tally__fail(TALLY_STATE, "no parameter is flagged TALLY_PARAM_DELAYED");
     }

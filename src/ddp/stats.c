@@ -162,8 +162,9 @@ static void fill_times(const struct tally__step_stats *stats, tally_ddp_stats *o
 
 int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats)
 {
-    if (!ddp || !stats) {
-        return tally__fail(TALLY_ARG, "tally_ddp_get_stats: %s is NULL", ddp ? "stats" : "ddp");
+    TRY(tally__check_ddp(ddp, "tally_ddp_get_stats"));
+    if (!stats) {
+        return tally__fail(TALLY_ARG, "tally_ddp_get_stats: stats is NULL");
     }
     if (stats->size < sizeof *stats) {
         return tally__fail(TALLY_ARG, "tally_ddp_get_stats: size is %zu, expected at least %zu",
@@ -189,9 +190,10 @@ int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats
     const struct tally__bucket *from;
     uint64_t first_ns;
 
-    if (!ddp || !stats || stats->size < sizeof *stats) {
+    TRY(tally__check_ddp(ddp, "tally_ddp_get_bucket_stats"));
+    if (!stats || stats->size < sizeof *stats) {
         return tally__fail(TALLY_ARG, "tally_ddp_get_bucket_stats: %s",
-                           ddp && stats ? "size is too small" : "a pointer is NULL");
+                           stats ? "size is too small" : "stats is NULL");
     }
     (void)pthread_mutex_lock(&ddp->mutex);
     if (bucket >= ddp->buckets.n) {
@@ -219,7 +221,7 @@ size_t tally_ddp_bucket_params(tally_ddp *ddp, size_t bucket, int *params, size_
     const tally_bucket *seen;
     size_t n_params = 0;
 
-    if (!ddp || (!params && n > 0)) {
+    if (!ddp || (!params && n > 0) || !tally__is_owner(&ddp->group->owner)) {
         return 0;
     }
     (void)pthread_mutex_lock(&ddp->mutex);
@@ -238,7 +240,7 @@ size_t tally_ddp_ready_order(tally_ddp *ddp, int *order, size_t n)
 {
     size_t n_ready;
 
-    if (!ddp || (!order && n > 0)) {
+    if (!ddp || (!order && n > 0) || !tally__is_owner(&ddp->group->owner)) {
         return 0;
     }
     (void)pthread_mutex_lock(&ddp->mutex);

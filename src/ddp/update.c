@@ -378,6 +378,7 @@ int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats 
     if (!optimizer->ddp) {
         return tally__fail(TALLY_STATE, "tally_optimizer_get_stats: its ddp was freed");
     }
+    TRY(tally__check_owner(&optimizer->ddp->group->owner));
     (void)pthread_mutex_lock(&optimizer->ddp->mutex);
     times = &optimizer->times;
     n = times->n > 0 ? (double)times->n : 1;

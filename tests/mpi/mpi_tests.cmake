@@ -5,7 +5,7 @@
 # 3, 4 and 7 ranks.
 set(TALLY_MPI_TESTS "some" CACHE STRING "Tests of ranks to run under MPI: some, or all")
 
-set(mpi_some test_pieces test_jobs test_lanes test_split test_group_end test_rounds
+set(mpi_some test_pieces test_jobs test_lanes test_split test_group_end test_rounds test_fork
   test_ddp_means test_ddp_corners test_ddp_lost test_power_failures)
 set(mpi_all ${mpi_some} test_reductions test_exchange test_exchange_bytes test_borrowed_lanes
   test_after_failure test_allocations

@@ -30,6 +30,11 @@ tally_multi_test(test_borrowed_lanes)
 tally_multi_test(test_after_failure)
 tally_multi_test(test_rounds)
 tally_multi_test(test_allocations)
+if(NOT TALLY_SANITIZE MATCHES "thread") # which does not follow fork
+  tally_multi_test(test_fork)
+  target_compile_definitions(test_fork PRIVATE
+    TALLY_TESTS_HEADER="${PROJECT_SOURCE_DIR}/include/tally.h")
+endif()
 if(NOT TALLY_SANITIZE)
   tally_multi_test(test_large)
   set_tests_properties(test_large PROPERTIES SKIP_RETURN_CODE 77)
