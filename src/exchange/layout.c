@@ -2,11 +2,6 @@
 /* Blocks, segments and shards: arithmetic only, no data. Keeps no state. */
 #include "exchange/layout.h"
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 size_t tally__blocks_in(size_t n, size_t block)
 {
     return n / block + (n % block != 0);
@@ -69,7 +64,9 @@ size_t tally__block_start(const struct tally__layout *layout, size_t block)
     size_t segment;
 
     if (!segments) {
-        return smaller(block * layout->block, layout->n);
+        /* The product may be beyond size_t where the last block is not whole. */
+        return block >= tally__blocks_in(layout->n, layout->block) ? layout->n
+                                                                   : block * layout->block;
     }
     if (block >= segments->first_block[segments->n]) {
         return layout->n;
