@@ -62,6 +62,9 @@
  *     take one return STATE at once, and those that return a pointer return NULL; ..._free and
  *     tally_group_close do nothing and return TALLY_OK, so destructors may run; facts such as
  *     tally_group_rank stay known. The child may open groups of its own.
+ *   - Structs that begin with their size may grow in later versions. tally reads and writes no more
+ *     of one than its size says, so a program built with an older header goes on working: what its
+ *     struct lacks is "not set".
  *   - The library never exits, installs no signal handler, and prints nothing by itself: what it
  *     has to say goes to the callback of tally_log_set().
  */
@@ -245,7 +248,8 @@ typedef struct tally_group_config {
                             it; tally duplicates it. NULL: all processes of MPI */
 } tally_group_config;
 
-/* Fills a config with "not set" throughout. size is sizeof(tally_group_config). */
+/* Fills a config with "not set" throughout, as far as it reaches; size is
+ * sizeof(tally_group_config). The same goes for the other ..._config_init. */
 TALLY_API void tally_group_config_init(tally_group_config *config, size_t size);
 
 /*

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "base/status.h"
 
 struct env_entry;
@@ -170,25 +171,22 @@ size_t tally_env_count(void)
 
 int tally_env_get(size_t index, tally_env_var *var)
 {
+    const struct tally__sized *kind = TALLY__SIZED(tally_env_var, value);
     const struct env_entry *entry;
+    tally_env_var own;
 
-    if (!var) {
-        return tally__fail(TALLY_ARG, "tally_env_get: var is NULL");
-    }
-    if (var->size < sizeof *var) {
-        return tally__fail(TALLY_ARG, "tally_env_get: var->size is %zu, expected at least %zu",
-                           var->size, sizeof *var);
-    }
+    TRY(tally__answer_check(kind, "tally_env_get", var));
     if (index >= TALLY__ENV_COUNT) {
         return tally__fail(TALLY_ARG, "tally_env_get: index %zu is not below %d", index,
                            TALLY__ENV_COUNT);
     }
     entry = &entries[index];
-    var->name = entry->name;
-    var->type = entry->accepts;
-    var->fallback = entry->fallback;
-    var->help = entry->help;
-    var->value = text_of(entry);
+    own = (tally_env_var){.name = entry->name,
+                          .type = entry->accepts,
+                          .fallback = entry->fallback,
+                          .help = entry->help,
+                          .value = text_of(entry)};
+    tally__sized_write(kind, &own, var);
     return TALLY_OK;
 }
 

@@ -57,10 +57,6 @@ struct tally__rows {
 };
 
 /* ---- what a list has ---- */
-
-/* Whether there is a place for an answer, as large as the public type. Errors: ARG. */
-int tally__answer_check(const char *function, const void *answer, size_t size, size_t expected);
-
 /* Row number index; one of its options. Errors: ARG naming the function. */
 int tally__row_at(const char *function, const struct tally__rows *rows, size_t index,
                   const struct tally__row **row);

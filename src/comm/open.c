@@ -10,15 +10,9 @@
 
 void tally_group_config_init(tally_group_config *config, size_t size)
 {
-    tally_group_config unset = {.size = sizeof unset, .rank = -1, .lanes = -1};
+    const tally_group_config unset = {.size = sizeof unset, .rank = -1, .lanes = -1};
 
-    /* A struct smaller than any there ever was gets its size alone, for the open to refuse. */
-    if (config && size >= sizeof unset) {
-        *config = unset;
-    }
-    if (config && size >= sizeof config->size) {
-        config->size = size;
-    }
+    tally__sized_init(TALLY__GROUP_CONFIG, &unset, config, size);
 }
 
 int tally_group_open(const tally_group_config *config, tally_group **group)
@@ -50,9 +44,12 @@ int tally_group_open_threads(const tally_group_config *config, int n, tally_grou
     }
     tally_group_config_init(&given, sizeof given);
     if (config) {
-        given.size = config->size;
-        given.timeout_s = config->timeout_s;
-        given.lanes = config->lanes;
+        tally_group_config all = given;
+
+        TRY(tally__sized_read(TALLY__GROUP_CONFIG, "tally_group_open_threads: config", config,
+                              &all));
+        given.timeout_s = all.timeout_s;
+        given.lanes = all.lanes;
     }
     given.world = 1;
     given.backend = "self";

@@ -3,9 +3,12 @@
 #ifndef TALLY_COMM_OPEN_H
 #define TALLY_COMM_OPEN_H
 
+#include "base/sized.h"
 #include "tally.h"
 
 #define TALLY__MAX_WORLD 4096
+
+#define TALLY__GROUP_CONFIG TALLY__SIZED(tally_group_config, lanes)
 
 struct tally__place {
     int rank;

@@ -295,28 +295,23 @@ static int find_limits(const tally_group_config *config, struct tally__place *pl
 
 int tally__find_place(const tally_group_config *config, struct tally__place *place)
 {
-    tally_group_config unset;
+    tally_group_config own;
     const char *backend;
 
-    tally_group_config_init(&unset, sizeof unset);
-    if (!config) {
-        config = &unset;
-    }
-    if (config->size < sizeof *config) {
-        return tally__fail(
-            TALLY_ARG, "config->size is %zu, expected at least %zu: use tally_group_config_init",
-            config->size, sizeof *config);
+    tally_group_config_init(&own, sizeof own);
+    if (config) {
+        TRY(tally__sized_read(TALLY__GROUP_CONFIG, "tally_group_open: config", config, &own));
     }
     *place = (struct tally__place){0};
-    backend = config->backend;
+    backend = own.backend;
     if (!backend) {
         TRY(tally__env_choice(TALLY__ENV_BACKEND, &backend));
     }
-    TRY(find_mpi(config, backend, place));
+    TRY(find_mpi(&own, backend, place));
     if (!place->is_mpi) {
-        TRY(find_rank_and_world(config, place));
+        TRY(find_rank_and_world(&own, place));
         TRY(find_backend(backend, place));
-        TRY(find_rendezvous(config, place));
+        TRY(find_rendezvous(&own, place));
     }
-    return find_limits(config, place);
+    return find_limits(&own, place);
 }

@@ -10,32 +10,26 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "comm/threads.h"
 #include "ddp/compare.h"
 #include "ddp/optimizer.h"
 #include "ddp/stats.h"
 
+#define AVERAGER_CONFIG TALLY__SIZED(tally_averager_config, outer)
+
 void tally_averager_config_init(tally_averager_config *config, size_t size)
 {
-    if (config && size >= sizeof *config) {
-        *config = (tally_averager_config){.size = size};
-    }
+    const tally_averager_config unset = {0};
+
+    tally__sized_init(AVERAGER_CONFIG, &unset, config, size);
 }
 
 /* ---- what this rank can check and make by itself ---- */
 
 static int check_config(const tally_ddp *ddp, const tally_averager_config *config)
 {
-    if (!config) {
-        return tally__fail(TALLY_ARG, "tally_averager_create: config is NULL");
-    }
-    if (config->size < sizeof *config) {
-        return tally__fail(TALLY_ARG,
-                           "config->size is %zu, expected at least %zu: use "
-                           "tally_averager_config_init",
-                           config->size, sizeof *config);
-    }
     if (config->warmup < 0) {
         return tally__fail(TALLY_ARG, "averager: warmup is %d: it is below 0", config->warmup);
     }
@@ -205,8 +199,15 @@ bool tally__averager_is_run(const tally_averager *averager)
     return optimizer && optimizer->config.averager == averager;
 }
 
-static int fill(tally_averager *averager, const tally_averager_config *config)
+static int fill(tally_averager *averager, const tally_averager_config *given)
 {
+    tally_averager_config own = {0};
+    const tally_averager_config *config = &own;
+
+    if (!given) {
+        return tally__fail(TALLY_ARG, "tally_averager_create: config is NULL");
+    }
+    TRY(tally__sized_read(AVERAGER_CONFIG, "tally_averager_create: config", given, &own));
     TRY(check_config(averager->of, config));
     TRY(copy_levels(averager, config));
     TRY(tally__local_check(averager->of, averager, averager->of->hook));

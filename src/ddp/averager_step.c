@@ -3,6 +3,7 @@
  * Averaging: when it is time, among which ranks, and what parameters become. The thread that trains
  * enters, between steps; what travels, travels on the lanes of the averager's own ddp.
  */
+#include "base/sized.h"
 #include "base/status.h"
 #include "ddp/averager.h"
 #include "ddp/mixed.h"
@@ -171,24 +172,22 @@ unsigned long long tally_averager_steps(const tally_averager *averager)
 
 int tally_averager_get_stats(tally_averager *averager, tally_averager_stats *stats)
 {
+    const struct tally__sized *kind = TALLY__SIZED(tally_averager_stats, mean_average_s);
     tally_ddp_stats of_ddp = {.size = sizeof of_ddp};
+    tally_averager_stats own;
 
-    if (!averager || !stats) {
-        return tally__fail(TALLY_ARG, "tally_averager_get_stats: %s is NULL",
-                           averager ? "stats" : "averager");
+    if (!averager) {
+        return tally__fail(TALLY_ARG, "tally_averager_get_stats: averager is NULL");
     }
-    if (stats->size < sizeof *stats) {
-        return tally__fail(TALLY_ARG,
-                           "tally_averager_get_stats: size is %zu, expected at least %zu",
-                           stats->size, sizeof *stats);
-    }
+    TRY(tally__answer_check(kind, "tally_averager_get_stats", stats));
     TRY(tally_ddp_get_stats(averager->ddp, &of_ddp));
-    stats->step = averager->n_steps;
-    stats->n_averagings = averager->n_averagings;
-    stats->wire_bytes = of_ddp.wire_bytes;
-    stats->total_wire_bytes = of_ddp.total_wire_bytes;
-    stats->total_other_wire_bytes = of_ddp.total_other_wire_bytes;
-    stats->average_s = of_ddp.exposed_s;
-    stats->mean_average_s = of_ddp.mean_exposed_s;
+    own = (tally_averager_stats){.step = averager->n_steps,
+                                 .n_averagings = averager->n_averagings,
+                                 .wire_bytes = of_ddp.wire_bytes,
+                                 .total_wire_bytes = of_ddp.total_wire_bytes,
+                                 .total_other_wire_bytes = of_ddp.total_other_wire_bytes,
+                                 .average_s = of_ddp.exposed_s,
+                                 .mean_average_s = of_ddp.mean_exposed_s};
+    tally__sized_write(kind, &own, stats);
     return TALLY_OK;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/threads.h"
@@ -19,11 +20,13 @@
 #define DEFAULT_CAP_BYTES ((size_t)25 << 20)
 #define DEFAULT_FIRST_BYTES ((size_t)1 << 20)
 
+#define DDP_CONFIG TALLY__SIZED(tally_ddp_config, join_divides_by_active)
+
 void tally_ddp_config_init(tally_ddp_config *config, size_t size)
 {
-    if (config && size >= sizeof *config) {
-        *config = (tally_ddp_config){.size = size};
-    }
+    const tally_ddp_config unset = {0};
+
+    tally__sized_init(DDP_CONFIG, &unset, config, size);
 }
 
 int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
@@ -110,15 +113,18 @@ static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
         return TALLY_NOMEM;
     }
     for (size_t i = 0; i < config->n_buffers; i++) {
-        const tally_buffer *buffer = &config->buffers[i];
+        char what[40];
+        tally_buffer buffer = {0};
 
-        if (buffer->size < sizeof *buffer || (!buffer->data && buffer->bytes > 0)) {
-            return tally__fail(TALLY_ARG, "buffer %zu has %s", i,
-                               buffer->data ? "too small a size" : "no data");
+        (void)snprintf(what, sizeof what, "buffer %zu", i);
+        TRY(tally__sized_read(TALLY__SIZED(tally_buffer, bytes), what,
+                              tally__sized_at(config->buffers, i), &buffer));
+        if (!buffer.data && buffer.bytes > 0) {
+            return tally__fail(TALLY_ARG, "buffer %zu has no data", i);
         }
-        ddp->buffers[i] = *buffer;
+        ddp->buffers[i] = buffer;
         ddp->buffers[i].name = NULL;
-        TRY(copy_name(buffer->name, &ddp->buffers[i].name));
+        TRY(copy_name(buffer.name, &ddp->buffers[i].name));
         ddp->n_buffers++;
     }
     return tally__mixed_buffers_make(ddp, config);
@@ -126,25 +132,18 @@ static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
 
 static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
 {
-    tally_ddp_config unset;
+    tally_ddp_config own = {.size = sizeof own};
 
-    tally_ddp_config_init(&unset, sizeof unset);
-    if (!config) {
-        config = &unset;
+    if (config) {
+        TRY(tally__sized_read(DDP_CONFIG, "tally_ddp_create: config", config, &own));
     }
-    if (config->size < sizeof *config) {
-        return tally__fail(TALLY_ARG,
-                           "config->size is %zu, expected at least %zu: use tally_ddp_config_init",
-                           config->size, sizeof *config);
+    if (own.n_buffers > 0 && !own.buffers) {
+        return tally__fail(TALLY_ARG, "config: %zu buffers, but buffers is NULL", own.n_buffers);
     }
-    if (config->n_buffers > 0 && !config->buffers) {
-        return tally__fail(TALLY_ARG, "config: %zu buffers, but buffers is NULL",
-                           config->n_buffers);
-    }
-    TRY(tally__mixed_check(config));
-    TRY(copy_caps(ddp, config));
-    TRY(copy_buffers(ddp, config));
-    ddp->config = *config;
+    TRY(tally__mixed_check(&own));
+    TRY(copy_caps(ddp, &own));
+    TRY(copy_buffers(ddp, &own));
+    ddp->config = own;
     return TALLY_OK;
 }
 

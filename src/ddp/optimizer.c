@@ -9,17 +9,20 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "comm/threads.h"
 #include "ddp/averager.h"
 #include "ddp/compare.h"
 #include "ddp/stats.h"
 
+#define OPTIMIZER_CONFIG TALLY__SIZED(tally_optimizer_config, max_norm)
+
 void tally_optimizer_config_init(tally_optimizer_config *config, size_t size)
 {
-    if (config && size >= sizeof *config) {
-        *config = (tally_optimizer_config){.size = size};
-    }
+    const tally_optimizer_config unset = {0};
+
+    tally__sized_init(OPTIMIZER_CONFIG, &unset, config, size);
 }
 
 /* ---- groups ---- */
@@ -27,15 +30,11 @@ void tally_optimizer_config_init(tally_optimizer_config *config, size_t size)
 /* What the application said of group g: the size in each entry says how far it is to the next. */
 static const tally_optimizer_group *group_at(const tally_optimizer_config *config, size_t g)
 {
-    return (const void *)((const unsigned char *)config->groups + g * config->groups[0].size);
+    return tally__sized_at(config->groups, g);
 }
 
 static int check_group(const tally_optimizer_group *group, size_t g)
 {
-    if (group->size < sizeof *group) {
-        return tally__fail(TALLY_ARG, "group %zu: size is %zu, expected at least %zu", g,
-                           group->size, sizeof *group);
-    }
     if (!group->text == !group->table) {
         return tally__fail(TALLY_ARG, "group %zu: %s", g,
                            group->text ? "text and table are both set"
@@ -118,14 +117,18 @@ static int make_groups(tally_optimizer *optimizer, const tally_optimizer_config 
     ptrdiff_t rest = -1;
 
     for (size_t g = 0; g < config->n_groups; g++) {
-        const tally_optimizer_group *group = group_at(config, g);
+        tally_optimizer_group group = {0};
+        char what[40];
 
-        TRY(make_group(optimizer, group, g));
-        if (!group->params && rest >= 0) {
+        (void)snprintf(what, sizeof what, "group %zu", g);
+        TRY(tally__sized_read(TALLY__SIZED(tally_optimizer_group, n_params), what,
+                              group_at(config, g), &group));
+        TRY(make_group(optimizer, &group, g));
+        if (!group.params && rest >= 0) {
             return tally__fail(TALLY_ARG, "groups %td and %zu both take what is not named", rest,
                                g);
         }
-        rest = group->params ? rest : (ptrdiff_t)g;
+        rest = group.params ? rest : (ptrdiff_t)g;
     }
     return rest >= 0 ? claim_rest(optimizer, (size_t)rest) : TALLY_OK;
 }
@@ -151,12 +154,6 @@ static int cover(tally_optimizer *optimizer)
 static int check_config(const tally_ddp *ddp, const char *text,
                         const tally_optimizer_config *config)
 {
-    if (config->size < sizeof *config) {
-        return tally__fail(TALLY_ARG,
-                           "config->size is %zu, expected at least %zu: use "
-                           "tally_optimizer_config_init",
-                           config->size, sizeof *config);
-    }
     if (!text == !(config->groups && config->n_groups > 0)) {
         return tally__fail(TALLY_ARG, "tally_optimizer_create: %s",
                            text ? "text and config->groups are both set"
@@ -190,11 +187,9 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
     size_t n_params = optimizer->ddp->n_params;
 
     if (config) {
-        TRY(check_config(optimizer->ddp, text, config));
-        own = *config;
-    } else {
-        TRY(check_config(optimizer->ddp, text, &own));
+        TRY(tally__sized_read(OPTIMIZER_CONFIG, "tally_optimizer_create: config", config, &own));
     }
+    TRY(check_config(optimizer->ddp, text, &own));
     if (text) {
         own.groups = &all;
         own.n_groups = 1;

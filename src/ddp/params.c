@@ -5,9 +5,11 @@
  * ranks (param_compare.c). The thread that creates the ddp enters; what involves others runs as a
  * job.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "ddp/broadcast.h"
 #include "ddp/compare.h"
@@ -64,15 +66,26 @@ static int count_elements(const tally_param *param, size_t *n)
     return TALLY_OK;
 }
 
+static int read_param(const tally_param *params, size_t i, tally_param *param)
+{
+    const struct tally__sized *kind = TALLY__SIZED(tally_param, flags);
+    char what[40];
+
+    *param = (tally_param){0};
+    /* The text costs more than the rest: there may be many parameters. */
+    if (params[0].size == sizeof *params && params[i].size == sizeof *params) {
+        *param = params[i];
+        return TALLY_OK;
+    }
+    (void)snprintf(what, sizeof what, "parameter %zu", i);
+    return tally__sized_read(kind, what, tally__sized_at(params, i), param);
+}
+
 static int check_param(const tally_param *param, size_t i)
 {
     unsigned known =
         TALLY_PARAM_FROZEN | TALLY_PARAM_IGNORED | TALLY_PARAM_DELAYED | TALLY_PARAM_SPARSE;
 
-    if (param->size < sizeof *param) {
-        return tally__fail(TALLY_ARG, "parameter %zu: size is %zu, expected at least %zu", i,
-                           param->size, sizeof *param);
-    }
     if (!param->name || param->name[0] == '\0') {
         return tally__fail(TALLY_ARG, "parameter %zu has no name", i);
     }
@@ -197,13 +210,12 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
         return TALLY_NOMEM;
     }
     for (size_t i = 0; i < n; i++) {
-        /* The size in each entry says how far it is to the next: later versions may add fields. */
-        const tally_param *param =
-            (const void *)((const unsigned char *)params + i * params[0].size);
+        tally_param param;
 
-        TRY(check_param(param, i));
+        TRY(read_param(params, i, &param));
+        TRY(check_param(&param, i));
         ddp->n_params++;
-        TRY(copy_param(param, &ddp->params[i]));
+        TRY(copy_param(&param, &ddp->params[i]));
     }
     TRY(tally__mixed_params_make(ddp));
     TRY(tally__params_check_arrays(ddp));

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "ddp/optimizer.h"
 
@@ -160,41 +161,49 @@ static void fill_times(const struct tally__step_stats *stats, tally_ddp_stats *o
     out->mean_exposed_s = seconds(stats->total_exposed_ns) / n_steps;
 }
 
+/* Of an older program the text may have less room. */
+static void cut_text(tally_ddp_stats *own, size_t size)
+{
+    size_t start = offsetof(tally_ddp_stats, error_text);
+
+    if (size > start && size < start + sizeof own->error_text) {
+        own->error_text[size - start - 1] = '\0';
+    }
+}
+
 int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats)
 {
+    const struct tally__sized *kind = TALLY__SIZED(tally_ddp_stats, mean_exposed_s);
+    tally_ddp_stats own = {0};
+
     TRY(tally__check_ddp(ddp, "tally_ddp_get_stats"));
-    if (!stats) {
-        return tally__fail(TALLY_ARG, "tally_ddp_get_stats: stats is NULL");
-    }
-    if (stats->size < sizeof *stats) {
-        return tally__fail(TALLY_ARG, "tally_ddp_get_stats: size is %zu, expected at least %zu",
-                           stats->size, sizeof *stats);
-    }
+    TRY(tally__answer_check(kind, "tally_ddp_get_stats", stats));
     (void)pthread_mutex_lock(&ddp->mutex);
-    stats->step = ddp->step;
-    stats->n_reduced = ddp->stats.n_reduced;
-    stats->rebuilt = ddp->stats.rebuilt;
-    stats->error = ddp->stats.error;
-    stats->error_step = ddp->stats.error_step;
-    (void)snprintf(stats->error_text, sizeof stats->error_text, "%s", ddp->stats.error_text);
-    fill_config(ddp, stats);
-    fill_sizes(ddp, stats);
-    fill_counts(&ddp->stats, stats);
-    fill_times(&ddp->stats, stats);
+    own.step = ddp->step;
+    own.n_reduced = ddp->stats.n_reduced;
+    own.rebuilt = ddp->stats.rebuilt;
+    own.error = ddp->stats.error;
+    own.error_step = ddp->stats.error_step;
+    (void)snprintf(own.error_text, sizeof own.error_text, "%s", ddp->stats.error_text);
+    fill_config(ddp, &own);
+    fill_sizes(ddp, &own);
+    fill_counts(&ddp->stats, &own);
+    fill_times(&ddp->stats, &own);
     (void)pthread_mutex_unlock(&ddp->mutex);
+    cut_text(&own, stats->size);
+    tally__sized_write(kind, &own, stats);
     return TALLY_OK;
 }
 
 int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats *stats)
 {
+    const struct tally__sized *kind = TALLY__SIZED(tally_bucket_stats, wire_bytes);
     const struct tally__bucket *from;
+    tally_bucket_stats own = {0};
     uint64_t first_ns;
 
     TRY(tally__check_ddp(ddp, "tally_ddp_get_bucket_stats"));
-    if (!stats || stats->size < sizeof *stats) {
-        return tally__fail(TALLY_ARG, "tally_ddp_get_bucket_stats: %s",
-                           stats ? "size is too small" : "stats is NULL");
-    }
+    TRY(tally__answer_check(kind, "tally_ddp_get_bucket_stats", stats));
     (void)pthread_mutex_lock(&ddp->mutex);
     if (bucket >= ddp->buckets.n) {
         size_t n = ddp->buckets.n;
@@ -204,15 +213,16 @@ int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats
     }
     from = &ddp->buckets.bucket[bucket];
     first_ns = ddp->stats.last_first_ns;
-    stats->measured = from->last.done_ns > 0;
-    stats->n_params = (size_t)from->seen.n_params;
-    stats->bytes = from->seen.n * tally_dtype_bytes(from->seen.dtype);
-    stats->ready_s = seconds(since(first_ns, from->last.ready_ns));
-    stats->launch_s = seconds(since(first_ns, from->last.launch_ns));
-    stats->start_s = seconds(since(first_ns, from->last.start_ns));
-    stats->done_s = seconds(since(first_ns, from->last.done_ns));
-    stats->wire_bytes = from->last.bytes_sent;
+    own.measured = from->last.done_ns > 0;
+    own.n_params = (size_t)from->seen.n_params;
+    own.bytes = from->seen.n * tally_dtype_bytes(from->seen.dtype);
+    own.ready_s = seconds(since(first_ns, from->last.ready_ns));
+    own.launch_s = seconds(since(first_ns, from->last.launch_ns));
+    own.start_s = seconds(since(first_ns, from->last.start_ns));
+    own.done_s = seconds(since(first_ns, from->last.done_ns));
+    own.wire_bytes = from->last.bytes_sent;
     (void)pthread_mutex_unlock(&ddp->mutex);
+    tally__sized_write(kind, &own, stats);
     return TALLY_OK;
 }
 

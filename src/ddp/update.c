@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/averager.h"
@@ -368,13 +369,15 @@ static size_t state_bytes(const tally_optimizer *optimizer)
 
 int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats *stats)
 {
+    const struct tally__sized *kind = TALLY__SIZED(tally_optimizer_stats, mean_exposed_update_s);
     const struct tally__update_times *times;
+    tally_optimizer_stats own = {0};
     double n;
 
-    if (!optimizer || !stats || stats->size < sizeof *stats) {
-        return tally__fail(TALLY_ARG, "tally_optimizer_get_stats: %s",
-                           optimizer && stats ? "size is too small" : "a pointer is NULL");
+    if (!optimizer) {
+        return tally__fail(TALLY_ARG, "tally_optimizer_get_stats: optimizer is NULL");
     }
+    TRY(tally__answer_check(kind, "tally_optimizer_get_stats", stats));
     if (!optimizer->ddp) {
         return tally__fail(TALLY_STATE, "tally_optimizer_get_stats: its ddp was freed");
     }
@@ -382,15 +385,16 @@ int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats 
     (void)pthread_mutex_lock(&optimizer->ddp->mutex);
     times = &optimizer->times;
     n = times->n > 0 ? (double)times->n : 1;
-    stats->step = optimizer->n_updates;
-    stats->skipped = optimizer->n_skipped;
-    stats->loss_scale = tally_optimizer_loss_scale(optimizer);
-    stats->norm = optimizer->norm;
-    stats->state_bytes = state_bytes(optimizer);
-    stats->update_s = seconds(times->update_ns);
-    stats->exposed_update_s = seconds(times->exposed_ns);
-    stats->mean_update_s = seconds(times->total_update_ns) / n;
-    stats->mean_exposed_update_s = seconds(times->total_exposed_ns) / n;
+    own.step = optimizer->n_updates;
+    own.skipped = optimizer->n_skipped;
+    own.loss_scale = tally_optimizer_loss_scale(optimizer);
+    own.norm = optimizer->norm;
+    own.state_bytes = state_bytes(optimizer);
+    own.update_s = seconds(times->update_ns);
+    own.exposed_update_s = seconds(times->exposed_ns);
+    own.mean_update_s = seconds(times->total_update_ns) / n;
+    own.mean_exposed_update_s = seconds(times->total_exposed_ns) / n;
     (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
+    tally__sized_write(kind, &own, stats);
     return TALLY_OK;
 }

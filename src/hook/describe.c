@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tells what hooks there are, for lists and help. Keeps no state. Any thread enters. */
+#include "base/sized.h"
 #include "base/status.h"
 #include "hook/kind.h"
 
@@ -10,14 +11,17 @@ size_t tally_hook_count(void)
 
 int tally_hook_describe(size_t index, tally_hook_info *info)
 {
+    const struct tally__sized *kind = TALLY__SIZED(tally_hook_info, n_options);
     const struct tally__row *row;
+    tally_hook_info own;
 
-    TRY(tally__answer_check("tally_hook_describe", info, info ? info->size : 0, sizeof *info));
+    TRY(tally__answer_check(kind, "tally_hook_describe", info));
     TRY(tally__row_at("tally_hook_describe", &tally__hook_kinds, index, &row));
-    info->name = row->name;
-    info->help = row->help;
-    info->wraps = tally__hook_kind_of(row)->wraps;
-    info->n_options = row->n_options;
+    own = (tally_hook_info){.name = row->name,
+                            .help = row->help,
+                            .wraps = tally__hook_kind_of(row)->wraps,
+                            .n_options = row->n_options};
+    tally__sized_write(kind, &own, info);
     return TALLY_OK;
 }
 

@@ -5,21 +5,11 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/status.h"
 
-int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **hook)
+static int check_table(const tally_hook_table *table)
 {
-    tally_hook *made;
-    char *name;
-
-    if (!table || !hook) {
-        return tally__fail(TALLY_ARG, "tally_hook_create: %s is NULL", table ? "hook" : "table");
-    }
-    if (table->size < sizeof *table) {
-        return tally__fail(TALLY_ARG,
-                           "tally_hook_create: table->size is %zu, expected at least %zu",
-                           table->size, sizeof *table);
-    }
     if (!table->reduce || !table->name) {
         return tally__fail(TALLY_ARG, "tally_hook_create: the table has no %s",
                            table->name ? "reduce" : "name");
@@ -28,15 +18,30 @@ int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **h
         return tally__fail(TALLY_ARG, "tally_hook_create: hook '%s' has %s", table->name,
                            table->save ? "save, but no load" : "load, but no save");
     }
+    return TALLY_OK;
+}
+
+int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **hook)
+{
+    tally_hook_table own = {0};
+    tally_hook *made;
+    char *name;
+
+    if (!table || !hook) {
+        return tally__fail(TALLY_ARG, "tally_hook_create: %s is NULL", table ? "hook" : "table");
+    }
+    TRY(tally__sized_read(TALLY__SIZED(tally_hook_table, destroy), "tally_hook_create: table",
+                          table, &own));
+    TRY(check_table(&own));
     made = tally__alloc(sizeof *made, "a hook");
-    name = tally__alloc(strlen(table->name) + 1, "a hook");
+    name = tally__alloc(strlen(own.name) + 1, "a hook");
     if (!made || !name) {
         tally__free(made);
         tally__free(name);
         return TALLY_NOMEM;
     }
-    memcpy(name, table->name, strlen(table->name) + 1);
-    made->table = *table;
+    memcpy(name, own.name, strlen(own.name) + 1);
+    made->table = own;
     made->table.name = name;
     made->state = state;
     atomic_init(&made->n_holds, 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tells what optimizers there are, for lists and help. Keeps no state. Any thread enters. */
+#include "base/sized.h"
 #include "base/status.h"
 #include "optim/optimizer_kind.h"
 
@@ -10,13 +11,14 @@ size_t tally_optimizer_count(void)
 
 int tally_optimizer_describe(size_t index, tally_optimizer_info *info)
 {
+    const struct tally__sized *kind = TALLY__SIZED(tally_optimizer_info, n_options);
     const struct tally__row *row;
+    tally_optimizer_info own;
 
-    TRY(tally__answer_check("tally_optimizer_describe", info, info ? info->size : 0, sizeof *info));
+    TRY(tally__answer_check(kind, "tally_optimizer_describe", info));
     TRY(tally__row_at("tally_optimizer_describe", &tally__optimizer_kinds, index, &row));
-    info->name = row->name;
-    info->help = row->help;
-    info->n_options = row->n_options;
+    own = (tally_optimizer_info){.name = row->name, .help = row->help, .n_options = row->n_options};
+    tally__sized_write(kind, &own, info);
     return TALLY_OK;
 }
 

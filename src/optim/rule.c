@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "num/optim.h"
@@ -20,14 +21,6 @@ bool tally__is_lr(double lr)
 
 static int check_table(const tally_optimizer_table *table, double lr)
 {
-    if (!table) {
-        return tally__fail(TALLY_ARG, "an optimizer's table is NULL");
-    }
-    if (table->size < sizeof *table) {
-        return tally__fail(TALLY_ARG,
-                           "an optimizer's table has the size %zu, expected at least %zu",
-                           table->size, sizeof *table);
-    }
     if (!table->name) {
         return tally__fail(TALLY_ARG, "an optimizer's table has no name");
     }
@@ -48,19 +41,25 @@ static int check_table(const tally_optimizer_table *table, double lr)
 int tally__rule_make(const tally_optimizer_table *table, void *user, double lr,
                      struct tally__rule **rule)
 {
+    tally_optimizer_table own = {0};
     struct tally__rule *made;
     char *name;
 
-    TRY(check_table(table, lr));
+    if (!table) {
+        return tally__fail(TALLY_ARG, "an optimizer's table is NULL");
+    }
+    TRY(tally__sized_read(TALLY__SIZED(tally_optimizer_table, destroy), "an optimizer's table",
+                          table, &own));
+    TRY(check_table(&own, lr));
     made = tally__alloc(sizeof *made, "an optimizer");
-    name = tally__alloc(strlen(table->name) + 1, "an optimizer");
+    name = tally__alloc(strlen(own.name) + 1, "an optimizer");
     if (!made || !name) {
         tally__free(made);
         tally__free(name);
         return TALLY_NOMEM;
     }
-    memcpy(name, table->name, strlen(table->name) + 1);
-    *made = (struct tally__rule){.name = name, .table = *table, .user = user, .lr = lr};
+    memcpy(name, own.name, strlen(own.name) + 1);
+    *made = (struct tally__rule){.name = name, .table = own, .user = user, .lr = lr};
     made->table.name = name;
     *rule = made;
     return TALLY_OK;

@@ -344,13 +344,9 @@ static void test_sizes(void **state)
 
     (void)state;
     assert_int_equal(tally_group_open(&config, &group), TALLY_ARG);
-    assert_non_null(strstr(tally_last_error(), "config->size is 0"));
+    assert_non_null(strstr(tally_last_error(), "config: size is 0"));
     assert_int_equal(tally_group_open_threads(&config, 1, &group), TALLY_ARG);
-    assert_non_null(strstr(tally_last_error(), "config->size is 0"));
-    /* A caller built with another struct is told so, not served by chance. */
-    memset(&config, 0xff, sizeof config);
-    tally_group_config_init(&config, sizeof config - 8);
-    assert_int_equal(tally_group_open(&config, &group), TALLY_ARG);
+    assert_non_null(strstr(tally_last_error(), "config: size is 0"));
     tally_group_config_init(NULL, sizeof config);
     assert_int_equal(tally_group_open(NULL, NULL), TALLY_ARG);
     assert_int_equal(tally_group_open_threads(NULL, 1, NULL), TALLY_ARG);
