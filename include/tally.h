@@ -226,10 +226,10 @@ TALLY_API int tally_isa(const char **name);
  * others. Where it does not, the rank is named if another one of its machine sees it die, and else
  * by the deadline.
  *
- * It fails, it does not hang. A rank that dies is named on every other rank within a second (PEER).
- * A rank that is late beyond the deadline is named too (TIMEOUT), and so are ranks that disagree
- * about what to do (MISMATCH). After one of these three the group is given up on every rank: later
- * calls return ABORTED at once, with the reason.
+ * It fails, it does not hang. A rank that dies, or ends without closing its group, is named on every
+ * other rank within a second (PEER). A rank that is late beyond the deadline is named too (TIMEOUT),
+ * and so are ranks that disagree about what to do (MISMATCH). After one of these three the group is
+ * given up on every rank: later calls return ABORTED at once, with the reason.
  */
 typedef struct tally_group tally_group;
 

@@ -3,6 +3,7 @@
 target_sources(tally_objects PRIVATE
   comm/ask.c
   comm/cpus.c
+  comm/ending.c
   comm/future.c
   comm/group.c
   comm/group_memory.c

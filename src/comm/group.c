@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/ending.h"
 #include "comm/parcel.h"
 #include "comm/round.h"
 #include "comm/threads.h"
@@ -242,6 +243,7 @@ static void close_spanning(tally_group *group)
     struct tally__domain *domain = group->domain;
 
     tally__threads_stop(group->threads);
+    tally__ending_forget(group);
     if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
         publish_leaving(group, TALLY_OK, "");
     }

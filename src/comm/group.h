@@ -83,6 +83,7 @@ struct tally_group {
     pthread_mutex_t closed_mutex;
     tally_group *closed;
     tally_group *next_closed; /* in the parent's list */
+    tally_group *next_open;   /* ending.c's list */
     bool reusable;            /* known to be closed by all ranks in good order */
 };
 

@@ -58,6 +58,7 @@ struct tally__slot {
     _Alignas(64) _Atomic uint32_t given_up;
     int32_t given_up_status;
     char given_up_text[TALLY__TEXT_BYTES];
+    _Atomic uint32_t ended_open; /* the owner's process ends while its group is open: ending.h */
     char text[2][TALLY__TEXT_BYTES];     /* why call.status is not TALLY_OK, per line */
     _Alignas(64) unsigned char stages[]; /* as many and as long as the domain says */
 };

@@ -17,6 +17,7 @@
 #include "base/relax.h"
 #include "base/status.h"
 #include "comm/ask.h"
+#include "comm/ending.h"
 
 /* Looks before the clock is asked for the first time: some 20 us. */
 #define N_SPINS 1000
@@ -246,8 +247,10 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
     switch (late->why) {
     case TALLY__LATE_DIED:
         return tally__give_up(group, TALLY_PEER,
-                              "rank %d died; waited for it at %s, job %llu of lane %d%s",
-                              group->domain_rank[late->who], waiting_at, job, lane->index, part);
+                              "rank %d %s; waited for it at %s, job %llu of lane %d%s",
+                              group->domain_rank[late->who],
+                              tally__ending_text(group->domain, group->domain_rank[late->who]),
+                              waiting_at, job, lane->index, part);
     case TALLY__LATE_CLOSED:
         return tally__give_up(
             group, TALLY_PEER,

@@ -124,6 +124,12 @@ run -n 3 --max-restarts 1 "$reduce" 1
 expect_rc 137
 expect err '^tally run: rank 1 was killed by signal 9' 2
 expect err '^(PEER|ABORTED): .*rank 1' 4
+# A rank returns 0 too early: it is named, and not only the rank that failed because of that.
+run -n 3 "$reduce" 2 return
+expect_rc 1
+expect err '^(PEER|ABORTED): .*rank 2 ended without closing its group' 2
+expect err '^tally run: rank 2 ended first, with status 0$' 1
+expect err '^tally run: rank [01] exited with status 1$' 1
 
 # Pinning.
 if [ -n "$has_hwloc" ]; then

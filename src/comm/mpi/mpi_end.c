@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/ending.h"
 
 /* How long the end of a group waits for words on their way. Short messages are on it as soon as MPI
  * has looked after them; long ones may wait for ranks that do not come. */
@@ -176,8 +177,8 @@ static void tell_end(struct tally__mpi_domain *mpi)
         return;
     }
     own->given_up_status = TALLY_PEER;
-    (void)snprintf(own->given_up_text, sizeof own->given_up_text,
-                   "rank %d ended without closing its group", domain->rank);
+    (void)snprintf(own->given_up_text, sizeof own->given_up_text, "rank %d " TALLY__ENDED_OPEN,
+                   domain->rank);
     for (int r = 0; r < domain->n_ranks; r++) {
         struct tally__put words = {
             .offset = tally__offset_of(domain, &own->given_up_status),

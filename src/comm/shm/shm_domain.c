@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/ending.h"
 #include "comm/round.h"
 #include "comm/shm/extents.h"
 #include "comm/shm/free_memory.h"
@@ -396,6 +397,7 @@ int tally__open_shm(const struct tally__place *place, tally_group **group)
         (void)tally_group_close(made);
         return rc;
     }
+    tally__ending_watch(made);
     made->timeout_ns = (uint64_t)(place->timeout_s * (double)TALLY__NS_PER_SECOND);
     *group = made;
     return TALLY_OK;
