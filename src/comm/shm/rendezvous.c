@@ -402,7 +402,7 @@ static int visit(struct meeting *meeting)
     }
     (void)close(connection);
     if (rc == TALLY_PEER) {
-        tally__unix_remove_stale(place->rendezvous);
+        tally__unix_remove_left(place->rendezvous);
     }
     return rc;
 }

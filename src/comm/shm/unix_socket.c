@@ -16,6 +16,7 @@
 #include "base/status.h"
 
 #define RETRY_NS 5000000
+#define N_RETRIES 100
 
 /* A control message with room for the descriptors, aligned as the kernel wants it. */
 union control {
@@ -81,12 +82,26 @@ static void unlink_own(const char *name, dev_t device, ino_t inode)
     }
 }
 
-void tally__unix_remove_stale(const char *name)
+static bool remove_stale(const char *name)
 {
     struct stat info;
 
-    if (is_stale(name, &info)) {
-        unlink_own(name, info.st_dev, info.st_ino);
+    if (!is_stale(name, &info)) {
+        return false;
+    }
+    unlink_own(name, info.st_dev, info.st_ino);
+    return true;
+}
+
+void tally__unix_remove_left(const char *name)
+{
+    const struct timespec pause = {0, RETRY_NS};
+
+    for (int i = 0; i < N_RETRIES && has_path(name) && !remove_stale(name); i++) {
+        if (access(name, F_OK) != 0) {
+            return;
+        }
+        (void)nanosleep(&pause, NULL);
     }
 }
 
@@ -101,7 +116,7 @@ static int bind_listener(const char *name, int listener)
         return TALLY_OK;
     }
     if (errno == EADDRINUSE) {
-        tally__unix_remove_stale(name);
+        (void)remove_stale(name);
         if (bind(listener, (const struct sockaddr *)&address, length) == 0) {
             return TALLY_OK;
         }

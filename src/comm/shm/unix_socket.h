@@ -30,8 +30,9 @@ int tally__unix_listen(const char *name, int backlog, struct tally__unix_listene
 /* Closes the listener and removes its path, if that is still its own. */
 void tally__unix_close_listener(struct tally__unix_listener *listener);
 
-/* Removes the path of a process of ours that has died while it listened; nothing else. */
-void tally__unix_remove_stale(const char *name);
+/* Removes the path of a process that has just died while it listened. Its descriptors close one
+ * after the other, so its listener may outlive its connections: tries again for half a second. */
+void tally__unix_remove_left(const char *name);
 
 /* A connection that waits to be accepted, or -1. Never blocks. Errors: SYSTEM. */
 int tally__unix_accept(const struct tally__unix_listener *listener, int *connection);
