@@ -9,10 +9,21 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/room.h"
 #include "base/status.h"
 
 /* Blocks from here on may lie on pages of this size: passes over them then miss fewer addresses. */
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
+
+/* Blocks from here on may be more than there is. Other ranks may be at the same. */
+#define LARGE_BYTES ((size_t)64 << 20)
+#define N_TAKERS 16
+
+static int clear(void *user, uint64_t offset, uint64_t bytes)
+{
+    memset((unsigned char *)user + offset, 0, bytes);
+    return 0;
+}
 
 void *tally__alloc(size_t bytes, const char *what)
 {
@@ -28,7 +39,12 @@ void *tally__alloc(size_t bytes, const char *what)
     if (align == HUGE_PAGE_BYTES) {
         (void)madvise(block, rounded, MADV_HUGEPAGE);
     }
-    memset(block, 0, rounded);
+    if (rounded < LARGE_BYTES) {
+        memset(block, 0, rounded);
+    } else if (tally__take_memory(rounded, N_TAKERS, clear, block, what) != TALLY_OK) {
+        free(block);
+        return NULL;
+    }
     return block;
 }
 

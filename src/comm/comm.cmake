@@ -10,6 +10,7 @@ target_sources(tally_objects PRIVATE
   comm/mpi/mpi_domain.c
   comm/mpi/mpi_end.c
   comm/mpi/mpi_load.c
+  comm/mpi/mpi_memory.c
   comm/mpi/mpi_open.c
   comm/mpi/mpi_post.c
   comm/mpi/mpi_process.c
@@ -20,7 +21,6 @@ target_sources(tally_objects PRIVATE
   comm/place.c
   comm/round.c
   comm/shm/extents.c
-  comm/shm/free_memory.c
   comm/shm/life.c
   comm/shm/rendezvous.c
   comm/shm/shm_domain.c
@@ -33,6 +33,7 @@ target_sources(tally_objects PRIVATE
 # Linux beyond POSIX: huge pages, memfd, futex, peer credentials, CPU sets.
 set_source_files_properties(
   base/futex.c base/memory.c base/owner.c comm/cpus.c comm/mpi/mpi_domain.c comm/mpi/mpi_load.c
+  comm/mpi/mpi_memory.c
   comm/mpi/mpi_process.c comm/shm/life.c comm/shm/shm_domain.c comm/shm/unix_socket.c
   PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 include(comm/mpi/mpi_objects.cmake)

@@ -18,10 +18,15 @@
 
 struct tally__domain;
 
+/* Who has to reach memory: carriers and ranks, as slots of a group; some ranks; all ranks. */
+enum tally__memory_use { TALLY__FOR_SLOTS, TALLY__FOR_SOME, TALLY__FOR_ALL };
+
 struct tally__domain_ops {
     const char *name;
-    /* Zeroed memory of this rank, page-aligned in shm. Errors: NOMEM. Any thread. */
-    int (*alloc)(struct tally__domain *domain, size_t bytes, void **memory);
+    /* Zeroed memory of this rank that is really there: nobody is killed for touching it.
+     * Page-aligned in shm and mpi. Errors: NOMEM. Any thread. */
+    int (*alloc)(struct tally__domain *domain, enum tally__memory_use use, size_t bytes,
+                 void **memory);
     void (*free)(struct tally__domain *domain, void *memory);
     /* Whether alloc gave exactly this, and free has not had it back. */
     bool (*owns)(struct tally__domain *domain, const void *memory);

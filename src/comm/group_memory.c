@@ -16,11 +16,13 @@ static int alloc_job(tally_lane *lane, void *user)
 {
     struct memory_request *request = user;
     struct tally__domain *domain = lane->group->domain;
+    enum tally__memory_use use =
+        lane->group->size == domain->n_ranks ? TALLY__FOR_ALL : TALLY__FOR_SOME;
     struct tally__call call = {.kind = TALLY__KIND_ALLOC, .count = request->bytes};
     void *memory;
     int rc;
 
-    rc = domain->ops->alloc(domain, request->bytes, &memory);
+    rc = domain->ops->alloc(domain, use, request->bytes, &memory);
     if (rc != TALLY_OK) {
         return tally__refuse(lane, TALLY__KIND_ALLOC, rc);
     }

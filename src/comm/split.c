@@ -48,7 +48,7 @@ static int take_slots(tally_group *parent, struct tally__slot **slots)
     if (memory) {
         clear_slots(memory, parent);
     } else {
-        TRY(parent->domain->ops->alloc(parent->domain, bytes, &memory));
+        TRY(parent->domain->ops->alloc(parent->domain, TALLY__FOR_SLOTS, bytes, &memory));
     }
     *slots = memory;
     return TALLY_OK;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/shm/free_memory.h"
+#include "base/room.h"
 #include "support/ranks.h"
 
 #define N ((size_t)INT32_MAX + 12345)

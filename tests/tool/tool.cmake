@@ -9,9 +9,11 @@ foreach(list hooks optimizers)
   set_tests_properties(tool_${list} PROPERTIES LABELS tool TIMEOUT 300)
 endforeach()
 
-# What the tests of `tally run` start: a rank of a real group, and a terminal.
+# What the tests of `tally run` start: ranks of a real group, and a terminal.
 add_executable(run_reduce tool/run_reduce.c)
 target_link_libraries(run_reduce PRIVATE tally_flags tally)
+add_executable(run_alloc tool/run_alloc.c)
+target_link_libraries(run_alloc PRIVATE tally_flags tally)
 add_executable(run_terminal tool/run_terminal.c)
 target_link_libraries(run_terminal PRIVATE tally_flags)
 set_source_files_properties(tool/run_terminal.c PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
@@ -21,6 +23,24 @@ foreach(part ranks output signals)
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_run_${part}.sh $<TARGET_FILE:tally_tool>
       $<TARGET_FILE:run_reduce> $<TARGET_FILE:run_terminal> "${hwloc_FOUND}")
   set_tests_properties(tool_run_${part} PROPERTIES LABELS tool TIMEOUT 300)
+endforeach()
+
+# Limits on memory.
+set(limit_skip "")
+if(CMAKE_CROSSCOMPILING)
+  set(limit_skip "cross compiling")
+elseif(TALLY_SANITIZE)
+  set(limit_skip "built with sanitizers, which need more")
+endif()
+foreach(limit cgroup)
+  if(limit_skip)
+    add_test(NAME tool_limit_${limit} COMMAND sh -c "echo 'skipped: ${limit_skip}'; exit 77")
+  else()
+    add_test(NAME tool_limit_${limit}
+      COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_limit_${limit}.sh $<TARGET_FILE:tally_tool>
+        $<TARGET_FILE:run_alloc> ${PROJECT_BINARY_DIR}/src)
+  endif()
+  set_tests_properties(tool_limit_${limit} PROPERTIES LABELS tool TIMEOUT 300 SKIP_RETURN_CODE 77)
 endforeach()
 
 # The demo; its place is here because a terminal looks at it too.

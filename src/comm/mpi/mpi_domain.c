@@ -16,12 +16,10 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_end.h"
-#include "comm/shm/free_memory.h"
 
 /* So long that the time for coding a stageful and for agreeing on it vanishes against the time on
  * the line. */
 #define STAGE_BYTES ((size_t)4 << 20)
-#define PAGE_BYTES UINT64_C(4096)
 
 static pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -38,59 +36,6 @@ void tally__mpi_unlock(void)
 static struct tally__mpi_domain *mpi_of(const struct tally__domain *domain)
 {
     return (struct tally__mpi_domain *)(uintptr_t)domain; // NOLINT(performance-no-int-to-ptr)
-}
-
-/* ---- memory ---- */
-
-static int mpi_alloc(struct tally__domain *domain, size_t bytes, void **memory)
-{
-    struct tally__mpi_domain *mpi = mpi_of(domain);
-    uint64_t wanted = ((uint64_t)bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    uint64_t offset;
-    int rc;
-
-    if (bytes > mpi->map_bytes || tally__free_memory() < bytes) {
-        return tally__fail(TALLY_NOMEM, "cannot reserve %zu bytes of group memory", bytes);
-    }
-    (void)pthread_mutex_lock(&mpi->mutex);
-    rc = tally__extents_take(&mpi->extents, wanted ? wanted : PAGE_BYTES, PAGE_BYTES, &offset);
-    (void)pthread_mutex_unlock(&mpi->mutex);
-    if (rc == TALLY_OK) {
-        *memory = tally__at(domain, domain->rank, offset);
-    }
-    return rc;
-}
-
-static void mpi_free(struct tally__domain *domain, void *memory)
-{
-    struct tally__mpi_domain *mpi = mpi_of(domain);
-    uint64_t bytes;
-
-    (void)pthread_mutex_lock(&mpi->mutex);
-    bytes = tally__extents_give(&mpi->extents, tally__offset_of(domain, memory));
-    if (bytes > 0) {
-        /* Whoever gets it next finds zeros. */
-        (void)madvise(memory, bytes, MADV_DONTNEED);
-    }
-    (void)pthread_mutex_unlock(&mpi->mutex);
-}
-
-static bool mpi_owns(struct tally__domain *domain, const void *memory)
-{
-    struct tally__mpi_domain *mpi = mpi_of(domain);
-    bool owns;
-
-    (void)pthread_mutex_lock(&mpi->mutex);
-    owns = tally__extents_has(&mpi->extents, tally__offset_of(domain, memory));
-    (void)pthread_mutex_unlock(&mpi->mutex);
-    return owns;
-}
-
-static bool mpi_shares(const struct tally__domain *domain, const void *memory, size_t bytes)
-{
-    (void)memory;
-    (void)bytes;
-    return domain->n_ranks == 1;
 }
 
 /* Of ranks on other machines MPI does not tell: its launcher ends those who are left, or the
@@ -201,6 +146,7 @@ void tally__mpi_free(struct tally__mpi_domain *mpi)
             (void)munmap(tally__at(&mpi->common, r, 0), mpi->map_bytes);
         }
     }
+    tally__mpi_memory_end(mpi);
     (void)pthread_mutex_destroy(&mpi->mutex);
     tally__free(mpi->lanes);
     tally__free(mpi->processes);
@@ -223,10 +169,10 @@ static void mpi_destroy(struct tally__domain *domain)
 
 static const struct tally__domain_ops mpi_ops = {
     .name = "mpi",
-    .alloc = mpi_alloc,
-    .free = mpi_free,
-    .owns = mpi_owns,
-    .shares = mpi_shares,
+    .alloc = tally__mpi_memory_alloc,
+    .free = tally__mpi_memory_free,
+    .owns = tally__mpi_memory_owns,
+    .shares = tally__mpi_memory_shares,
     .alive = mpi_alive,
     .destroy = mpi_destroy,
 };
@@ -275,7 +221,8 @@ int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots)
         }
         common->base[r] = (uintptr_t)map;
     }
-    TRY(mpi_alloc(common, (size_t)n_slots * tally__slot_bytes(common), &slots));
+    TRY(tally__mpi_memory_alloc(common, TALLY__FOR_SLOTS,
+                                (size_t)n_slots * tally__slot_bytes(common), &slots));
     mpi->slots = slots;
     for (size_t r = 0; r < n; r++) {
         common->first_slot[r] = tally__offset_of(common, slots);

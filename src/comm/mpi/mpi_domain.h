@@ -17,8 +17,10 @@ struct tally__mpi_lane {
 
 struct tally__mpi_domain {
     struct tally__domain common;
-    pthread_mutex_t mutex; /* guards extents */
+    pthread_mutex_t mutex; /* guards extents and data */
     struct tally__extents extents;
+    struct tally__mpi_data *data; /* what applications have of this rank's memory */
+    int n_local;                  /* ranks on this machine, as far as known; 0: not yet asked */
     size_t map_bytes;
     struct tally__post post;
     struct tally__mpi_lane *lanes; /* for sums of MPI's own */
@@ -45,5 +47,13 @@ int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots);
 
 /* Frees one that is not kept. */
 void tally__mpi_free(struct tally__mpi_domain *mpi);
+
+/* mpi_memory.c: this rank's memory, as tally__domain_ops wants it; and its end. */
+int tally__mpi_memory_alloc(struct tally__domain *domain, enum tally__memory_use use, size_t bytes,
+                            void **memory);
+void tally__mpi_memory_free(struct tally__domain *domain, void *memory);
+bool tally__mpi_memory_owns(struct tally__domain *domain, const void *memory);
+bool tally__mpi_memory_shares(const struct tally__domain *domain, const void *memory, size_t bytes);
+void tally__mpi_memory_end(struct tally__mpi_domain *mpi);
 
 #endif

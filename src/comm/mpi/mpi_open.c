@@ -5,6 +5,7 @@
  */
 #include "comm/mpi/mpi_open.h"
 
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -158,12 +159,15 @@ static int first_job(tally_lane *lane, void *user)
                                      .count = (uint64_t)lane->group->n_lanes,
                                      .detail = tally__slot_bytes(lane->group->domain)};
     struct tally__process_card *card = (void *)tally__next_stage(lane);
+    struct tally__process_card own;
 
     tally__process_describe(card);
+    own = *card;
     TRY(tally__parcel_to_all(lane, lane->round + 1, 0, sizeof *card));
     TRY(tally__round(lane, &call));
     for (int r = 0; r < lane->group->size; r++) {
         card = (void *)tally__stage_of(lane, r, lane->round);
+        mpi->n_local += memcmp(card->machine, own.machine, sizeof own.machine) == 0;
         mpi->processes[r] = tally__process_watch(card);
     }
     return TALLY_OK;

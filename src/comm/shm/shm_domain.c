@@ -18,18 +18,17 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/room.h"
 #include "base/status.h"
 #include "comm/ending.h"
 #include "comm/round.h"
 #include "comm/shm/extents.h"
-#include "comm/shm/free_memory.h"
 #include "comm/shm/life.h"
 #include "comm/shm/rendezvous.h"
 #include "comm/threads.h"
 
 #define PAGE_BYTES UINT64_C(4096)
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
-#define RESERVE_BYTES (UINT64_C(64) << 20)
 
 struct shm_domain {
     struct tally__domain common;
@@ -46,35 +45,27 @@ static struct shm_domain *shm_of(const struct tally__domain *domain)
     return (struct shm_domain *)(uintptr_t)domain;
 }
 
-/*
- * Reserves pages, a piece at a time: a signal may come in between, but must not undo a piece. Nor
- * does a piece begin when there is no room for everybody's next one.
- */
-static int reserve_pages(const struct shm_domain *shm, uint64_t offset, uint64_t bytes)
+struct range {
+    int fd;
+    uint64_t offset;
+};
+
+/* Reserves pages: a signal may come in between two pieces, but must not undo one. */
+static int reserve_pages(void *user, uint64_t offset, uint64_t bytes)
 {
-    int fd = shm->fd[shm->common.rank];
-    uint64_t done = 0;
+    const struct range *range = user;
     sigset_t all;
     sigset_t saved;
+    int error;
 
     (void)sigfillset(&all);
-    while (done < bytes) {
-        uint64_t part = bytes - done < RESERVE_BYTES ? bytes - done : RESERVE_BYTES;
-        int error;
-
-        if (tally__free_memory() / (uint64_t)shm->common.n_ranks < part) {
-            return ENOMEM;
-        }
+    do {
         (void)pthread_sigmask(SIG_BLOCK, &all, &saved);
-        error = fallocate(fd, 0, (off_t)(offset + done), (off_t)part) == 0 ? 0 : errno;
+        error =
+            fallocate(range->fd, 0, (off_t)(range->offset + offset), (off_t)bytes) == 0 ? 0 : errno;
         (void)pthread_sigmask(SIG_SETMASK, &saved, NULL);
-        if (error == 0) {
-            done += part;
-        } else if (error != EINTR) { /* a debugger cannot be kept away */
-            return error;
-        }
-    }
-    return 0;
+    } while (error == EINTR); /* a debugger cannot be kept away */
+    return error;
 }
 
 /* Beyond this limit the kernel would not only refuse, but end the process with a signal. */
@@ -95,21 +86,20 @@ static int check_file_limit(uint64_t end)
 /* Pages for a range of the own file, or none at all. */
 static int reserve(const struct shm_domain *shm, uint64_t offset, uint64_t bytes)
 {
-    int fd = shm->fd[shm->common.rank];
-    int error;
+    struct range range = {shm->fd[shm->common.rank], offset};
+    int rc;
 
     TRY(check_file_limit(offset + bytes));
-    error = tally__free_memory() < bytes ? ENOMEM : reserve_pages(shm, offset, bytes);
-    if (error != 0) {
-        (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+    rc = tally__take_memory(bytes, shm->common.n_ranks, reserve_pages, &range, "group memory");
+    if (rc != TALLY_OK) {
+        (void)fallocate(range.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                         (off_t)bytes);
-        return tally__fail_errno(TALLY_NOMEM, error, "cannot reserve %llu bytes of group memory",
-                                 (unsigned long long)bytes);
     }
-    return TALLY_OK;
+    return rc;
 }
 
-static int shm_alloc(struct tally__domain *domain, size_t bytes, void **memory)
+static int shm_alloc(struct tally__domain *domain, enum tally__memory_use use, size_t bytes,
+                     void **memory)
 {
     struct shm_domain *shm = shm_of(domain);
     uint64_t wanted = ((uint64_t)bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
@@ -117,6 +107,7 @@ static int shm_alloc(struct tally__domain *domain, size_t bytes, void **memory)
     uint64_t offset;
     int rc;
 
+    (void)use;
     if (bytes > shm->map_bytes) {
         return tally__fail(TALLY_NOMEM, "%zu bytes of group memory are more than this machine has",
                            bytes);
@@ -378,7 +369,8 @@ int tally__open_shm(const struct tally__place *place, tally_group **group)
         rc = map_file(shm, place->rank);
     }
     if (rc == TALLY_OK) {
-        rc = shm_alloc(&shm->common, n_slots * tally__slot_bytes(&shm->common), &slots);
+        rc = shm_alloc(&shm->common, TALLY__FOR_SLOTS, n_slots * tally__slot_bytes(&shm->common),
+                       &slots);
     }
     if (rc == TALLY_OK && slots) {
         shm->common.first_slot[place->rank] = tally__offset_of(&shm->common, slots);

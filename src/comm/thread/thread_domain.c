@@ -35,16 +35,19 @@ static struct thread_world *world_of(const struct tally__domain *domain)
     return ((const struct thread_domain *)domain)->world;
 }
 
-static int thread_alloc(struct tally__domain *domain, size_t bytes, void **memory)
+static int thread_alloc(struct tally__domain *domain, enum tally__memory_use use, size_t bytes,
+                        void **memory)
 {
     struct thread_world *world = world_of(domain);
-    struct piece *piece = NULL;
+    struct piece *piece;
 
-    if (bytes <= SIZE_MAX - sizeof *piece) {
-        piece = tally__alloc(sizeof *piece + bytes, "group memory");
-    }
-    if (!piece) {
+    (void)use;
+    if (bytes > SIZE_MAX - sizeof *piece) {
         return tally__fail(TALLY_NOMEM, "cannot allocate %zu bytes of group memory", bytes);
+    }
+    piece = tally__alloc(sizeof *piece + bytes, "group memory");
+    if (!piece) {
+        return TALLY_NOMEM;
     }
     piece->bytes = bytes;
     (void)pthread_mutex_lock(&world->mutex);
@@ -235,7 +238,8 @@ static int make_domains(struct thread_world *world, int n, int n_slots,
         if (!domains[r]) {
             return TALLY_NOMEM;
         }
-        TRY(thread_alloc(domains[r], (size_t)n_slots * tally__slot_bytes(domains[r]), &memory));
+        TRY(thread_alloc(domains[r], TALLY__FOR_SLOTS,
+                         (size_t)n_slots * tally__slot_bytes(domains[r]), &memory));
         slots[r] = memory;
         world->first_slot[r] = tally__offset_of(domains[r], memory);
     }

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Room for memory, on the machine and in the memory cgroups around this process. Keeps no state. */
+#include "base/room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/status.h"
+
+#define PATH_BYTES 1024
+#define TEXT_BYTES 8192
+#define PIECE_BYTES (UINT64_C(8) << 20)
+/* A limit from here on is none: version 1 writes the largest number of pages. */
+#define NO_LIMIT (UINT64_C(1) << 60)
+/* What the kernel itself needs for page tables and the like is charged to the cgroup too. */
+#define KERNEL_SHARE 32
+#define MOST_FOR_KERNEL (UINT64_C(64) << 20)
+
+/* A file's text after a line feed, so that every line begins after one; "" when there is none. */
+static void read_text(const char *folder, const char *name, char *text)
+{
+    char path[PATH_BYTES + 64];
+    ssize_t n = 0;
+    int fd;
+
+    text[0] = '\n';
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        n = read(fd, text + 1, TEXT_BYTES - 2);
+        (void)close(fd);
+    }
+    text[n > 0 ? n + 1 : 0] = '\0';
+}
+
+/* The number after a text like "\nSwapFree:"; nothing when it is not there. */
+static uint64_t number_after(const char *text, const char *name, uint64_t nothing)
+{
+    const char *at = strstr(text, name);
+    char *end;
+    unsigned long long number;
+
+    if (!at) {
+        return nothing;
+    }
+    at += strlen(name);
+    number = strtoull(at, &end, 10);
+    return end == at ? nothing : number;
+}
+
+static uint64_t room_of_machine(const char *root)
+{
+    char folder[PATH_BYTES];
+    char text[TEXT_BYTES];
+    uint64_t available;
+
+    (void)snprintf(folder, sizeof folder, "%s/proc", root);
+    read_text(folder, "meminfo", text);
+    available = number_after(text, "\nMemAvailable:", UINT64_MAX);
+    return available == UINT64_MAX ? available
+                                   : 1024 * (available + number_after(text, "\nSwapFree:", 0));
+}
+
+/* How a version of cgroups calls its files. */
+struct version {
+    const char *limit;
+    const char *usage;
+    const char *reclaimable[2]; /* lines of memory.stat */
+};
+
+static const struct version version_1 = {"memory.limit_in_bytes",
+                                         "memory.usage_in_bytes",
+                                         {"\ntotal_inactive_file ", "\ntotal_active_file "}};
+static const struct version version_2 = {
+    "memory.max", "memory.current", {"\ninactive_file ", "\nactive_file "}};
+
+/* One cgroup's folder: whether it leaves less than room says. */
+static void look_at_cgroup(const struct version *version, const char *folder, const char *name,
+                           struct tally__room *room)
+{
+    char text[TEXT_BYTES];
+    uint64_t limit;
+    uint64_t used;
+    uint64_t free_bytes = 0;
+    uint64_t for_kernel;
+
+    read_text(folder, version->limit, text);
+    limit = number_after(text, "\n", NO_LIMIT); /* "max" is no number */
+    read_text(folder, version->usage, text);
+    used = number_after(text, "\n", 0);
+    if (limit >= NO_LIMIT) {
+        return;
+    }
+    for_kernel = limit / KERNEL_SHARE < MOST_FOR_KERNEL ? limit / KERNEL_SHARE : MOST_FOR_KERNEL;
+    read_text(folder, "memory.stat", text);
+    for (int i = 0; i < 2; i++) {
+        uint64_t reclaimable = number_after(text, version->reclaimable[i], 0);
+
+        used -= reclaimable < used ? reclaimable : used;
+    }
+    if (limit > used + for_kernel) {
+        free_bytes = limit - used - for_kernel;
+    }
+    if (free_bytes < room->bytes) {
+        room->bytes = free_bytes;
+        room->limit = limit;
+        (void)snprintf(room->cgroup, sizeof room->cgroup, "%s", *name ? name : "/");
+    }
+}
+
+/* A cgroup and all around it, up to the folder where they are mounted. In a container the name may
+ * be one that only the machine outside knows; then the mount is the container's own cgroup. */
+static void look_up_from(const struct version *version, const char *mount, const char *name,
+                         struct tally__room *room)
+{
+    char folder[PATH_BYTES];
+    size_t mount_bytes = strlen(mount);
+    int n = snprintf(folder, sizeof folder, "%s%s", mount, name);
+
+    if (n < 0 || (size_t)n >= sizeof folder || strstr(name, "/..")) {
+        folder[0] = '\0';
+        (void)snprintf(folder, sizeof folder, "%.*s", (int)sizeof folder - 1, mount);
+    }
+    for (;;) {
+        size_t length = strlen(folder);
+
+        while (length > mount_bytes && folder[length - 1] == '/') {
+            folder[--length] = '\0';
+        }
+        look_at_cgroup(version, folder, folder + mount_bytes, room);
+        if (length <= mount_bytes) {
+            return;
+        }
+        *strrchr(folder, '/') = '\0';
+    }
+}
+
+static bool has_memory(const char *controllers)
+{
+    char list[PATH_BYTES];
+
+    (void)snprintf(list, sizeof list, ",%.*s,", (int)sizeof list - 3, controllers);
+    return strstr(list, ",memory,") != NULL;
+}
+
+/* A line of /proc/self/cgroup: "number:controllers:name"; version 2 has no controllers there. */
+static void look_at_line(const char *root, char *line, struct tally__room *room)
+{
+    char *controllers = strchr(line, ':');
+    char *name = controllers ? strchr(controllers + 1, ':') : NULL;
+    char mount[PATH_BYTES];
+
+    if (!name) {
+        return;
+    }
+    *name++ = '\0';
+    controllers++;
+    if (*controllers == '\0') {
+        (void)snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
+        look_up_from(&version_2, mount, name, room);
+        (void)snprintf(mount, sizeof mount, "%s/sys/fs/cgroup/unified", root);
+        look_up_from(&version_2, mount, name, room);
+    } else if (has_memory(controllers)) {
+        (void)snprintf(mount, sizeof mount, "%s/sys/fs/cgroup/memory", root);
+        look_up_from(&version_1, mount, name, room);
+    }
+}
+
+void tally__find_room(const char *root, struct tally__room *room)
+{
+    char folder[PATH_BYTES];
+    char text[TEXT_BYTES];
+    char *rest = text;
+    char *line;
+
+    *room = (struct tally__room){.bytes = room_of_machine(root)};
+    (void)snprintf(folder, sizeof folder, "%s/proc/self", root);
+    read_text(folder, "cgroup", text);
+    while ((line = strtok_r(rest, "\n", &rest)) != NULL) {
+        look_at_line(root, line, room);
+    }
+}
+
+uint64_t tally__free_memory(void)
+{
+    struct tally__room room;
+
+    tally__find_room("", &room);
+    return room.bytes;
+}
+
+static int report_lack(uint64_t bytes, const struct tally__room *room, const char *what)
+{
+    if (room->limit > 0) {
+        return tally__fail(TALLY_NOMEM,
+                           "cannot reserve %llu bytes of %s: memory cgroup %s has %llu of its %llu "
+                           "bytes left for all ranks in it",
+                           (unsigned long long)bytes, what, room->cgroup,
+                           (unsigned long long)room->bytes, (unsigned long long)room->limit);
+    }
+    return tally__fail(TALLY_NOMEM,
+                       "cannot reserve %llu bytes of %s: this machine has %llu left for all ranks",
+                       (unsigned long long)bytes, what, (unsigned long long)room->bytes);
+}
+
+int tally__take_memory(uint64_t bytes, int n_takers, tally__take_fn *take, void *user,
+                       const char *what)
+{
+    uint64_t done = 0;
+    uint64_t until = 0;
+
+    while (done < bytes) {
+        uint64_t part = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
+        int error;
+
+        if (done + part > until) {
+            struct tally__room room;
+            uint64_t share;
+
+            tally__find_room("", &room);
+            share = room.bytes / (uint64_t)n_takers;
+            if (share < part || (done == 0 && room.bytes < bytes)) {
+                return report_lack(bytes, &room, what);
+            }
+            /* The next look is due when half of a fair share is taken. */
+            until = done + (share / 2 > part ? share / 2 : part);
+        }
+        error = take(user, done, part);
+        if (error != 0) {
+            return tally__fail_errno(TALLY_NOMEM, error, "cannot reserve %llu bytes of %s",
+                                     (unsigned long long)bytes, what);
+        }
+        done += part;
+    }
+    return TALLY_OK;
+}
