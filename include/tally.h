@@ -536,8 +536,10 @@ typedef struct tally_bucket {
 /*
  * Error feedback. A residual is what compression has left out of a parameter's gradients so far: a
  * hook adds it to the next gradient and stores what is left out then. tally keeps one per
- * parameter, fp32, zeros at first, wherever the parameter travels: in the next step, in other
- * buckets, with the hook that replaces this one, in tally_ddp_save. This gives the residual of the
+ * parameter, fp32, zeros at first, and it follows its elements wherever they travel: in the next
+ * step, in other buckets, with the hook that replaces this one, in tally_ddp_save. So results do not
+ * depend on the order of announcements, the caps of buckets, or whether gradients are views. This
+ * gives the residual of the
  * bucket's parameter number k, in the order of its gradient's elements. Inside reduce. Errors: ARG,
  * NOMEM, UNSUPPORTED for a bucket that is not fp32.
  */
@@ -580,9 +582,10 @@ typedef struct tally_hook_table {
      */
     int (*save)(void *state, void *blob, size_t *bytes);
     /*
-     * Takes the state from what the hooks of the same name saved on n_blobs ranks, blobs[r] on rank
-     * r; from one, the own, when a hook is replaced. The blobs are whole (a checksum says so), but
-     * may come from another world size. Application's thread, between steps; must not block. A
+     * Takes the state from what hooks of the same kind saved on n_blobs ranks, blobs[r] on rank r;
+     * from one, the own, when a hook is replaced. For a rank on which the hook did not run, inside
+     * hook hosts, rank 0's stands. The blobs are whole (a checksum says so), but may come from
+     * another world size and from a hook with other options. Application's thread, between steps; must not block. A
      * failure fails tally_ddp_load, and must leave the state as it was.
      */
     int (*load)(void *state, const tally_hook_blob *blobs, size_t n_blobs);
@@ -744,11 +747,11 @@ TALLY_API int tally_ddp_free(tally_ddp *ddp);
  * Uses a hook from the next step on: by its text, as tally_hook_parse takes it; one of the ten of
  * TALLY_HOOK_LIST; or a hook object, of which the ddp takes a hold of its own. An object of tally's
  * own that quantizes, or a PowerSGD, serves one ddp at a time (STATE). Residuals pass from the old
- * hook to the new one, and so does the state of a hook of the same kind (one with the same name but
- * for options and wrappers). Collective,
- * between steps, before any rank is in tally_ddp_join; block. Errors: ARG, STATE, MISMATCH when
- * ranks give different hooks, what attach returned on any rank: on all ranks, and the old hook
- * stays.
+ * hook to the new one, and so does the state of a hook of the same kind: both tally's own or both
+ * the application's, with the same name but for options and wrappers. Collective, between steps,
+ * before any rank is in tally_ddp_join; block. Errors: ARG, STATE, MISMATCH when ranks give
+ * different hooks, NOMEM, what attach returned on any rank: on all ranks, and the old hook stays,
+ * with its state and all residuals.
  */
 TALLY_API int tally_ddp_set_hook(tally_ddp *ddp, const char *text);
 TALLY_API int tally_ddp_register_hook(tally_ddp *ddp, tally_hook_name name);
@@ -764,11 +767,13 @@ TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
 
 /*
  * Takes up the state that all ranks of a run saved: blobs[r] of bytes[r] bytes is rank r's, n of
- * them, the same on every rank. The ddp has the same parameters and a hook of the same name. With
- * as many ranks as then, and the same config, it goes on to the bit as it would have: gradients
- * that are copies get the buckets of then, unless they have been arranged already. With other
- * buckets, and with more or fewer ranks, nothing is lost, but the bits differ; with more or fewer,
- * every rank takes the mean of the residuals. Collective, between steps; blocks. Errors: ARG naming
+ * them, the same on every rank. The ddp has the same parameters. With as many ranks as then and the
+ * same hook, it goes on to the bit as it would have, in whatever buckets; a hook that takes a bucket
+ * for one matrix or one tensor does so with the same config: gradients that are copies get the
+ * buckets of then, unless they have been arranged already. Another hook gets the residuals as if it
+ * replaced the one that saved, and the state if it is of the same kind (tally_ddp_set_hook). With
+ * more or fewer ranks every rank takes the mean of the residuals: nothing is lost, but the bits
+ * differ. Collective, between steps; blocks. Errors: ARG naming
  * the blob that is damaged, incomplete or of something else; MISMATCH when ranks give different
  * blobs; STATE; NOMEM; what the hook's load returned: on all ranks, and nothing has changed on any.
  */

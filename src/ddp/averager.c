@@ -161,7 +161,7 @@ static int make_hook(tally_averager *averager, const char *text)
     int rc;
 
     TRY(tally_hook_parse(text ? text : "allreduce", &inner));
-    averager->is_lossy = strcmp(inner->table.name, "allreduce") != 0;
+    averager->is_lossy = !inner->is_exact;
     rc = tally__hook_divides(inner)
              ? tally__fail(TALLY_ARG, "averager: hook '%s' has groups of ranks of its own",
                            inner->table.name)

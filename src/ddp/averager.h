@@ -41,7 +41,7 @@ struct tally_averager {
     size_t n_params;
     struct tally__averaged *params;
     tally_hook *hook; /* of ddp: around the one that config names */
-    bool is_lossy;    /* that one is not allreduce */
+    bool is_lossy;    /* that one does not leave the exact mean */
     struct tally__rule *outer;
     bool has_anchor;
     uint64_t n_steps;

@@ -11,13 +11,30 @@ struct level_hook {
     const tally_averager *averager;
 };
 
+static bool stays(const void *user, int n_ranks)
+{
+    const tally_averager *averager = user;
+
+    for (size_t k = 0; k < averager->n_levels; k++) {
+        if (averager->levels[k].n_ranks == n_ranks) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     const struct level_hook *own = state;
     const tally_averager *averager = own->averager;
     const struct tally__averager_level *level = &averager->levels[averager->due];
     const tally_hook *inner = own->wrapper.inner;
+    const struct tally__passing passing = {TALLY__PASS_SENT, bucket, stays, averager};
 
+    /* Left by levels that another averager had. */
+    if (tally__keeper_has_to_pass(bucket->keeper, &passing)) {
+        TRY(tally__keeper_pass(lane, bucket->keeper, &passing));
+    }
     if (averager->is_lossy && !averager->has_anchor) {
         return tally__hook_send_plain(lane, bucket);
     }

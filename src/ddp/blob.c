@@ -230,49 +230,79 @@ int tally__blob_check_param(const struct tally__param *param,
                 : TALLY_OK;
 }
 
+/* Runs of none need not be told. */
+static uint64_t count_owned(const struct tally__residual *residual)
+{
+    uint64_t n = 0;
+
+    for (const struct tally__owned *owned = residual->owned; owned; owned = owned->next) {
+        n += owned->n > 0;
+    }
+    return n;
+}
+
 void tally__blob_put_param(struct tally__blob_writer *writer, const struct tally__param *param,
                            const struct tally__residual *residual)
 {
-    const uint64_t owned_first = residual->owned_first;
-    const uint64_t owned_ranks = (uint64_t)residual->owned_ranks;
+    const uint64_t n_owned = count_owned(residual);
 
     tally__blob_put_identity(writer, param);
-    tally__blob_put(writer, &owned_first, sizeof owned_first);
-    tally__blob_put(writer, &owned_ranks, sizeof owned_ranks);
     tally__blob_put_array(writer, residual->sent,
                           residual->sent ? residual->n * sizeof *residual->sent : 0);
-    tally__blob_put_array(writer, residual->owned, residual->owned_n * sizeof *residual->owned);
+    tally__blob_put(writer, &n_owned, sizeof n_owned);
+    for (const struct tally__owned *owned = residual->owned; owned; owned = owned->next) {
+        const uint64_t numbers[] = {(uint64_t)owned->n_ranks, owned->first};
+
+        if (owned->n > 0) {
+            tally__blob_put(writer, numbers, sizeof numbers);
+            tally__blob_put_array(writer, owned->values + (owned->is_whole ? owned->first : 0),
+                                  owned->n * sizeof *owned->values);
+        }
+    }
 }
 
-/* Whether what a parameter owes fits it: what is owned lies within it and is of some ranks, whoever
- * owns has sent, and only fp32 owes. */
-static bool fits(const struct tally__blob_param *param, size_t sent_bytes, size_t owned_bytes)
+void tally__blob_take_owned(struct tally__blob_reader *reader, struct tally__blob_owned *owned)
 {
-    if (sent_bytes == 0) {
-        return owned_bytes == 0;
+    uint64_t numbers[2];
+    size_t bytes;
+
+    tally__blob_take(reader, numbers, sizeof numbers);
+    owned->n_ranks = numbers[0];
+    owned->first = numbers[1];
+    owned->values = tally__blob_take_array(reader, &bytes);
+    owned->n = bytes / sizeof *owned->values;
+    if (bytes == 0 || bytes % sizeof *owned->values != 0) {
+        reader->bad = 1;
     }
-    return param->is.dtype == TALLY_F32 && sent_bytes % sizeof *param->sent == 0 &&
-           sent_bytes / sizeof *param->sent == param->is.n &&
-           owned_bytes % sizeof *param->owned == 0 && param->owned_n <= param->is.n &&
-           param->owned_first <= param->is.n - param->owned_n &&
-           (param->owned_n > 0) == (param->owned_ranks > 0);
+}
+
+/* Whether a run lies within its parameter, and is of more ranks than the one before. */
+static bool fits(const struct tally__blob_param *param, const struct tally__blob_owned *owned,
+                 uint64_t n_ranks_before)
+{
+    return param->is.dtype == TALLY_F32 && owned->n <= param->is.n &&
+           owned->first <= param->is.n - owned->n && owned->n_ranks > n_ranks_before;
 }
 
 void tally__blob_take_param(struct tally__blob_reader *reader, struct tally__blob_param *param)
 {
+    struct tally__blob_owned owned = {0};
+    uint64_t n_ranks = 0;
     size_t sent_bytes;
-    size_t owned_bytes;
 
     tally__blob_take_identity(reader, &param->is);
-    tally__blob_take(reader, &param->owned_first, sizeof param->owned_first);
-    tally__blob_take(reader, &param->owned_ranks, sizeof param->owned_ranks);
     param->sent = tally__blob_take_array(reader, &sent_bytes);
-    param->owned = tally__blob_take_array(reader, &owned_bytes);
-    param->owned_n = owned_bytes / sizeof *param->owned;
+    tally__blob_take(reader, &param->n_owned, sizeof param->n_owned);
+    param->owned = *reader;
+    for (uint64_t k = 0; k < param->n_owned && !reader->bad; k++) {
+        tally__blob_take_owned(reader, &owned);
+        reader->bad = reader->bad || !fits(param, &owned, n_ranks);
+        n_ranks = owned.n_ranks;
+    }
     if (sent_bytes == 0) {
         param->sent = NULL;
-    }
-    if (!fits(param, sent_bytes, owned_bytes)) {
+    } else if (param->is.dtype != TALLY_F32 || sent_bytes % sizeof *param->sent != 0 ||
+               sent_bytes / sizeof *param->sent != param->is.n) {
         reader->bad = 1;
     }
 }

@@ -3,10 +3,10 @@
  * The bytes of a saved state. One rank's blob:
  *
  *   head       magic, version, rank, world, number of parameters, steps, bytes, checksum
- *   hook       its name
+ *   hook       its name; flags; the name of the hook inside that has the state
  *   order      the parameters in the order of the buckets, if they were arranged by ready order
- *   parameter  name, shape, dtype, what it owes: sent (all elements or none), owned (a run or none,
- *              of a mean of so many ranks)
+ *   parameter  name, shape, dtype, what it owes: sent (all elements or none), and how many runs are
+ *              owned, of means of more and more ranks: ranks, first element, elements
  *   state      what the hook itself saved
  *
  * Texts and arrays have their length in bytes before them and are padded to eight bytes: in a blob
@@ -33,7 +33,11 @@ struct tally__blob_head {
 };
 
 #define TALLY__BLOB_MAGIC UINT64_C(0x31656b6f6c6c6154)
-#define TALLY__BLOB_VERSION 1
+#define TALLY__BLOB_VERSION 2
+
+/* Of a hook: the one that has the state is tally's own; it ran on the rank that saved. */
+#define TALLY__BLOB_HOOK_OWN 1u
+#define TALLY__BLOB_HOOK_RAN 2u
 
 /* Of a whole blob, its head counted as if its checksum were 0. bytes is at least that of a head. */
 uint64_t tally__blob_checksum(const void *blob, size_t bytes);
@@ -118,15 +122,23 @@ int tally__blob_check_param(const struct tally__param *param,
 struct tally__blob_param {
     struct tally__blob_identity is;
     const float *sent; /* NULL: none */
-    uint64_t owned_first;
-    const float *owned;
-    size_t owned_n;
-    uint64_t owned_ranks;
+    uint64_t n_owned;
+    struct tally__blob_reader owned; /* of the first of them */
+};
+
+/* One run that is owned. */
+struct tally__blob_owned {
+    uint64_t n_ranks;
+    uint64_t first;
+    const float *values;
+    size_t n;
 };
 
 void tally__blob_put_param(struct tally__blob_writer *writer, const struct tally__param *param,
                            const struct tally__residual *residual);
 /* What it owes fits the number of its elements; the rest is not compared with anything. */
 void tally__blob_take_param(struct tally__blob_reader *reader, struct tally__blob_param *param);
+/* The run at the reader, which goes on to the next. */
+void tally__blob_take_owned(struct tally__blob_reader *reader, struct tally__blob_owned *owned);
 
 #endif

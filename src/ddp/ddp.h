@@ -225,6 +225,9 @@ struct tally__outcome tally__outcome_of(int status);
 int tally__outcome_job(tally_lane *lane, void *user);
 
 /* ddp_hook.c */
+/* Makes all residuals plain, and passes on what is owned, as how says. Collective. Errors: NOMEM on
+ * any rank: on all of them, and no residual is lost. */
+int tally__residuals_pass(tally_ddp *ddp, enum tally__pass how);
 /* Sets the hook that config or environment names. Collective. */
 int tally__hook_start(tally_ddp *ddp);
 

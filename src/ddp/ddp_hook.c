@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "base/env.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "ddp/averager.h"
 #include "ddp/ddp.h"
@@ -30,6 +31,8 @@ int tally__outcome_job(tally_lane *lane, void *user)
                                        : tally_job_fail(lane, outcome->status, outcome->text);
 }
 
+/* ---- agreeing on it ---- */
+
 struct candidate {
     const tally_hook *hook; /* NULL: this rank has none, for the reason of outcome */
     struct tally__outcome outcome;
@@ -39,6 +42,8 @@ struct candidate {
 struct description {
     uint64_t name;
     uint64_t concurrent;
+    uint64_t feedback;
+    uint64_t is_own;
     char words[208];
 };
 
@@ -48,10 +53,16 @@ static const char *hint(const struct description *a, const struct description *b
     if (a->concurrent != b->concurrent) {
         return ", and one of them is concurrent";
     }
+    if (a->feedback != b->feedback) {
+        return ", and one of them uses residuals";
+    }
+    if (a->is_own != b->is_own) {
+        return ", and one of them is the application's own";
+    }
     return strcmp(a->words, b->words) == 0 ? ": they differ at the end" : "";
 }
 
-/* All ranks compare their hooks: the names, and whether they may run at once. */
+/* All ranks compare their hooks: the names, and what else exchanges depend on. */
 static int compare_job(tally_lane *lane, void *user)
 {
     struct candidate *candidate = user;
@@ -62,6 +73,8 @@ static int compare_job(tally_lane *lane, void *user)
     TRY(tally__outcome_job(lane, &candidate->outcome));
     ours.name = tally__checksum(hook->table.name, strlen(hook->table.name));
     ours.concurrent = hook->table.concurrent != 0;
+    ours.feedback = hook->table.feedback != 0;
+    ours.is_own = tally__hook_kind_name(hook).is_own;
     (void)snprintf(ours.words, sizeof ours.words, "%s", hook->table.name);
     memcpy(&theirs, &ours, sizeof theirs);
     TRY(tally_lane_broadcast(lane, &theirs, sizeof theirs, 0));
@@ -72,19 +85,122 @@ static int compare_job(tally_lane *lane, void *user)
                        hint(&ours, &theirs));
 }
 
-/* The new hook goes on where the old one, of the same kind, stands. */
-static int hand_over(const tally_hook *old, tally_hook *hook)
-{
+/* ---- the state ---- */
+
+/* What a hook takes over: the state of the one before, as this rank has it; where that one did not
+ * run on this rank, as rank 0 has it. */
+struct inheritance {
+    struct tally__outcome outcome;
+    bool is_from_root;
     tally_hook_blob state;
+};
+
+static int inherit_job(tally_lane *lane, void *user)
+{
+    struct inheritance *inheritance = user;
+    tally_hook_blob *state = &inheritance->state;
+    uint64_t bytes = state->bytes;
+    void *theirs = NULL;
     int rc;
 
-    if (!old->table.save || !tally__hook_same_kind(old, hook)) {
+    TRY(tally__outcome_job(lane, &inheritance->outcome));
+    TRY(tally_lane_broadcast(lane, &bytes, sizeof bytes, 0));
+    if (bytes == 0) {
         return TALLY_OK;
     }
-    TRY(tally__hook_state_take(old, &state));
-    rc = tally__hook_load(hook, &state, 1);
-    tally__hook_state_free(&state);
+    if (tally_group_rank(tally_lane_group(lane)) != 0) {
+        theirs = tally__alloc((size_t)bytes, "the hook's state");
+        if (!theirs) {
+            return TALLY_NOMEM;
+        }
+    }
+    rc = tally_lane_broadcast(lane, theirs ? theirs : (void *)state->data, (size_t)bytes, 0);
+    if (rc == TALLY_OK && theirs && inheritance->is_from_root) {
+        tally__hook_state_free(state);
+        state->data = theirs;
+        state->bytes = (size_t)bytes;
+        theirs = NULL;
+    }
+    tally__free(theirs);
     return rc;
+}
+
+/* The new hook goes on where the old one, of the same kind, stands. It may be the same one, which
+ * then lacks something only where it did not run. Collective, if a hook did not run on all ranks:
+ * then all ranks pass here. */
+static int hand_over(tally_ddp *ddp, tally_hook *hook, bool is_attached)
+{
+    const tally_hook *old = ddp->hook;
+    bool is_led = tally__hook_is_led(old);
+    bool is_from_root = !tally__hook_runs_here(old);
+    struct inheritance inheritance = {.is_from_root = is_from_root};
+    int rc;
+
+    if (!tally__hook_same_kind(tally__hook_kind_name(old), tally__hook_kind_name(hook)) ||
+        (is_attached && !is_led)) {
+        return TALLY_OK;
+    }
+    rc = tally__hook_state_take(old, &inheritance.state);
+    if (is_led) {
+        inheritance.outcome = tally__outcome_of(rc);
+        rc = tally__ddp_run(ddp, inherit_job, &inheritance);
+    }
+    if (rc == TALLY_OK && inheritance.state.data && (!is_attached || is_from_root)) {
+        rc = tally__hook_load(hook, &inheritance.state, 1);
+    }
+    tally__hook_state_free(&inheritance.state);
+    return rc;
+}
+
+/* ---- residuals ---- */
+
+struct handing {
+    struct tally__keeper *keeper;
+    struct tally__outcome outcome;
+    bool passes;
+    struct tally__passing passing;
+};
+
+static int pass_job(tally_lane *lane, void *user)
+{
+    struct handing *handing = user;
+
+    TRY(tally__outcome_job(lane, &handing->outcome));
+    return handing->passes ? tally__keeper_pass(lane, handing->keeper, &handing->passing)
+                           : TALLY_OK;
+}
+
+static int pass_residuals(tally_ddp *ddp, bool passes, enum tally__pass how)
+{
+    struct handing handing = {.keeper = ddp->keeper, .passes = passes, .passing = {.how = how}};
+
+    if (!ddp->hook->table.feedback) {
+        return TALLY_OK;
+    }
+    handing.outcome = tally__outcome_of(tally__keeper_settle(ddp->keeper));
+    return tally__ddp_run(ddp, pass_job, &handing);
+}
+
+int tally__residuals_pass(tally_ddp *ddp, enum tally__pass how)
+{
+    return pass_residuals(ddp, true, how);
+}
+
+/* ---- putting it in its place ---- */
+
+/* Whether both do the same to the bit. */
+static bool is_equal(const tally_hook *a, const tally_hook *b)
+{
+    return strcmp(a->table.name, b->table.name) == 0 &&
+           tally__hook_same_kind(tally__hook_kind_name(a), tally__hook_kind_name(b));
+}
+
+static void undo_attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
+{
+    if (!is_attached) {
+        tally__hook_detach(hook, ddp);
+    }
+    tally__hook_leave(hook);
 }
 
 /* Attaches on this rank, unless that has been done, and learns how it went on all. What a hook asks
@@ -93,17 +209,24 @@ static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
     int entered = tally__hook_enter(hook, ddp);
     int attached = entered != TALLY_OK || is_attached ? entered : tally__hook_attach(hook, ddp);
-    struct tally__outcome outcome = tally__outcome_of(
-        is_attached || attached != TALLY_OK ? attached : hand_over(ddp->hook, hook));
+    struct tally__outcome outcome = tally__outcome_of(attached);
     int rc = tally__ddp_run(ddp, tally__outcome_job, &outcome);
 
-    if (rc != TALLY_OK && !is_attached && attached == TALLY_OK) {
-        tally__hook_detach(hook, ddp);
-    }
-    if (rc != TALLY_OK && entered == TALLY_OK) {
+    if (rc != TALLY_OK && attached == TALLY_OK) {
+        undo_attach(ddp, hook, is_attached);
+    } else if (rc != TALLY_OK && entered == TALLY_OK) {
         tally__hook_leave(hook);
     }
     return rc;
+}
+
+/* What the old hook leaves goes to the new one, on all ranks or on none. */
+static int inherit(tally_ddp *ddp, tally_hook *hook, bool is_attached)
+{
+    struct tally__outcome outcome = tally__outcome_of(hand_over(ddp, hook, is_attached));
+
+    TRY(tally__ddp_run(ddp, tally__outcome_job, &outcome));
+    return pass_residuals(ddp, !is_equal(ddp->hook, hook), TALLY__PASS_SENT);
 }
 
 /* Puts hook in the place of the old one; status says why there is none on this rank. */
@@ -112,12 +235,18 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
     struct candidate candidate = {.hook = hook, .outcome = tally__outcome_of(status)};
     tally_hook *old = ddp->hook;
     bool is_attached;
+    int rc;
 
     TRY(tally__ddp_run(ddp, compare_job, &candidate));
     TRY(tally__local_check(ddp, ddp->averager, hook));
     /* The same one, or another wrapper around it: it goes on, and to detach it would be wrong. */
     is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
     TRY(attach(ddp, hook, is_attached));
+    rc = inherit(ddp, hook, is_attached);
+    if (rc != TALLY_OK) {
+        undo_attach(ddp, hook, is_attached);
+        return rc;
+    }
     if (!is_attached) {
         tally__hook_detach(old, ddp);
     }

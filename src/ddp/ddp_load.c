@@ -18,6 +18,10 @@
 /* One blob, looked through; everything points into it. */
 struct saved {
     struct tally__blob blob;
+    const char *hook; /* its name */
+    size_t hook_bytes;
+    struct tally__hook_kind_name kind;
+    bool hook_ran;
     const int *order; /* n_order of them; NULL: none */
     struct tally__blob_param *params;
 };
@@ -29,6 +33,9 @@ struct loading {
     struct saved *saved;
     struct tally__blob_param *params; /* of all blobs */
     tally_hook_blob *states;          /* of all blobs */
+    bool same_world;                  /* as many ranks as then */
+    bool same_hook;                   /* the hook is the one that saved, to the bit; */
+    bool same_kind;                   /* or one that takes its state */
     struct tally__keeper *keeper;     /* the new residuals */
     uint64_t digest;                  /* of all blobs */
 };
@@ -66,14 +73,55 @@ static bool is_order(const tally_ddp *ddp, const int *order, size_t n)
     return n == ddp->n_order;
 }
 
+/* Which hook saved. */
+static void take_hook(struct saved *saved)
+{
+    struct tally__blob_reader *reader = &saved->blob.reader;
+    uint64_t flags;
+
+    saved->hook = tally__blob_take_array(reader, &saved->hook_bytes);
+    tally__blob_take(reader, &flags, sizeof flags);
+    saved->kind.is_own = (flags & TALLY__BLOB_HOOK_OWN) != 0;
+    saved->kind.text = tally__blob_take_array(reader, &saved->kind.length);
+    saved->hook_ran = (flags & TALLY__BLOB_HOOK_RAN) != 0;
+}
+
+static bool is_same_hook(const struct saved *saved, const char *name, size_t bytes,
+                         struct tally__hook_kind_name kind)
+{
+    return saved->hook_bytes == bytes && memcmp(saved->hook, name, bytes) == 0 &&
+           tally__hook_same_kind(saved->kind, kind);
+}
+
+/* What a parameter owes, as blob r of a run of world ranks says. */
+static int check_owed(const struct tally__param *param, const struct tally__blob_param *saved,
+                      size_t r, uint32_t world)
+{
+    struct tally__blob_reader reader = saved->owned;
+
+    for (uint64_t k = 0; k < saved->n_owned; k++) {
+        struct tally__blob_owned owned;
+
+        tally__blob_take_owned(&reader, &owned);
+        if (owned.n_ranks > world) {
+            return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
+        }
+    }
+    if ((saved->sent || saved->n_owned > 0) && param->reduce_dtype != TALLY_F32) {
+        return tally__fail(TALLY_ARG,
+                           "blob %zu has a residual of parameter '%.200s', which travelled as "
+                           "fp32 then: config.reduce_dtype is another here",
+                           r, param->name);
+    }
+    return TALLY_OK;
+}
+
 /* What follows the head. */
 static int look_at(const tally_ddp *ddp, struct saved *saved, size_t r, tally_hook_blob *state)
 {
-    const char *ours = ddp->hook->table.name;
-    size_t name_bytes;
-    const char *name = tally__blob_take_array(&saved->blob.reader, &name_bytes);
     size_t order_bytes;
 
+    take_hook(saved);
     saved->order = tally__blob_take_array(&saved->blob.reader, &order_bytes);
     if (saved->blob.head.n_params != ddp->n_params) {
         return tally__fail(TALLY_ARG, "blob %zu has %u parameters, this model has %zu", r,
@@ -87,21 +135,9 @@ static int look_at(const tally_ddp *ddp, struct saved *saved, size_t r, tally_ho
     if (saved->blob.reader.bad || saved->blob.reader.left > 0) {
         return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
     }
-    if (name_bytes != strlen(ours) || memcmp(name, ours, name_bytes) != 0) {
-        return tally__fail(TALLY_ARG, "blob %zu is of hook '%s', but the hook is '%.200s'", r,
-                           tally__blob_show(name, name_bytes).text, ours);
-    }
     for (size_t i = 0; i < ddp->n_params; i++) {
         TRY(tally__blob_check_param(&ddp->params[i], &saved->params[i].is, r));
-        if (saved->params[i].owned_ranks > saved->blob.head.world) {
-            return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
-        }
-        if (saved->params[i].sent && ddp->params[i].reduce_dtype != TALLY_F32) {
-            return tally__fail(TALLY_ARG,
-                               "blob %zu has a residual of parameter '%.200s', which travelled as "
-                               "fp32 then: config.reduce_dtype is another here",
-                               r, ddp->params[i].name);
-        }
+        TRY(check_owed(&ddp->params[i], &saved->params[i], r, saved->blob.head.world));
     }
     if (order_bytes == 0) {
         saved->order = NULL;
@@ -114,12 +150,22 @@ static int look_at(const tally_ddp *ddp, struct saved *saved, size_t r, tally_ho
 
 static int look_at_all(struct loading *loading, const void *const *blobs, const size_t *bytes)
 {
+    const struct saved *first = &loading->saved[0];
+
     for (size_t r = 0; r < loading->n; r++) {
         struct saved *saved = &loading->saved[r];
 
         saved->params = loading->params + r * loading->ddp->n_params;
         TRY(open_blob(loading, r, blobs[r], bytes[r]));
         TRY(look_at(loading->ddp, saved, r, &loading->states[r]));
+        if (!is_same_hook(saved, first->hook, first->hook_bytes, first->kind)) {
+            return tally__fail(TALLY_ARG, "blob %zu is of hook '%s', blob 0 of hook '%s'", r,
+                               tally__blob_show(saved->hook, saved->hook_bytes).text,
+                               tally__blob_show(first->hook, first->hook_bytes).text);
+        }
+        if (!saved->hook_ran) {
+            loading->states[r] = loading->states[0];
+        }
         loading->digest =
             tally__checksum(&saved->blob.head.checksum, sizeof saved->blob.head.checksum) ^
             loading->digest * 31;
@@ -129,47 +175,122 @@ static int look_at_all(struct loading *loading, const void *const *blobs, const 
 
 /* ---- new residuals ---- */
 
-/* As many ranks as then: this rank goes on with its own. */
-static int take_own(const struct tally__blob_param *own, struct tally__residual *residual)
+/* The run of the smallest group of at least so many ranks. */
+static bool find_run(const struct tally__blob_param *param, uint64_t n_ranks,
+                     struct tally__blob_owned *owned)
 {
-    const struct tally__residual saved = {.sent = (float *)own->sent,
-                                          .n = (size_t)own->is.n,
-                                          .owned = (float *)own->owned,
-                                          .owned_first = (size_t)own->owned_first,
-                                          .owned_n = own->owned_n,
-                                          .owned_ranks = (int)own->owned_ranks};
+    struct tally__blob_reader reader = param->owned;
 
-    return tally__residual_copy(&saved, residual);
-}
-
-/* More or fewer ranks: every rank takes the mean of what was sent, and of what was owned as much as
- * all ranks lacked of it on average. */
-static int take_mean(const struct loading *loading, size_t i, struct tally__residual *residual)
-{
-    size_t n = loading->ddp->params[i].n;
-
-    for (size_t r = 0; r < loading->n; r++) {
-        const struct tally__blob_param *param = &loading->saved[r].params[i];
-
-        if (param->sent) {
-            TRY(tally__residual_send(residual, n));
-            tally__axpy_f32(n, param->sent, 1, residual->sent);
+    for (uint64_t k = 0; k < param->n_owned; k++) {
+        tally__blob_take_owned(&reader, owned);
+        if (owned->n_ranks >= n_ranks) {
+            return true;
         }
     }
-    if (residual->sent) {
+    return false;
+}
+
+/* The smallest group of more than so many ranks that left something out of parameter i; 0: none. */
+static uint64_t next_group(const struct loading *loading, size_t i, uint64_t above)
+{
+    uint64_t next = 0;
+
+    for (size_t r = 0; r < loading->n; r++) {
+        struct tally__blob_owned owned;
+
+        if (find_run(&loading->saved[r].params[i], above + 1, &owned) &&
+            (next == 0 || owned.n_ranks < next)) {
+            next = owned.n_ranks;
+        }
+    }
+    return next;
+}
+
+/* The same hook, as many ranks: all of what this rank's group has left out. The next step takes
+ * what this rank owns then. */
+static int take_whole(const struct loading *loading, const struct tally__blob_owned *run, size_t r,
+                      struct tally__residual *residual)
+{
+    size_t rank = (size_t)tally_group_rank(loading->ddp->group);
+    struct tally__owned *owned;
+
+    TRY(tally__residual_add_owned(residual, (int)run->n_ranks, &owned));
+    if (!owned->values) {
+        owned->values = tally__alloc_array(residual->n, sizeof *owned->values, "a residual");
+        owned->is_whole = owned->values != NULL;
+    }
+    if (!owned->values) {
+        return TALLY_NOMEM;
+    }
+    memcpy(owned->values + run->first, run->values, run->n * sizeof *run->values);
+    if (r == rank) {
+        owned->first = (size_t)run->first;
+        owned->n = run->n;
+    }
+    return TALLY_OK;
+}
+
+/* What rank r owned of the means of a group. */
+static int take_run(const struct loading *loading, const struct tally__blob_owned *run, size_t r,
+                    struct tally__residual *residual)
+{
+    int rank = tally_group_rank(loading->ddp->group);
+    /* More or fewer ranks: as much as all ranks lacked of it on average. */
+    float weight = (float)((double)run->n_ranks / (double)loading->n);
+
+    if (loading->same_world) {
+        if (!tally__lacks(rank, (int)r, (int)run->n_ranks)) {
+            return TALLY_OK;
+        }
+        if (loading->same_hook) {
+            return take_whole(loading, run, r, residual);
+        }
+        weight = 1;
+    }
+    TRY(tally__residual_send(residual, residual->n));
+    tally__axpy_f32(run->n, run->values, weight, residual->sent + run->first);
+    return TALLY_OK;
+}
+
+/* Those of small groups first: an element's sum must not depend on which ranks owned it. */
+static int take_runs(const struct loading *loading, size_t i, struct tally__residual *residual)
+{
+    for (uint64_t group = next_group(loading, i, 0); group > 0;
+         group = next_group(loading, i, group)) {
+        for (size_t r = 0; r < loading->n; r++) {
+            struct tally__blob_owned run;
+
+            if (find_run(&loading->saved[r].params[i], group, &run) && run.n_ranks == group) {
+                TRY(take_run(loading, &run, r, residual));
+            }
+        }
+    }
+    return TALLY_OK;
+}
+
+/* With as many ranks, what this rank had left out; otherwise the mean of all. */
+static int take_sent(const struct loading *loading, size_t i, struct tally__residual *residual)
+{
+    size_t rank = (size_t)tally_group_rank(loading->ddp->group);
+    size_t n = residual->n;
+
+    for (size_t r = 0; r < loading->n; r++) {
+        const float *sent = loading->saved[r].params[i].sent;
+
+        if (!sent || (loading->same_world && r != rank)) {
+            continue;
+        }
+        TRY(tally__residual_send(residual, n));
+        if (loading->same_world) {
+            memcpy(residual->sent, sent, n * sizeof *sent);
+        } else {
+            tally__axpy_f32(n, sent, 1, residual->sent);
+        }
+    }
+    if (residual->sent && !loading->same_world) {
         const float *in = residual->sent;
 
         tally__sum_f32(n, 1, &in, (float)loading->n, 1, &residual->sent);
-    }
-    for (size_t r = 0; r < loading->n; r++) {
-        const struct tally__blob_param *param = &loading->saved[r].params[i];
-
-        if (param->owned_n > 0) {
-            float lacked = (float)((double)param->owned_ranks / (double)loading->n);
-
-            tally__axpy_f32(param->owned_n, param->owned, lacked,
-                            residual->sent + param->owned_first);
-        }
     }
     return TALLY_OK;
 }
@@ -177,15 +298,19 @@ static int take_mean(const struct loading *loading, size_t i, struct tally__resi
 static int make_residuals(struct loading *loading)
 {
     const tally_ddp *ddp = loading->ddp;
-    int rank = tally_group_rank(ddp->group);
-    bool same_world = loading->n == (size_t)tally_group_size(ddp->group);
+    const struct saved *first = &loading->saved[0];
+    const char *name = ddp->hook->table.name;
 
+    loading->same_world = loading->n == (size_t)tally_group_size(ddp->group);
+    loading->same_kind = tally__hook_same_kind(first->kind, tally__hook_kind_name(ddp->hook));
+    loading->same_hook = is_same_hook(first, name, strlen(name), tally__hook_kind_name(ddp->hook));
     TRY(tally__keeper_make(ddp->n_params, &loading->keeper));
     for (size_t i = 0; i < ddp->n_params; i++) {
         struct tally__residual *residual = &loading->keeper->params[i];
 
-        TRY(same_world ? take_own(&loading->saved[rank].params[i], residual)
-                       : take_mean(loading, i, residual));
+        residual->n = ddp->params[i].n;
+        TRY(take_sent(loading, i, residual));
+        TRY(take_runs(loading, i, residual));
     }
     return TALLY_OK;
 }
@@ -240,21 +365,24 @@ int tally__load_agree(tally_ddp *ddp, const char *call, int status, uint64_t dig
     return tally__ddp_run(ddp, agree_job, &opinion);
 }
 
-/* The hook takes its state on all ranks, or is left as it was. */
+/* The hook takes the state of one of its kind on all ranks, or is left as it was. */
 static int load_hook(const struct loading *loading)
 {
     const tally_hook *hook = loading->ddp->hook;
-    tally_hook_blob before;
+    tally_hook_blob before = {.size = sizeof before};
     struct tally__outcome outcome;
-    int loaded = tally__hook_state_take(hook, &before);
+    int loaded = tally__keeper_settle(loading->ddp->keeper);
     int rc;
 
     if (loaded == TALLY_OK) {
+        loaded = tally__hook_state_take(hook, &before);
+    }
+    if (loaded == TALLY_OK && loading->same_kind) {
         loaded = tally__hook_load(hook, loading->states, loading->n);
     }
     outcome = tally__outcome_of(loaded);
     rc = tally__ddp_run(loading->ddp, tally__outcome_job, &outcome);
-    if (rc != TALLY_OK && loaded == TALLY_OK) {
+    if (rc != TALLY_OK && loaded == TALLY_OK && loading->same_kind) {
         outcome = tally__outcome_of(rc);
         (void)tally__hook_load(hook, &before, 1);
         (void)tally__fail(rc, "%s", outcome.text);
@@ -273,7 +401,7 @@ static void take_effect(struct loading *loading)
     ddp->keeper->params = loading->keeper->params;
     loading->keeper->params = old;
     ddp->steps_before = first->blob.head.n_steps - ddp->step;
-    /* What an owner keeps is at its best in the layout in which it was left. */
+    /* Some hooks' bits depend on the layout. */
     if (first->order && tally__may_arrange(ddp)) {
         memcpy(ddp->agreed_order, first->order, ddp->n_order * sizeof *first->order);
         tally__step_arrange(ddp);

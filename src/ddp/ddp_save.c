@@ -19,8 +19,14 @@ static void put_all(const tally_ddp *ddp, const tally_hook_blob *state,
                                           .n_params = (uint32_t)ddp->n_params,
                                           .n_steps = ddp->step + ddp->steps_before};
 
+    const struct tally__hook_kind_name kind = tally__hook_kind_name(ddp->hook);
+    const uint64_t flags = (kind.is_own ? TALLY__BLOB_HOOK_OWN : 0) |
+                           (tally__hook_runs_here(ddp->hook) ? TALLY__BLOB_HOOK_RAN : 0);
+
     tally__blob_put(writer, &head, sizeof head);
     tally__blob_put_array(writer, ddp->hook->table.name, strlen(ddp->hook->table.name));
+    tally__blob_put(writer, &flags, sizeof flags);
+    tally__blob_put_array(writer, kind.text, kind.length);
     tally__blob_put_array(writer, ddp->order,
                           ddp->stats.rebuilt ? ddp->n_order * sizeof *ddp->order : 0);
     for (size_t i = 0; i < ddp->n_params; i++) {
@@ -56,7 +62,7 @@ int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes)
     if (!bytes) {
         return tally__fail(TALLY_ARG, "tally_ddp_save: bytes is NULL");
     }
-    /* Before the residuals are looked at: a hook may bring them up to date here. */
+    TRY(tally__keeper_settle(ddp->keeper));
     TRY(tally__hook_state_take(ddp->hook, &state));
     rc = save(ddp, &state, blob, bytes);
     tally__hook_state_free(&state);

@@ -118,7 +118,7 @@ void tally__bucket_spread(const struct tally__bucket *bucket)
 static int run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket)
 {
     if (!ddp->hook->table.feedback) {
-        tally__keeper_settle(bucket);
+        TRY(tally__keeper_deliver(bucket));
     }
     return ddp->hook->table.reduce(ddp->hook->state, lane, bucket);
 }
@@ -130,7 +130,7 @@ int tally__bucket_reduce(tally_lane *lane, const struct tally__bucket *bucket, c
     if (!cut || !hook->scatter) {
         return run_hook(lane, bucket->ddp, &bucket->seen);
     }
-    tally__keeper_settle(&bucket->seen);
+    TRY(tally__keeper_deliver(&bucket->seen));
     return hook->scatter(hook->state, lane, &bucket->seen, cut);
 }
 

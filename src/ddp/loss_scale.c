@@ -186,7 +186,6 @@ static int agree(tally_lane *lane, bool *found)
 int tally__loss_look(tally_lane *lane, struct tally__bucket *bucket)
 {
     const tally_ddp *ddp = bucket->ddp;
-    const tally_hook *hook = tally__hook_innermost(ddp->hook);
     uint64_t before = lane->bytes_sent;
 
     bucket->overflowed = false;
@@ -196,16 +195,16 @@ int tally__loss_look(tally_lane *lane, struct tally__bucket *bucket)
     bucket->overflowed = !are_gradients_finite(bucket);
     TRY(agree(lane, &bucket->overflowed));
     bucket->now.aside_bytes += lane->bytes_sent - before;
-    if (hook->settle && !bucket->overflowed) {
-        TRY(hook->settle(hook->state, &bucket->seen));
-    }
     for (int k = 0; k < bucket->seen.n_params; k++) {
         int index = bucket->seen.params[k].index;
         struct tally__kept *kept = &ddp->optimizer->loss.kept[index];
 
-        kept->is_kept = !bucket->overflowed;
-        TRY(kept->is_kept ? tally__residual_copy(&ddp->keeper->params[index], &kept->residual)
-                          : TALLY_OK);
+        kept->is_kept = false;
+        if (!bucket->overflowed) {
+            TRY(tally__residual_settle(ddp->keeper, (size_t)index));
+            TRY(tally__residual_copy(&ddp->keeper->params[index], &kept->residual));
+            kept->is_kept = true;
+        }
     }
     if (ddp->views && !bucket->overflowed) {
         tally__loss_unscale(bucket, bucket->seen.n, bucket->seen.data);
@@ -253,11 +252,7 @@ static int end_job(tally_lane *lane, void *user)
 static void put_back(tally_optimizer *optimizer)
 {
     struct tally__residual *residuals = optimizer->ddp->keeper->params;
-    const tally_hook *hook = tally__hook_innermost(optimizer->ddp->hook);
 
-    if (hook->hand_back) {
-        hook->hand_back(hook->state);
-    }
     for (size_t i = 0; i < optimizer->n_params; i++) {
         struct tally__kept *kept = &optimizer->loss.kept[i];
 

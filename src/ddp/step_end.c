@@ -87,11 +87,9 @@ static void take_down(tally_ddp *ddp)
 
 void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param)
 {
-    struct tally__residual *residual = &ddp->keeper->params[param - ddp->params];
-
-    if (ddp->hook->table.feedback && residual->sent) {
-        tally__axpy_f32(param->n, (const float *)(void *)tally__slice(ddp, param), 1,
-                        residual->sent);
+    if (ddp->hook->table.feedback) {
+        tally__residual_add(&ddp->keeper->params[param - ddp->params], param->n,
+                            (const float *)(void *)tally__slice(ddp, param));
     }
 }
 
@@ -142,6 +140,7 @@ void tally__step_arrange(tally_ddp *ddp)
     struct tally__buckets buckets;
     struct tally__buckets old = ddp->buckets;
     size_t n = ddp->n_order;
+    int rc;
 
     ddp->rebuild_due = false;
     for (size_t k = ddp->n_order; k-- > 0;) {
@@ -149,7 +148,11 @@ void tally__step_arrange(tally_ddp *ddp)
             ddp->agreed_order[--n] = ddp->order[k];
         }
     }
-    if (tally__buckets_make(ddp, ddp->agreed_order, &buckets) != TALLY_OK) {
+    rc = tally__residuals_pass(ddp, TALLY__PASS_WHOLE);
+    if (rc == TALLY_OK) {
+        rc = tally__buckets_make(ddp, ddp->agreed_order, &buckets);
+    }
+    if (rc != TALLY_OK) {
         tally__log(TALLY_LOG_WARN, "buckets stay as they are: %s", tally_last_error());
         return;
     }

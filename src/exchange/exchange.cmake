@@ -9,6 +9,7 @@ target_sources(tally_objects PRIVATE
   exchange/codec_scaled.c
   exchange/codec_u8.c
   exchange/keeper.c
+  exchange/keeper_pass.c
   exchange/layout.c
   exchange/two_phase.c
 )

@@ -201,11 +201,36 @@ const tally_hook *tally__hook_local(const tally_hook *hook)
     return hook;
 }
 
-bool tally__hook_same_kind(const tally_hook *a, const tally_hook *b)
+struct tally__hook_kind_name tally__hook_kind_name(const tally_hook *hook)
 {
-    const char *name = tally__hook_innermost(a)->table.name;
-    const char *other = tally__hook_innermost(b)->table.name;
-    size_t length = strcspn(name, ":(");
+    const tally_hook *innermost = tally__hook_innermost(hook);
+    const char *name = innermost->table.name;
 
-    return length == strcspn(other, ":(") && strncmp(name, other, length) == 0;
+    return (struct tally__hook_kind_name){innermost->is_own, strcspn(name, ":("), name};
+}
+
+bool tally__hook_same_kind(struct tally__hook_kind_name a, struct tally__hook_kind_name b)
+{
+    return a.is_own == b.is_own && a.length == b.length && memcmp(a.text, b.text, a.length) == 0;
+}
+
+/* The hook itself or the one inside that calls its own on some ranks only; NULL: none does. */
+static const tally_hook *leading(const tally_hook *hook)
+{
+    while (hook && !hook->runs_here) {
+        hook = hook->inner;
+    }
+    return hook;
+}
+
+bool tally__hook_is_led(const tally_hook *hook)
+{
+    return leading(hook) != NULL;
+}
+
+bool tally__hook_runs_here(const tally_hook *hook)
+{
+    const tally_hook *leader = leading(hook);
+
+    return !leader || leader->runs_here(leader->state);
 }

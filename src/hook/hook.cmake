@@ -15,6 +15,7 @@ target_sources(tally_objects PRIVATE
   hook/hook_text.c
   hook/kinds.c
   hook/power_plan.c
+  hook/power_residual.c
   hook/power_state.c
   hook/power_step.c
   hook/within.c

@@ -14,14 +14,11 @@ struct tally_hook {
     void *state;
     tally_hook *inner;  /* the hook that a wrapper calls, held by its state; else NULL */
     atomic_int n_holds; /* the maker's, and one per ddp or wrapper that uses it */
+    bool is_own;        /* of tally's list; otherwise the application's */
+    bool is_exact;      /* leaves the mean to rounding of fp32 */
     /* Each element's mean depends on that element alone, and reduce looks at nothing but data, n,
      * dtype and divisor: so it may be given a bucket in parts, wherever they lie. */
     bool elementwise;
-    /* Of a hook that keeps residuals elsewhere between steps; NULL: they are the keeper's. On a
-     * lane, before reduce: writes those of a bucket down there. Between steps: all of them, and the
-     * next step takes what it finds. */
-    int (*settle)(void *state, const tally_bucket *bucket);
-    void (*hand_back)(void *state);
     /* As reduce, to the same bits, but the mean is left in this rank's shard of data alone, where
      * rank r's shard is elements cut[r] up to cut[r + 1]; the rest is undefined. NULL where a hook
      * cannot do that for less than the whole costs. */
@@ -33,6 +30,9 @@ struct tally_hook {
      * it may be attached already. Collective; between steps. NULL: nothing. */
     int (*enter)(void *state, tally_ddp *ddp);
     void (*leave)(void *state);
+    /* Of a wrapper that calls the hook inside on some ranks only: whether on this one. Rank 0 is
+     * one of them. NULL: on all. */
+    bool (*runs_here)(const void *state);
 };
 
 /* What allreduce does: the mean of the bucket, travelling as the lane says. */
@@ -74,8 +74,19 @@ int tally__hook_load(const tally_hook *hook, const tally_hook_blob *blobs, size_
 int tally__hook_state_take(const tally_hook *hook, tally_hook_blob *state);
 void tally__hook_state_free(tally_hook_blob *state);
 
-/* Whether two hooks, without wrappers, are of the same kind: the same name up to its options. */
-bool tally__hook_same_kind(const tally_hook *a, const tally_hook *b);
+/* Which hook has the state: whether it is tally's own, and its name up to its options, which is the
+ * start of a longer text. */
+struct tally__hook_kind_name {
+    bool is_own;
+    size_t length;
+    const char *text;
+};
+struct tally__hook_kind_name tally__hook_kind_name(const tally_hook *hook);
+bool tally__hook_same_kind(struct tally__hook_kind_name a, struct tally__hook_kind_name b);
+
+/* Whether the hook that has the state is called on some ranks only, and whether on this one. */
+bool tally__hook_is_led(const tally_hook *hook);
+bool tally__hook_runs_here(const tally_hook *hook);
 
 /* One more hold; tally_hook_free drops one. */
 void tally__hook_hold(tally_hook *hook);

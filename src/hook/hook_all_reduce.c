@@ -69,6 +69,7 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     /* MPI is at its best with long sums. */
     (*hook)->elementwise = !is_native;
     (*hook)->scatter = scatter;
+    (*hook)->is_exact = true;
     return TALLY_OK;
 }
 

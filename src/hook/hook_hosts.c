@@ -17,6 +17,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/threads.h"
+#include "exchange/keeper.h"
 #include "hook/kind.h"
 #include "hook/wrapper.h"
 
@@ -174,6 +175,18 @@ static void leave(void *state)
 
 /* ---- reducing ---- */
 
+/* Residuals are the leaders': what others had left out before, they add to what they send. What
+ * they have of means that a leader owns now is a copy. */
+static int give_up_residuals(const tally_bucket *bucket)
+{
+    struct tally__keeper *keeper = bucket->keeper;
+
+    for (int k = 0; k < bucket->n_params; k++) {
+        tally__residual_disown(&keeper->params[bucket->params[k].index], bucket->n_ranks);
+    }
+    return tally__keeper_deliver(bucket);
+}
+
 /* Within the host, in rank order. */
 static int add_up(const struct hosts *hosts, tally_lane *lane, const tally_bucket *bucket)
 {
@@ -223,6 +236,9 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     bool alone = tally_group_size(hosts->local) == 1;
     struct outcome outcome = {0};
 
+    if (!hosts->leaders) {
+        TRY(give_up_residuals(bucket));
+    }
     if (!alone) {
         TRY(add_up(hosts, lane, bucket));
     }
@@ -237,6 +253,11 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     }
     return alone ? TALLY_OK
                  : give(hosts, lane, bucket->data, bucket->n * tally_dtype_bytes(bucket->dtype));
+}
+
+static bool runs_here(const void *state)
+{
+    return ((const struct hosts *)state)->leaders != NULL;
 }
 
 static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
@@ -260,6 +281,8 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     (*hook)->table.concurrent = 0;
     (*hook)->enter = enter;
     (*hook)->leave = leave;
+    (*hook)->runs_here = runs_here;
+    (*hook)->is_exact = inner->is_exact;
     return TALLY_OK;
 }
 

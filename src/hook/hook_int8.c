@@ -45,20 +45,21 @@ static int find_feedback(const tally_group *group, const tally_bucket *bucket,
 
     for (size_t s = 0; s < cut->segments.n; s++) {
         struct tally__residual *residual = &keeper->params[bucket->params[s].index];
+        struct tally__owned *owned;
         size_t first;
         size_t n = owned_part(&cut->segments, s, &shard, &first);
 
         if (cut->raw[s]) {
             /* Left by a hook that compressed this one too. */
             if (!bucket->shadows) {
-                tally__residual_deliver(residual, bucket, bucket->params[s].gradient);
+                tally__residual_deliver(residual, bucket->params[s].gradient);
             }
             continue;
         }
         TRY(tally__residual_send(residual, bucket->params[s].n));
-        TRY(tally__residual_own(residual, first, n, bucket));
+        TRY(tally__residual_own(residual, first, n, bucket->n_ranks, &owned));
         cut->feedback[s] = (struct tally__feedback){bucket->shadows ? NULL : residual->sent,
-                                                    residual->owned, residual->owned_first};
+                                                    owned->values, owned->first};
     }
     return TALLY_OK;
 }

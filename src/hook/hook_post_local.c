@@ -69,22 +69,30 @@ static void leave(void *state)
     }
 }
 
+/* What is left out of the means of groups stays with them. */
+static bool stays(const void *user, int n_ranks)
+{
+    const struct post_local *local = user;
+
+    return local->group && n_ranks == tally_group_size(local->group);
+}
+
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     const struct post_local *local = state;
     const tally_hook *inner = local->wrapper.inner;
+    const struct tally__passing passing = {TALLY__PASS_SENT, bucket, stays, local};
 
     if (bucket->step < local->start) {
         return inner->table.reduce(inner->state, lane, bucket);
     }
+    /* All ranks lack what was left out of the means of all. */
+    if (tally__keeper_has_to_pass(bucket->keeper, &passing)) {
+        TRY(tally__keeper_pass(lane, bucket->keeper, &passing));
+    }
     if (!local->group) {
-        tally_bucket own = *bucket;
-
         /* Nobody is sent what was left out before: this rank applies it itself. */
-        own.n_ranks = 1;
-        own.divisor = 1;
-        tally__keeper_settle(&own);
-        return TALLY_OK;
+        return tally__keeper_deliver(bucket);
     }
     return tally__hook_reduce_within(inner, lane, local->group, TALLY__DIVISOR_OF_GROUP, bucket);
 }

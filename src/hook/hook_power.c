@@ -3,7 +3,6 @@
  * The hooks powersgd and batched_powersgd: their options, making, attaching and detaching them.
  * What they do in a step is in power_step.c. The application's thread enters, between steps.
  */
-#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "hook/hook.h"
@@ -47,29 +46,20 @@ static int attach(void *state, tally_ddp *ddp)
     return TALLY_OK;
 }
 
-/* The next step makes its plans anew, and finds the residuals there are then. */
-static void hand_back(void *state)
-{
-    struct tally__power *power = state;
-
-    if (tally__power_hand_back(power) != TALLY_OK) {
-        tally__log(TALLY_LOG_WARN, "powersgd: residuals are lost: %s", tally_last_error());
-        tally__power_let_go(power);
-    }
-    for (size_t i = 0; i < power->n_params; i++) {
-        tally__power_plan_clear(&power->plans[i]);
-    }
-}
-
+/* Residuals are plain by now, or nobody wants them any more. The next ddp's steps make their plans
+ * anew, and find the residuals there are then. */
 static void detach(void *state, tally_ddp *ddp)
 {
     struct tally__power *power = state;
 
     (void)ddp;
-    hand_back(power);
+    for (size_t i = 0; i < power->n_params; i++) {
+        tally__free(power->matrices[i].corrected);
+        power->matrices[i].corrected = NULL;
+        tally__power_plan_clear(&power->plans[i]);
+    }
     power->n_steps = tally__power_steps(power);
     power->running = false;
-    power->keeper = NULL;
     power->attached = false;
 }
 
@@ -107,11 +97,8 @@ static int make_power(const char *name, struct tally__power_options options, tal
     rc = tally_hook_create(&table, power, hook);
     if (rc != TALLY_OK) {
         destroy(power);
-        return rc;
     }
-    (*hook)->settle = tally__power_settle_bucket;
-    (*hook)->hand_back = hand_back;
-    return TALLY_OK;
+    return rc;
 }
 
 /* In the order of the options below; the batched form has the first six. */

@@ -104,6 +104,9 @@ static int make_level(const struct tally__rows *rows, const struct tally__settin
 
     TRY(name_level(rows, level, inner, &name));
     rc = tally__hook_kind_of(level->row)->make(name.text, level->values, inner, hook);
+    if (rc == TALLY_OK) {
+        (*hook)->is_own = true;
+    }
     return rc == TALLY_ARG ? tally__fail(rc, "hook '%s': %s", name.text, tally_last_error()) : rc;
 }
 

@@ -6,7 +6,8 @@
  *
  * The residual of a matrix is not stored while steps follow one another: the keeper's array
  * (batched: the matrix's own) holds the corrected gradient, from which P Q^T is yet to be taken
- * away (num/ low_rank.h). Whoever else is to see residuals, settles first.
+ * away (num/ low_rank.h). The keeper counts it as held then, and has it written down before anybody
+ * else sees it; nothing here knows in which of the two forms it is.
  *
  * A rank takes away what it sent, P times its own Q. PyTorch takes away P times the mean of all Q:
  * the sum over the ranks is the same, and so are the means, but a rank's residual then also has all
@@ -38,15 +39,15 @@ struct tally__power_options {
 
 struct tally__power_matrix {
     struct tally__low_rank shape;
-    float *p;       /* of the last step; NULL: no step yet */
-    float *q;       /* likewise; the next step starts from it */
-    float *own_q;   /* what this rank gave to the mean that q is */
-    bool unsettled; /* the residual is that array less P own_q^T */
+    float *p;     /* of the last step; NULL: no step yet */
+    float *q;     /* likewise; the next step starts from it */
+    float *own_q; /* what this rank gave to the mean that q is. Of a residual that is held, P
+                       own_q^T is yet to be taken away; zeros: nothing is */
+    struct tally__holder holder; /* of its residuals: this matrix */
     /* Batched: */
     float *corrected;
     int n_parts;
-    const tally_bucket_param *parts; /* of the layout it was made for */
-    unsigned generation;
+    const tally_bucket_param *parts; /* of the bucket, in the layout in which they are held */
 };
 
 /* How one bucket travels. */
@@ -70,7 +71,6 @@ struct tally__power {
     size_t n_params;
     struct tally__power_matrix *matrices; /* n_params, by parameter */
     struct tally__power_plan *plans;      /* n_params, by a bucket's first parameter */
-    struct tally__keeper *keeper;         /* NULL until the first bucket came; lanes: a bucket's */
     unsigned generation;                  /* of the layout seen last */
     uint64_t n_steps;                     /* done before first_step */
     bool running;                         /* first_step and last_step count */
@@ -102,22 +102,20 @@ bool tally__power_worth(const struct tally__power_options *options, size_t n, si
 /* power_step.c: what a hook's reduce does. */
 int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucket);
 
-/* A hook's settle, for one bucket. On a lane. Errors: NOMEM. */
-int tally__power_settle_bucket(void *state, const tally_bucket *bucket);
+/* power_residual.c */
+/* Holds the residual of a matrix, if it is not held already: of the parameter; batched, of all
+ * parameters of the bucket. On a lane. Errors: NOMEM, and nothing has changed. */
+int tally__power_hold(const tally_bucket *bucket, const tally_bucket_param *param,
+                      struct tally__power_matrix *matrix, bool batched);
+/* Takes P own_q^T away from what is held, which stays held. */
+void tally__power_take_away(struct tally__power_matrix *matrix, float *corrected);
+/* Nothing is to be taken away from what is held. */
+void tally__power_forget_factors(struct tally__power_matrix *matrix);
 
 /* power_state.c */
-/* Writes the residual of the matrix that is parameter i's down where others look for it. Errors:
- * NOMEM. */
-int tally__power_settle_matrix(struct tally__power_matrix *matrix, struct tally__keeper *keeper,
-                               size_t i);
-/* Writes all residuals down where others look for them. Errors: NOMEM. */
-int tally__power_settle(struct tally__power *power);
-/* The same, and keeps nothing back: others may change them, or the layout may. */
-int tally__power_hand_back(struct tally__power *power);
-/* Keeps nothing back, and writes nothing down: residuals that are not settled are lost. */
-void tally__power_let_go(struct tally__power *power);
 uint64_t tally__power_steps(const struct tally__power *power);
 int tally__power_save(void *state, void *blob, size_t *bytes);
+/* All residuals are plain. */
 int tally__power_load(void *state, const tally_hook_blob *blobs, size_t n_blobs);
 
 #endif

@@ -27,7 +27,6 @@ void tally__power_matrix_clear(struct tally__power_matrix *matrix)
     tally__free(matrix->q);
     tally__free(matrix->own_q);
     tally__free(matrix->corrected);
-    tally__free((void *)matrix->parts);
     *matrix = (struct tally__power_matrix){0};
 }
 
@@ -90,53 +89,6 @@ static int prepare_matrix(struct tally__power_matrix *matrix, struct tally__low_
     return matrix->p && matrix->q && matrix->own_q ? TALLY_OK : TALLY_NOMEM;
 }
 
-/* Layer by layer: the keeper's array is where the matrix is corrected. */
-static int prepare_residual(struct tally__power *power, const tally_bucket *bucket,
-                            const tally_bucket_param *param)
-{
-    struct tally__residual *residual = tally__power_residual(bucket, param);
-
-    if (!power->options.feedback) {
-        return TALLY_OK;
-    }
-    TRY(tally__residual_send(residual, param->n));
-    return tally__residual_own(residual, 0, 0, bucket);
-}
-
-/* Batched: the bucket's residuals, one after the other, become the matrix's. */
-static int gather_residuals(const tally_bucket *bucket, struct tally__power_matrix *matrix)
-{
-    size_t n_parts = (size_t)bucket->n_params;
-    tally_bucket_param *parts = tally__alloc_array(n_parts, sizeof *parts, what);
-    float *corrected = tally__alloc_array(bucket->n, sizeof *corrected, what);
-
-    if (!parts || !corrected) {
-        tally__free(parts);
-        tally__free(corrected);
-        return TALLY_NOMEM;
-    }
-    for (size_t k = 0; k < n_parts; k++) {
-        parts[k] = bucket->params[k];
-        tally__residual_deliver(tally__power_residual(bucket, &parts[k]), bucket,
-                                corrected + parts[k].offset);
-    }
-    matrix->corrected = corrected;
-    matrix->parts = parts;
-    matrix->n_parts = bucket->n_params;
-    matrix->generation = bucket->generation;
-    return TALLY_OK;
-}
-
-static int prepare_square(struct tally__power *power, const tally_bucket *bucket)
-{
-    struct tally__power_matrix *matrix = &power->matrices[bucket->params[0].index];
-
-    TRY(prepare_matrix(matrix, square_of(&power->options, bucket->n)));
-    return power->options.feedback && matrix->generation != bucket->generation
-               ? gather_residuals(bucket, matrix)
-               : TALLY_OK;
-}
-
 /* Adds a matrix to the plan. */
 static void plan_matrix(const struct tally__low_rank *shape, int place,
                         struct tally__power_plan *plan)
@@ -156,7 +108,6 @@ static int plan_layers(struct tally__power *power, const tally_bucket *bucket,
 
         if (tally__power_worth(&power->options, shape.n, shape.m)) {
             TRY(prepare_matrix(&power->matrices[param->index], shape));
-            TRY(prepare_residual(power, bucket, param));
             plan_matrix(&shape, k, plan);
         } else {
             plan->rest[plan->n_rest++] = k;
@@ -180,8 +131,10 @@ static int plan_bucket(struct tally__power *power, const tally_bucket *bucket,
     if (!power->options.batched) {
         TRY(plan_layers(power, bucket, plan));
     } else if (bucket->n > 0) {
-        TRY(prepare_square(power, bucket));
-        plan_matrix(&power->matrices[bucket->params[0].index].shape, 0, plan);
+        struct tally__low_rank shape = square_of(&power->options, bucket->n);
+
+        TRY(prepare_matrix(&power->matrices[bucket->params[0].index], shape));
+        plan_matrix(&shape, 0, plan);
     }
     first_count = plan->p_count + plan->rest_count;
     plan->message = tally__alloc_array(first_count > plan->q_count ? first_count : plan->q_count,
@@ -190,50 +143,26 @@ static int plan_bucket(struct tally__power *power, const tally_bucket *bucket,
     return plan->message && plan->start ? TALLY_OK : TALLY_NOMEM;
 }
 
-/* With the mutex held: what a bucket of a new layout must find. No bucket of the old one is under
- * way. */
-static int enter_layout(struct tally__power *power, const tally_bucket *bucket)
+/* What a bucket of a new layout must find. No bucket of the old one is under way, and all residuals
+ * are plain. */
+static void enter_layout(struct tally__power *power, const tally_bucket *bucket)
 {
-    power->keeper = bucket->keeper;
-    if (power->generation == bucket->generation) {
-        return TALLY_OK;
-    }
-    if (power->options.batched) {
-        TRY(tally__power_hand_back(power));
-    }
-    for (size_t i = 0; i < power->n_params; i++) {
+    (void)pthread_mutex_lock(&power->mutex);
+    for (size_t i = 0; power->generation != bucket->generation && i < power->n_params; i++) {
         tally__power_plan_clear(&power->plans[i]);
+        tally__free(power->matrices[i].corrected);
+        power->matrices[i].corrected = NULL;
     }
     power->generation = bucket->generation;
-    return TALLY_OK;
-}
-
-int tally__power_settle_bucket(void *state, const tally_bucket *bucket)
-{
-    struct tally__power *power = state;
-    int rc;
-
-    (void)pthread_mutex_lock(&power->mutex);
-    rc = enter_layout(power, bucket);
     (void)pthread_mutex_unlock(&power->mutex);
-    for (int k = 0; rc == TALLY_OK && k < bucket->n_params; k++) {
-        size_t i = (size_t)bucket->params[k].index;
-
-        rc = tally__power_settle_matrix(&power->matrices[i], bucket->keeper, i);
-    }
-    return rc;
 }
 
 int tally__power_plan_of(struct tally__power *power, const tally_bucket *bucket,
                          struct tally__power_plan **plan)
 {
     struct tally__power_plan *found = &power->plans[bucket->params[0].index];
-    int rc;
 
-    (void)pthread_mutex_lock(&power->mutex);
-    rc = enter_layout(power, bucket);
-    (void)pthread_mutex_unlock(&power->mutex);
-    TRY(rc);
+    enter_layout(power, bucket);
     if (found->generation != bucket->generation) {
         tally__power_plan_clear(found);
         TRY(plan_bucket(power, bucket, found));

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PowerSGD's state between steps: residuals where others look for them, and what goes into a
- * checkpoint: the number of steps, and every Q. All ranks have the same, so all load rank 0's. The
- * application's thread enters between steps; a lane, with the mutex held, when the layout changes.
+ * PowerSGD's state between steps, as it goes into a checkpoint: the number of steps, and every Q.
+ * All ranks have the same, so all load rank 0's. The application's thread enters, between steps.
  */
 #include <string.h>
 
@@ -14,62 +13,6 @@
 uint64_t tally__power_steps(const struct tally__power *power)
 {
     return power->n_steps + (power->running ? power->last_step + 1 - power->first_step : 0);
-}
-
-/* Batched: from the matrix's array to the parameters'. */
-static int scatter(const struct tally__keeper *keeper, const struct tally__power_matrix *matrix)
-{
-    for (int k = 0; k < matrix->n_parts; k++) {
-        const tally_bucket_param *part = &matrix->parts[k];
-        struct tally__residual *residual = &keeper->params[part->index];
-
-        TRY(tally__residual_send(residual, part->n));
-        memcpy(residual->sent, matrix->corrected + part->offset, part->n * sizeof(float));
-    }
-    return TALLY_OK;
-}
-
-int tally__power_settle_matrix(struct tally__power_matrix *matrix, struct tally__keeper *keeper,
-                               size_t i)
-{
-    float *corrected = matrix->corrected ? matrix->corrected : keeper->params[i].sent;
-
-    if (matrix->unsettled) {
-        tally__low_rank_residual(&matrix->shape, (struct tally__factors){matrix->p, matrix->own_q},
-                                 corrected);
-        matrix->unsettled = false;
-    }
-    return matrix->corrected ? scatter(keeper, matrix) : TALLY_OK;
-}
-
-int tally__power_settle(struct tally__power *power)
-{
-    for (size_t i = 0; i < power->n_params && power->keeper; i++) {
-        TRY(tally__power_settle_matrix(&power->matrices[i], power->keeper, i));
-    }
-    return TALLY_OK;
-}
-
-void tally__power_let_go(struct tally__power *power)
-{
-    for (size_t i = 0; i < power->n_params; i++) {
-        struct tally__power_matrix *matrix = &power->matrices[i];
-
-        tally__free(matrix->corrected);
-        tally__free((void *)matrix->parts);
-        matrix->corrected = NULL;
-        matrix->parts = NULL;
-        matrix->n_parts = 0;
-        matrix->generation = 0;
-        matrix->unsettled = false;
-    }
-}
-
-int tally__power_hand_back(struct tally__power *power)
-{
-    TRY(tally__power_settle(power));
-    tally__power_let_go(power);
-    return TALLY_OK;
 }
 
 /* ---- checkpoints: n_steps, how many matrices; per matrix its parameter, its shape, its Q ---- */
@@ -94,7 +37,6 @@ int tally__power_save(void *state, void *blob, size_t *bytes)
     size_t used = sizeof head;
     unsigned char *to = blob;
 
-    TRY(tally__power_settle(power));
     for (size_t i = 0; i < power->n_params; i++) {
         const struct tally__power_matrix *matrix = &power->matrices[i];
         const struct tally__low_rank *shape = &matrix->shape;

@@ -49,13 +49,10 @@ static struct tally__power_matrix *matrix_of(const struct step *step, int k)
 /* Where the matrix is corrected; without feedback the gradient itself. */
 static float *corrected_of(const struct step *step, int k)
 {
-    const struct tally__power_matrix *matrix = matrix_of(step, k);
     const tally_bucket_param *param = param_of(step, k);
 
-    if (!step->power->options.feedback) {
-        return param->gradient;
-    }
-    return matrix->corrected ? matrix->corrected : tally__power_residual(step->bucket, param)->sent;
+    return step->power->options.feedback ? tally__power_residual(step->bucket, param)->held
+                                         : param->gradient;
 }
 
 /* A name's number: all ranks, and all layouts, draw the same Q for it. */
@@ -104,26 +101,16 @@ static void multiply(const struct step *step, int k, float *p)
         tally__low_rank_multiply(&matrix->shape, gradient, q, p);
         return;
     }
-    /* What was taken away already must not be so again. */
-    if (!matrix->unsettled) {
-        memset(matrix->p, 0, p_count(matrix) * sizeof *p);
-        memset(matrix->own_q, 0, q_count(matrix) * sizeof *p);
-    }
     tally__low_rank_correct(&matrix->shape, gradient,
                             (struct tally__factors){matrix->p, matrix->own_q}, q,
                             corrected_of(step, k), p);
-    matrix->unsettled = false;
 }
 
 /* A rank that shadows sends zeros, and keeps its residual. */
 static void sit_out(const struct step *step, int k)
 {
-    struct tally__power_matrix *matrix = matrix_of(step, k);
-
-    if (matrix->unsettled) {
-        tally__low_rank_residual(&matrix->shape, (struct tally__factors){matrix->p, matrix->own_q},
-                                 corrected_of(step, k));
-        matrix->unsettled = false;
+    if (step->power->options.feedback) {
+        tally__power_take_away(matrix_of(step, k), corrected_of(step, k));
     }
 }
 
@@ -145,8 +132,7 @@ static void fill_first(const struct step *step)
         const tally_bucket_param *param = &step->bucket->params[step->plan->rest[k]];
 
         if (!step->bucket->shadows) {
-            tally__residual_deliver(tally__power_residual(step->bucket, param), step->bucket,
-                                    param->gradient);
+            tally__residual_deliver(tally__power_residual(step->bucket, param), param->gradient);
         }
         tally__copy(param->n * sizeof *to, param->gradient, (uint8_t *)to);
         to += param->n;
@@ -221,12 +207,11 @@ static void forget_nonfinite(const struct step *step, int k)
         tally__find_nonfinite_f32(q_count(matrix), matrix->q) == q_count(matrix)) {
         return;
     }
-    memset(matrix->p, 0, p_count(matrix) * sizeof *matrix->p);
     memset(matrix->q, 0, q_count(matrix) * sizeof *matrix->q);
     if (step->power->options.feedback) {
         memset(corrected_of(step, k), 0, matrix->shape.size * sizeof(float));
     }
-    matrix->unsettled = false;
+    tally__power_forget_factors(matrix);
 }
 
 /* 4: the means. */
@@ -241,8 +226,11 @@ static void take_means(const struct step *step)
         memcpy(matrix->q, from, q_count(matrix) * sizeof *from);
         tally__low_rank_expand(&matrix->shape, (struct tally__factors){matrix->p, matrix->q},
                                past_caches, param_of(step, k)->gradient);
-        matrix->unsettled = step->power->options.feedback && !step->bucket->shadows;
         forget_nonfinite(step, k);
+        /* A rank that shadows gave nothing to these means. */
+        if (step->bucket->shadows) {
+            tally__power_forget_factors(matrix);
+        }
         from += q_count(matrix);
     }
 }
@@ -258,18 +246,27 @@ static int send_mean(tally_lane *lane, const tally_bucket *bucket, float *data, 
 /* The step has failed: its gradient, which is still there, must not be applied by the next one. */
 static void give_up(const struct step *step)
 {
-    for (int k = 0; k < step->plan->n_matrices; k++) {
+    for (int k = 0; k < step->plan->n_matrices && step->power->options.feedback; k++) {
         size_t size = matrix_of(step, k)->shape.size;
         float *corrected = corrected_of(step, k);
 
-        if (!step->power->options.feedback || step->bucket->shadows) {
-            return;
+        if (!step->bucket->shadows) {
+            tally__axpy_f32(size, param_of(step, k)->gradient, -1, corrected);
         }
-        tally__axpy_f32(size, param_of(step, k)->gradient, -1, corrected);
         if (tally__find_nonfinite_f32(size, corrected) < size) {
             memset(corrected, 0, size * sizeof *corrected);
         }
+        tally__power_forget_factors(matrix_of(step, k));
     }
+}
+
+static int hold(const struct step *step)
+{
+    for (int k = 0; k < step->plan->n_matrices && step->power->options.feedback; k++) {
+        TRY(tally__power_hold(step->bucket, param_of(step, k), matrix_of(step, k),
+                              step->power->options.batched));
+    }
+    return TALLY_OK;
 }
 
 static int compress(tally_lane *lane, const struct step *step)
@@ -277,6 +274,7 @@ static int compress(tally_lane *lane, const struct step *step)
     struct tally__power_plan *plan = step->plan;
     int rc;
 
+    TRY(hold(step));
     fill_first(step);
     rc = send_mean(lane, step->bucket, plan->message, plan->p_count + plan->rest_count);
     if (rc == TALLY_OK) {
@@ -323,7 +321,7 @@ int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucke
         return tally__hook_send_plain(lane, bucket);
     }
     if (step.number < power->options.start) {
-        tally__keeper_settle(bucket);
+        TRY(tally__keeper_deliver(bucket));
         return tally__hook_send_plain(lane, bucket);
     }
     TRY(tally__power_plan_of(power, bucket, &step.plan));
@@ -335,7 +333,7 @@ int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucke
                    (unsigned long long)step.number, bucket->n, sent);
     }
     if (step.plan->n_matrices == 0) {
-        tally__keeper_settle(bucket);
+        TRY(tally__keeper_deliver(bucket));
         return tally__hook_send_plain(lane, bucket);
     }
     return compress(lane, &step);

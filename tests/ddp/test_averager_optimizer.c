@@ -115,6 +115,7 @@ static int wrapper_body(tally_group *group, void *user)
 static int consolidated_body(tally_group *group, void *user)
 {
     const struct scene_setup lossy = {"int8", NULL, false};
+    const struct scene_setup native = {"allreduce:engine=native", NULL, false};
     const struct scene_setup outer = {NULL, "sgd:lr=0.5,momentum=0.5", false};
     static unsigned char room[1 << 16];
     const void *blob = room;
@@ -129,6 +130,12 @@ static int consolidated_body(tally_group *group, void *user)
                  TALLY_UNSUPPORTED);
     CHECK_TEXT(group, tally_last_error(), "leaves something out");
     CHECK_OK(group, scene_end(group, &scene));
+    /* Exact, by whatever engine. */
+    CHECK_OK(group, scene_start(group, &scene, &native));
+    CHECK_OK(group, add_optimizer(group, &scene, true, false));
+    CHECK_OK(group, tally_optimizer_consolidate(scene.optimizer, 0, room, &bytes));
+    CHECK_OK(group, scene_end(group, &scene));
+    bytes = sizeof room;
     CHECK_OK(group, scene_start(group, &scene, &outer));
     CHECK_OK(group, add_optimizer(group, &scene, true, false));
     for (unsigned step = 0; step < 8; step++) {

@@ -264,10 +264,8 @@ static int refused_model(tally_group *group, const struct hook_states *states,
 
 static int models_body(tally_group *group, void *user)
 {
-    const struct state_setup other_hook = {"bf16(int8)", false, 0};
     const struct other strides = {2, state_specs[2], "'fc.weight' with other strides"};
     const struct other fewer = {2, state_specs[2], "has 8 parameters, this model has 7"};
-    struct state_run run;
     struct scene scene;
 
     (void)user;
@@ -277,9 +275,31 @@ static int models_body(tally_group *group, void *user)
     }
     CHECK_OK(group, refused_model(group, &scene.states, &strides, STATE_N_PARAMS));
     CHECK_OK(group, refused_model(group, &scene.states, &fewer, STATE_N_PARAMS - 1));
+    CHECK_OK(group, end(group, &scene));
+    return 0;
+}
+
+/* Two hooks in one set of blobs: of two runs. */
+static int mixed_body(tally_group *group, void *user)
+{
+    const struct state_setup other_hook = {"bf16(int8)", false, 0};
+    struct hook_states strange;
+    struct hook_states mixed;
+    struct state_run run;
+    struct scene scene;
+    uint64_t hash;
+
+    (void)user;
+    CHECK_OK(group, start(group, &scene));
     CHECK_OK(group, state_run_start(group, &other_hook, &run));
-    CHECK_STATUS(group, hook_states_load(run.ddp, &scene.states), TALLY_ARG);
-    CHECK_TEXT(group, tally_last_error(), "of hook 'int8', but the hook is 'bf16(int8)'");
+    CHECK_OK(group, state_steps(group, &run, 0, N_BEFORE, &hash));
+    CHECK_OK(group, hook_states_take(group, run.ddp, &strange));
+    mixed = scene.states;
+    mixed.blob[0] = strange.blob[0];
+    mixed.bytes[0] = strange.bytes[0];
+    CHECK_OK(group, refused(group, &scene, &mixed, TALLY_ARG,
+                            "blob 1 is of hook 'int8', blob 0 of hook 'bf16(int8)'"));
+    hook_states_free(&strange);
     CHECK_OK(group, state_run_end(group, &run));
     CHECK_OK(group, end(group, &scene));
     return 0;
@@ -451,6 +471,7 @@ int main(void)
 
     n_failures += ddp_run_seven("whole, but wrong", wrong_body, NULL, 1);
     n_failures += ddp_run("other models", models_body, NULL, 1);
+    n_failures += ddp_run_world("two hooks", mixed_body, NULL, 1, 2);
     n_failures += ddp_run("calls", calls_body, NULL, 1);
     n_failures += ddp_run_seven("hooks that fail", fragile_body, NULL, 1);
     return n_failures != 0;

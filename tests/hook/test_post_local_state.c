@@ -26,14 +26,15 @@ static int sum_job(tally_lane *lane, void *user)
 
 /* What the means lack so far of element e, over all ranks: this rank's residual, and what it has
  * left out of the means that it owned, which all ranks of an exchange lack. */
-static double lacks(const tally_ddp *ddp, size_t e, int n_exchanging)
+static double lacks(const tally_ddp *ddp, size_t e)
 {
     const struct tally__residual *residual = &ddp->keeper->params[0];
     double sum = residual->sent ? residual->sent[e] : 0;
 
-    if (residual->owned && e >= residual->owned_first &&
-        e < residual->owned_first + residual->owned_n) {
-        sum += (double)residual->owned[e - residual->owned_first] * n_exchanging;
+    for (const struct tally__owned *owned = residual->owned; owned; owned = owned->next) {
+        if (e >= owned->first && e < owned->first + owned->n) {
+            sum += (double)owned->values[e - owned->first] * owned->n_ranks;
+        }
     }
     return sum;
 }
@@ -57,7 +58,6 @@ static int lost_run(tally_group *group, int group_size, bool is_late)
     CHECK_OK(group, tally_ddp_set_hook(ddp, is_late ? "int8" : text));
     for (unsigned s = 0; s < N_STEPS; s++) {
         const float *mean = tally_ddp_grad(ddp, 0);
-        int n_exchanging = s < START || group_size == 0 ? world : group_size;
 
         if (is_late && s == START) {
             CHECK_OK(group, tally_ddp_set_hook(ddp, text));
@@ -70,7 +70,7 @@ static int lost_run(tally_group *group, int group_size, bool is_late)
                 balance[k] -= ddp_value(TALLY_F32, s, r, 0, shown[k]);
             }
             balance[k] += mean[shown[k]];
-            rest = balance[k] + lacks(ddp, shown[k], n_exchanging);
+            rest = balance[k] + lacks(ddp, shown[k]);
             CHECK_OK(group, ranks_job(group, 0, sum_job, &rest));
             CHECK(group, fabs(rest) < 2e-5);
         }

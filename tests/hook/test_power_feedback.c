@@ -172,7 +172,7 @@ static int small_body(tally_group *group, void *user)
         for (unsigned s = 0; s < RANKS_REPEATS(1000, 100); s++) {
             CHECK_OK(group, power_run_step(group, ddp, &model, steady, s));
         }
-        CHECK_OK(group, tally__power_settle(ddp->hook->state));
+        CHECK_OK(group, tally__keeper_settle(ddp->keeper));
         CHECK(group, largest(ddp, &model) > 0.1F);
         CHECK(group, largest(ddp, &model) < 50);
         CHECK_OK(group, tally_ddp_free(ddp));

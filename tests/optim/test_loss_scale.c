@@ -140,7 +140,9 @@ static int hash_residuals(const struct run *run, uint64_t *hash)
         const struct tally__residual *residual = &run->ddp->keeper->params[i];
 
         *hash = ranks_hash(*hash, residual->sent, residual->sent ? residual->n * 4 : 0);
-        *hash = ranks_hash(*hash, residual->owned, residual->owned_n * 4);
+        for (const struct tally__owned *owned = residual->owned; owned; owned = owned->next) {
+            *hash = ranks_hash(*hash, owned->values, owned->n * 4);
+        }
     }
     return 0;
 }

@@ -372,7 +372,7 @@ int power_reference_take(struct power_reference *reference, tally_group *group, 
 {
     struct tally__power *power = ddp->hook->state;
 
-    CHECK_OK(group, tally__power_settle(power));
+    CHECK_OK(group, tally__keeper_settle(ddp->keeper));
     for (size_t i = 0; i < reference->model->n; i++) {
         const struct tally__power_matrix *matrix = &power->matrices[i];
 

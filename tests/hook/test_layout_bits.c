@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bits do not depend on the layout of buckets: every hook with error feedback, whatever the order
+ * of announcements, the caps of buckets, views or copies, and whether buckets are arranged anew
+ * after the first step; with hooks that are replaced and states that are loaded on the way; with a
+ * sharded optimizer. Forms that take a bucket for one matrix or one tensor are the exception: there
+ * equal layouts give equal bits.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/hook_rules.h"
+#include "support/hook_states.h"
+
+#define N_OF(array) (sizeof(array) / sizeof(array)[0])
+#define N_STEPS 11
+
+/* Matrices of several blocks of 64 elements, vectors, a scalar: shards end within parameters. */
+static const struct ddp_spec specs[] = {
+    {"wte", TALLY_F32, 0, 2, {21, 40}},  {"bias", TALLY_F32, 0, 1, {70}},
+    {"fc", TALLY_F32, 0, 2, {33, 17}},   {"scale", TALLY_F32, 0, 0, {0}},
+    {"proj", TALLY_F32, 0, 2, {17, 33}}, {"conv", TALLY_F32, 0, 3, {5, 7, 11}},
+    {"norm", TALLY_F32, 0, 1, {33}},     {"head", TALLY_F32, 0, 2, {40, 9}},
+};
+#define N_PARAMS N_OF(specs)
+
+enum order { FORWARD, BACKWARD, SHUFFLED, N_ORDERS };
+
+struct layout {
+    enum order order;
+    size_t cap_bytes;
+    bool copies;
+};
+
+/* The first is what the others are compared with. */
+static const struct layout layouts[] = {
+    {BACKWARD, 4000, false}, {FORWARD, 4000, false},    {BACKWARD, 4000, true},
+    {FORWARD, 4000, true},   {SHUFFLED, 4000, true},    {FORWARD, 500, true},
+    {SHUFFLED, 1500, true},  {BACKWARD, 1 << 20, true}, {FORWARD, 1 << 20, false},
+};
+
+/* How a run goes: what happens after which step. */
+struct course {
+    const char *hook;
+    const char *next; /* the hook that replaces it after step 5; NULL: none does */
+    bool loads;       /* the state is saved after step 3 and taken up by another ddp */
+    bool shards;      /* with a sharded optimizer; compared with one that is not */
+    int n_ranks_by;   /* only for worlds that this divides */
+};
+
+static size_t nth(enum order order, size_t k)
+{
+    static const size_t shuffled[N_PARAMS] = {4, 0, 7, 2, 6, 1, 5, 3};
+
+    return order == FORWARD ? k : order == BACKWARD ? N_PARAMS - 1 - k : shuffled[k];
+}
+
+struct run {
+    struct ddp_model model;
+    tally_ddp *ddp;
+    tally_optimizer *optimizer;
+};
+
+static int start(tally_group *group, const struct course *course, const struct layout *layout,
+                 const char *hook, struct run *run)
+{
+    tally_ddp_config config;
+
+    *run = (struct run){0};
+    tally_ddp_config_init(&config, sizeof config);
+    config.hook = hook;
+    config.bucket_cap_bytes = layout->cap_bytes;
+    config.first_bucket_bytes = layout->cap_bytes;
+    CHECK(group, ddp_model_make(&run->model, specs, N_PARAMS, layout->copies) == 0);
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        ddp_fill_data(&run->model, i, 77, 0);
+    }
+    CHECK_OK(group, tally_ddp_create(group, run->model.params, N_PARAMS, &config, &run->ddp));
+    if (course->shards) {
+        tally_optimizer_config rule;
+
+        tally_optimizer_config_init(&rule, sizeof rule);
+        rule.overlap = 1;
+        rule.shard = layout != layouts;
+        CHECK_OK(group, tally_optimizer_create(run->ddp, "sgd:lr=0.1,momentum=0.9", &rule,
+                                               &run->optimizer));
+    }
+    return 0;
+}
+
+static int end(tally_group *group, struct run *run)
+{
+    CHECK_OK(group, tally_optimizer_free(run->optimizer));
+    CHECK_OK(group, tally_ddp_free(run->ddp));
+    ddp_model_free(&run->model);
+    return 0;
+}
+
+static int step(tally_group *group, struct run *run, const struct layout *layout, unsigned s,
+                uint64_t *hash)
+{
+    for (size_t k = 0; k < N_PARAMS; k++) {
+        size_t i = nth(layout->order, k);
+
+        ddp_fill_grad(&run->model, run->ddp, i, s, tally_group_rank(group));
+        CHECK_OK(group, tally_ddp_grad_ready(run->ddp, (int)i));
+    }
+    CHECK_OK(group, tally_ddp_wait(run->ddp));
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        const void *result =
+            run->optimizer ? run->model.params[i].data : tally_ddp_grad(run->ddp, (int)i);
+
+        *hash = ranks_hash(*hash, result, run->model.count[i] * sizeof(float));
+    }
+    return 0;
+}
+
+static int take_up(tally_group *group, const struct course *course, const struct layout *layout,
+                   struct run *run)
+{
+    struct hook_states states;
+
+    CHECK_OK(group, hook_states_take(group, run->ddp, &states));
+    CHECK_OK(group, end(group, run));
+    CHECK_OK(group, start(group, course, layout, course->next ? course->next : course->hook, run));
+    CHECK_OK(group, hook_states_load(run->ddp, &states));
+    hook_states_free(&states);
+    return 0;
+}
+
+/* The hash of every step. */
+static int go(tally_group *group, const struct course *course, const struct layout *layout,
+              uint64_t *hash)
+{
+    struct run run;
+
+    CHECK_OK(group, start(group, course, layout, course->hook, &run));
+    for (unsigned s = 0; s < N_STEPS; s++) {
+        hash[s] = 0;
+        CHECK_OK(group, step(group, &run, layout, s, &hash[s]));
+        if (s == 3 && course->loads) {
+            CHECK_OK(group, take_up(group, course, layout, &run));
+        }
+        if (s == 5 && course->next && !course->loads) {
+            CHECK_OK(group, tally_ddp_set_hook(run.ddp, course->next));
+        }
+    }
+    CHECK_OK(group, end(group, &run));
+    return 0;
+}
+
+static const struct course courses[] = {
+    {.hook = "int8:block=64"},
+    {.hook = "int8:block=64,exempt=none"},
+    {.hook = "bf16(int8:block=64)"},
+    {.hook = "powersgd:rank=2,start=1"},
+    {.hook = "bf16(powersgd:rank=1,start=0)"},
+    {.hook = "hosts:size=2(int8:block=64)"},
+    {.hook = "postlocal:start=4,group=2(int8:block=64)", .n_ranks_by = 2},
+    {.hook = "postlocal:start=4(int8:block=64)"},
+    {.hook = "postlocal:start=4(powersgd:start=1)"},
+    {.hook = "postlocal:start=2(powersgd:start=1)", .next = "allreduce"},
+    {.hook = "postlocal:start=2(powersgd:start=1)", .loads = true},
+    {.hook = "quantize_per_channel:block=64"},
+    {.hook = "quantize_per_tensor"},
+    {.hook = "quantize_per_tensor:exchange=gather"},
+    /* A hook that follows another. */
+    {.hook = "int8:block=64", .next = "allreduce"},
+    {.hook = "int8:block=64", .next = "int8:block=128"},
+    {.hook = "int8:block=64,exempt=none", .next = "powersgd:start=0"},
+    {.hook = "powersgd:start=0", .next = "int8:block=64"},
+    {.hook = "int8:block=64", .next = "hosts:size=2(int8:block=64)"},
+    {.hook = "hosts:size=2(int8:block=64)", .next = "bf16"},
+    {.hook = "hosts:size=2(powersgd:rank=2,start=1)", .next = "powersgd:rank=2,start=1"},
+    {.hook = "postlocal:start=2,group=2(int8:block=64)", .next = "int8:block=64", .n_ranks_by = 2},
+    /* A state that is taken up, by the same hook and by another. */
+    {.hook = "int8:block=64", .loads = true},
+    {.hook = "hosts:size=2(int8:block=64)", .loads = true},
+    {.hook = "postlocal:start=2,group=2(int8:block=64)", .loads = true, .n_ranks_by = 2},
+    {.hook = "int8:block=64", .next = "bf16", .loads = true},
+    {.hook = "int8:block=64", .next = "powersgd:start=0", .loads = true},
+    {.hook = "hosts:size=2(powersgd:start=1)", .next = "powersgd:start=1", .loads = true},
+    {.hook = "allreduce", .next = "bf16", .loads = true},
+    /* Sharded. */
+    {.hook = "int8:block=64", .shards = true},
+    {.hook = "powersgd:rank=2,start=1", .shards = true},
+};
+
+static int compare(tally_group *group, const struct course *course, const struct layout *layout,
+                   const uint64_t *expected)
+{
+    uint64_t hash[N_STEPS];
+
+    CHECK_OK(group, go(group, course, layout, hash));
+    for (unsigned s = 0; s < N_STEPS; s++) {
+        if (hash[s] != expected[s]) {
+            (void)fprintf(stderr, "%s%s%s%s%s: order %d, cap %zu, %s differs in step %u\n",
+                          course->hook, course->next ? ", then " : "",
+                          course->next ? course->next : "", course->loads ? ", loaded" : "",
+                          course->shards ? ", sharded" : "", (int)layout->order, layout->cap_bytes,
+                          layout->copies ? "copies" : "views", s);
+        }
+        CHECK(group, hash[s] == expected[s]);
+    }
+    return 0;
+}
+
+static int body(tally_group *group, void *user)
+{
+    (void)user;
+    for (size_t c = 0; c < N_OF(courses); c++) {
+        const struct course *course = &courses[c];
+        uint64_t expected[N_STEPS];
+
+        if (course->n_ranks_by && tally_group_size(group) % course->n_ranks_by != 0) {
+            continue;
+        }
+        CHECK_OK(group, go(group, course, &layouts[0], expected));
+        for (size_t k = 1; k < N_OF(layouts); k++) {
+            CHECK_OK(group, compare(group, course, &layouts[k], expected));
+        }
+    }
+    return 0;
+}
+
+/* ---- by bucket ---- */
+
+/* Equal layouts: views, copies that are arranged as they were, and sharded copies, in any order of
+ * announcement that leaves buckets as they are. */
+static int bucket_body(tally_group *group, void *user)
+{
+    static const char *const texts[] = {"batched_powersgd:rank=2,start=1",
+                                        "quantize_per_tensor:scope=bucket"};
+    static const struct layout equal[] = {
+        {BACKWARD, 4000, false}, {SHUFFLED, 4000, false}, {BACKWARD, 4000, true}};
+
+    (void)user;
+    for (size_t t = 0; t < N_OF(texts); t++) {
+        for (int shards = 0; shards < 2; shards++) {
+            const struct course course = {.hook = texts[t], .shards = shards != 0};
+            uint64_t expected[N_STEPS];
+
+            CHECK_OK(group, go(group, &course, shards ? &layouts[0] : &equal[0], expected));
+            for (size_t k = 0; k < N_OF(equal); k++) {
+                CHECK_OK(group, compare(group, &course, &equal[k], expected));
+            }
+        }
+    }
+    return 0;
+}
+
+int main(void)
+{
+    static const struct ranks ways[] = {
+        {.kind = RANKS_THREADS, .world = 1, .lanes = 1},
+        {.kind = RANKS_THREADS, .world = 2, .lanes = 1},
+        {.kind = RANKS_THREADS, .world = 3, .lanes = 3},
+        {.kind = RANKS_THREADS, .world = 4, .lanes = 2},
+        {.kind = RANKS_PROCESSES, .world = 3, .lanes = 1},
+    };
+    int n_failures = 0;
+
+    for (size_t w = 0; w < N_OF(ways); w++) {
+        n_failures += ranks_run(&ways[w], body, NULL);
+        n_failures += ranks_run(&ways[w], bucket_body, NULL);
+    }
+    return n_failures != 0;
+}
