@@ -179,7 +179,7 @@ static void replaced_path(void **state)
     FILE *file;
 
     (void)state;
-    try_to_meet(&opening, 1);
+    try_to_meet(&opening, 4);
     fault_opening_start(&opening, 0);
     while (stat(opening.rendezvous, &info) != 0) {
         fault_sleep_ns(FAULT_NS_PER_MS);
@@ -188,7 +188,7 @@ static void replaced_path(void **state)
     file = fopen(opening.rendezvous, "w");
     assert_non_null(file);
     assert_int_equal(fclose(file), 0);
-    fault_opening_wait(&opening, 1 + SLACK_S);
+    fault_opening_wait(&opening, 4 + SLACK_S);
     fault_expect_failure(&opening, 0, TALLY_TIMEOUT, "rank 1 of 2");
     assert_int_equal(stat(opening.rendezvous, &info), 0);
     assert_true(S_ISREG(info.st_mode));

@@ -77,7 +77,8 @@ static void unlink_own(const char *name, dev_t device, ino_t inode)
 {
     struct stat info;
 
-    if (lstat(name, &info) == 0 && info.st_dev == device && info.st_ino == inode) {
+    if (lstat(name, &info) == 0 && S_ISSOCK(info.st_mode) && info.st_dev == device &&
+        info.st_ino == inode) {
         (void)unlink(name);
     }
 }
