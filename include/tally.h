@@ -58,15 +58,16 @@
  *   - A function that can fail returns int: TALLY_OK (0), or one of the negative codes of
  *     TALLY_STATUS_LIST. tally_last_error() then gives the text, for the calling thread.
  *   - Outputs are written only on success.
- *   - A forked child (a data loader's worker) cannot use the objects of its parent. There, calls that
- *     take one return STATE at once, and those that return a pointer return NULL; ..._free and
+ *   - A forked child (a data loader's worker) cannot use the objects of its parent. There, calls
+ * that take one return STATE at once, and those that return a pointer return NULL; ..._free and
  *     tally_group_close do nothing and return TALLY_OK, so destructors may run; facts such as
  *     tally_group_rank stay known. The child may open groups of its own.
  *   - Structs that begin with their size may grow in later versions. tally reads and writes no more
  *     of one than its size says, so a program built with an older header goes on working: what its
  *     struct lacks is "not set".
  *   - The library never exits, installs no signal handler, and prints nothing by itself: what it
- *     has to say goes to the callback of tally_log_set().
+ *     has to say goes to the callback of tally_log_set(). One exception: where the program sets no
+ *     callback and TALLY_LOG is set in the environment, lines go to stderr.
  */
 #ifndef TALLY_H
 #define TALLY_H
@@ -160,10 +161,13 @@ typedef void (*tally_log_fn)(void *user, int level, const char *text);
 
 /*
  * Sends messages of max_level and more urgent ones to fn(user, ...). A NULL fn switches logging
- * off, which is how a program starts. TALLY_LOG in the environment, if set, wins over max_level.
- * Any thread, but not while another thread is in a tally call: a message under way may still reach
- * the old callback. Never blocks.
- * Errors: ARG for a level that is none of tally_log_level, or an unknown value of TALLY_LOG.
+ * off, which is how a program starts. TALLY_LOG in the environment, if set, wins over max_level;
+ * where there is no fn, its lines go to stderr, as tally_log_stderr writes them, behind the rank's
+ * number in brackets where ranks are processes: "[2] tally: warning: ...". At TALLY_LOG_INFO rank 0
+ * says what this run is: ranks, machines and backend, kernels and lanes, parameters, buckets and
+ * hook. Any thread, but not while another thread is in a tally call: a message under way may still
+ * reach the old callback. Never blocks. Errors: ARG for a level that is none of tally_log_level, or
+ * an unknown value of TALLY_LOG.
  */
 TALLY_API int tally_log_set(tally_log_fn fn, void *user, int max_level);
 
@@ -226,10 +230,10 @@ TALLY_API int tally_isa(const char **name);
  * others. Where it does not, the rank is named if another one of its machine sees it die, and else
  * by the deadline.
  *
- * It fails, it does not hang. A rank that dies, or ends without closing its group, is named on every
- * other rank within a second (PEER). A rank that is late beyond the deadline is named too (TIMEOUT),
- * and so are ranks that disagree about what to do (MISMATCH). After one of these three the group is
- * given up on every rank: later calls return ABORTED at once, with the reason.
+ * It fails, it does not hang. A rank that dies, or ends without closing its group, is named on
+ * every other rank within a second (PEER). A rank that is late beyond the deadline is named too
+ * (TIMEOUT), and so are ranks that disagree about what to do (MISMATCH). After one of these three
+ * the group is given up on every rank: later calls return ABORTED at once, with the reason.
  */
 typedef struct tally_group tally_group;
 

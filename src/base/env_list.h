@@ -11,7 +11,7 @@
     X(ISA, "TALLY_ISA", CHOICE, "auto|ref|avx2|avx512|neon", "auto",                               \
       "instruction set to compute with; auto takes the best this CPU has")                         \
     X(LOG, "TALLY_LOG", CHOICE, "none|error|warn|info|debug", "",                                  \
-      "least urgent messages that reach the log callback; wins over the program's choice")         \
+      "least urgent messages for the log callback, or for stderr if the program sets none")        \
     X(BACKEND, "TALLY_BACKEND", CHOICE, "auto|self|shm|mpi", "auto",                               \
       "how ranks talk to one another; auto takes what fits the launcher")                          \
     X(RANK, "TALLY_RANK", COUNT, "a whole number", "", "this process's rank; set by tally run")    \

@@ -5,8 +5,12 @@
 
 #include "tally.h"
 
-/* Sends one line to the callback, if there is one and it wants this level. Keeps errno. */
+/* Sends one line to the callback, or to stderr where there is none and TALLY_LOG is set, if the
+ * level is wanted. Keeps errno and the thread's error text. */
 void tally__log(tally_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The launcher's number of this process, which is put before its lines on stderr. Any thread. */
+void tally__log_set_rank(int rank);
 
 #endif

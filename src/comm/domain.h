@@ -77,6 +77,8 @@ struct tally__domain {
     uintptr_t *base;      /* per rank: where its memory starts for us */
     uint64_t *first_slot; /* per rank: offset of the slots of the group that spans all */
     int n_cpus;           /* CPUs that all ranks together may run on */
+    int n_machines;       /* for the log */
+    const char *medium;   /* for the log: which MPI; NULL: the name says it */
     unsigned n_stages;
     size_t stage_bytes;
     const struct tally__carrier_ops *carrier; /* NULL: ranks reach each other's memory */

@@ -2,6 +2,7 @@
 /* Opening groups: finds the place, picks the domain, waits until all ranks are there. */
 #include "comm/open.h"
 
+#include "base/log.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_open.h"
 #include "comm/shm/shm_domain.h"
@@ -15,6 +16,41 @@ void tally_group_config_init(tally_group_config *config, size_t size)
     tally__sized_init(TALLY__GROUP_CONFIG, &unset, config, size);
 }
 
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* One rank says for all what this run is. */
+static void say_opened(const tally_group *group, const struct tally__place *place)
+{
+    const struct tally__domain *domain = group->domain;
+    const char *isa = "";
+
+    if (group->rank != 0 || tally_isa(&isa) != TALLY_OK) {
+        return;
+    }
+    tally__log(TALLY_LOG_INFO, "%d rank%s on %d machine%s, backend %s%s%s", group->size,
+               plural(group->size), domain->n_machines, plural(domain->n_machines),
+               domain->ops->name, domain->medium ? " over " : "",
+               domain->medium ? domain->medium : "");
+    tally__log(TALLY_LOG_INFO, "each rank: kernels %s, %d lane%s; late after %g s", isa,
+               place->lanes, plural(place->lanes), place->timeout_s);
+}
+
+static int open_place(const struct tally__place *place, tally_group **group)
+{
+    if (place->is_self) {
+        return tally__open_threads(1, place->lanes, place->timeout_s, group);
+    }
+    if (place->rank >= 0) {
+        tally__log_set_rank(place->rank);
+    }
+    TRY((place->is_mpi ? tally__open_mpi : tally__open_shm)(place, group));
+    tally__log_set_rank((*group)->rank);
+    return TALLY_OK;
+}
+
 int tally_group_open(const tally_group_config *config, tally_group **group)
 {
     struct tally__place place;
@@ -24,10 +60,9 @@ int tally_group_open(const tally_group_config *config, tally_group **group)
     }
     TRY(tally__num_start());
     TRY(tally__find_place(config, &place));
-    if (place.is_self) {
-        return tally__open_threads(1, place.lanes, place.timeout_s, group);
-    }
-    return (place.is_mpi ? tally__open_mpi : tally__open_shm)(&place, group);
+    TRY(open_place(&place, group));
+    say_opened(*group, &place);
+    return TALLY_OK;
 }
 
 int tally_group_open_threads(const tally_group_config *config, int n, tally_group **groups)
@@ -55,5 +90,7 @@ int tally_group_open_threads(const tally_group_config *config, int n, tally_grou
     given.backend = "self";
     TRY(tally__num_start());
     TRY(tally__find_place(&given, &place));
-    return tally__open_threads(n, place.lanes, place.timeout_s, groups);
+    TRY(tally__open_threads(n, place.lanes, place.timeout_s, groups));
+    say_opened(groups[0], &place);
+    return TALLY_OK;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/status.h"
@@ -237,6 +238,22 @@ static int start(tally_group *group, struct creation *creation)
     return TALLY_OK;
 }
 
+/* One rank says for all what is trained, and how gradients travel. */
+static void say_created(const tally_ddp *ddp)
+{
+    size_t n = 0;
+
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        n += ddp->params[ddp->order[k]].n;
+    }
+    if (ddp->group->rank == 0) {
+        tally__log(TALLY_LOG_INFO,
+                   "ddp: %zu parameter%s with %zu elements in %zu bucket%s, hook %s", ddp->n_order,
+                   ddp->n_order == 1 ? "" : "s", n, ddp->buckets.n, ddp->buckets.n == 1 ? "" : "s",
+                   ddp->hook->table.name);
+    }
+}
+
 int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
                      const tally_ddp_config *config, tally_ddp **ddp)
 {
@@ -270,6 +287,7 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
         return tally__fail(rc, "%s", creation.text);
     }
     *ddp = creation.ddp;
+    say_created(creation.ddp);
     return TALLY_OK;
 }
 

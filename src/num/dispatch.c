@@ -61,7 +61,7 @@ static int choose(void)
     TRY(tally__env_choice(TALLY__ENV_ISA, &wanted));
     TRY(find_level(strcmp(wanted, "auto") == 0 ? NULL : wanted, &level));
     atomic_store_explicit(&chosen, level, memory_order_release);
-    tally__log(TALLY_LOG_INFO, "computing with %s", level->name);
+    tally__log(TALLY_LOG_DEBUG, "computing with %s", level->name);
     return TALLY_OK;
 }
 

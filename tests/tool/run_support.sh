@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034 # the variables are for the tests that read this file
 # What the tests of `tally run` share. Sourced with the arguments: the tally command, the program of
-# a real group, the terminal, and whether there is hwloc. All waits are bounded; no test depends on
+# a real group, the terminal, whether there is hwloc, and a program that trains. All waits are bounded; no test depends on
 # how long something takes.
 set -u
 tally=$1
 reduce=$2
 terminal=$3
 has_hwloc=$4
+line=$5
 failures=0
 work=$(mktemp -d)
 # Every process of these tests has this in its environment, and so have its children.

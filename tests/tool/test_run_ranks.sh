@@ -131,6 +131,20 @@ expect err '^(PEER|ABORTED): .*rank 2 ended without closing its group' 2
 expect err '^tally run: rank 2 ended first, with status 0$' 1
 expect err '^tally run: rank [01] exited with status 1$' 1
 
+# TALLY_LOG in a program that sets no callback: one rank says what the run is.
+TALLY_LOG=info TALLY_HOOK=bf16 run -n 3 "$line"
+expect_rc 0
+expect err '^\[0\] tally: info: 3 ranks on 1 machine, backend shm$' 1
+expect err '^\[0\] tally: info: each rank: kernels [a-z0-9]+, 1 lane; late after 600 s$' 1
+expect err '^\[0\] tally: info: ddp: 1 parameter with 2 elements in 1 bucket, hook bf16$' 1
+expect err '' 3
+TALLY_LOG=loud run -n 2 "$line"
+expect_rc 0
+expect err '^tally: warning: TALLY_LOG=loud is not accepted: use none\|error\|warn\|info\|debug$' 2
+expect err '' 2
+run -n 2 "$line"
+expect err '' 0
+
 # Pinning.
 if [ -n "$has_hwloc" ]; then
     run -n 3 --bind --prefix grep Cpus_allowed_list /proc/self/status

@@ -21,7 +21,7 @@ set_source_files_properties(tool/run_terminal.c PROPERTIES COMPILE_DEFINITIONS _
 foreach(part ranks output signals)
   add_test(NAME tool_run_${part}
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_run_${part}.sh $<TARGET_FILE:tally_tool>
-      $<TARGET_FILE:run_reduce> $<TARGET_FILE:run_terminal> "${hwloc_FOUND}")
+      $<TARGET_FILE:run_reduce> $<TARGET_FILE:run_terminal> "${hwloc_FOUND}" $<TARGET_FILE:example_line>)
   set_tests_properties(tool_run_${part} PROPERTIES LABELS tool TIMEOUT 300)
 endforeach()
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <tally.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -147,6 +148,45 @@ static void test_log_level_from_environment(void **state)
     assert_int_equal(tally_log_set(NULL, NULL, TALLY_LOG_NONE), TALLY_OK);
 }
 
+/* What tally writes to stderr while it says something, with TALLY_LOG as given. */
+static void log_to_stderr(const char *level, int rank, char *text, size_t bytes)
+{
+    FILE *file = tmpfile();
+    int saved = dup(STDERR_FILENO);
+    size_t n;
+
+    assert_non_null(file);
+    (void)fflush(stderr);
+    assert_true(dup2(fileno(file), STDERR_FILENO) >= 0);
+    assert_int_equal(setenv("TALLY_LOG", level, 1), 0);
+    assert_int_equal(tally_log_set(NULL, NULL, TALLY_LOG_NONE), TALLY_OK);
+    tally__log_set_rank(rank);
+    tally__log(TALLY_LOG_WARN, "number %d", 7);
+    tally__log(TALLY_LOG_INFO, "number %d", 8);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    (void)close(saved);
+    rewind(file);
+    n = fread(text, 1, bytes - 1, file);
+    text[n] = '\0';
+    (void)fclose(file);
+    (void)unsetenv("TALLY_LOG");
+    tally__log_set_rank(-1);
+    assert_int_equal(tally_log_set(NULL, NULL, TALLY_LOG_NONE), TALLY_OK);
+}
+
+static void test_log_to_stderr(void **state)
+{
+    char text[200];
+
+    (void)state;
+    log_to_stderr("warn", -1, text, sizeof text);
+    assert_string_equal(text, "tally: warning: number 7\n");
+    log_to_stderr("info", 3, text, sizeof text);
+    assert_string_equal(text, "[3] tally: warning: number 7\n[3] tally: info: number 8\n");
+    log_to_stderr("none", 3, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
 static void test_env_table(void **state)
 {
     tally_env_var var = {.size = sizeof var};
@@ -247,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_last_error_can_quote_itself),
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_log_level_from_environment),
+        cmocka_unit_test(test_log_to_stderr),
         cmocka_unit_test(test_env_table),
         cmocka_unit_test(test_env_choice),
         cmocka_unit_test(test_isa_arguments),

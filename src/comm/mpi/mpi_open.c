@@ -9,7 +9,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_end.h"
@@ -151,6 +150,30 @@ static int open_domain(const struct tally__place *place, struct tally__mpi_domai
     return TALLY_OK;
 }
 
+static bool is_same_machine(const tally_lane *lane, int a, int b)
+{
+    const struct tally__process_card *one = (const void *)tally__stage_of(lane, a, lane->round);
+    const struct tally__process_card *other = (const void *)tally__stage_of(lane, b, lane->round);
+
+    return memcmp(one->machine, other->machine, sizeof one->machine) == 0;
+}
+
+/* Each machine counts with its first rank. */
+static int count_machines(const tally_lane *lane)
+{
+    int n = 0;
+
+    for (int r = 0; r < lane->group->size; r++) {
+        int first = 0;
+
+        while (!is_same_machine(lane, first, r)) {
+            first++;
+        }
+        n += first == r;
+    }
+    return n;
+}
+
 /* All ranks are there, and have opened the same; each knows who runs on its machine. */
 static int first_job(tally_lane *lane, void *user)
 {
@@ -170,6 +193,8 @@ static int first_job(tally_lane *lane, void *user)
         mpi->n_local += memcmp(card->machine, own.machine, sizeof own.machine) == 0;
         mpi->processes[r] = tally__process_watch(card);
     }
+    mpi->common.n_machines = count_machines(lane);
+    mpi->common.medium = mpi->post.api->name;
     return TALLY_OK;
 }
 
@@ -223,8 +248,6 @@ int tally__open_mpi(const struct tally__place *place, tally_group **group)
         (void)tally_group_close(made);
         return rc;
     }
-    tally__log(TALLY_LOG_INFO, "rank %d of %d over %s", made->rank, made->size,
-               mpi->post.api->name);
     made->timeout_ns = mpi->timeout_ns;
     *group = made;
     return TALLY_OK;

@@ -221,6 +221,7 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
     made->common.ops = &shm_ops;
     made->common.n_ranks = place->world;
     made->common.rank = place->rank;
+    made->common.n_machines = 1;
     made->common.n_stages = TALLY__N_STAGES;
     made->common.stage_bytes = TALLY__STAGE_BYTES;
     made->common.base = tally__alloc_array(n, sizeof *made->common.base, "peers' memory");

@@ -218,6 +218,7 @@ static struct tally__domain *make_domain(struct thread_world *world, int n, int 
         .base = world->base,
         .first_slot = world->first_slot,
         .n_cpus = count_own_cpus(),
+        .n_machines = 1,
         .n_stages = TALLY__N_STAGES,
         .stage_bytes = TALLY__STAGE_BYTES,
     };
