@@ -296,16 +296,19 @@ TALLY_API int tally_group_split(tally_group *parent, int color, int key, tally_g
 
 /*
  * Leaves a group in good order: finishes the jobs that were submitted, then frees everything. Peers
- * that still wait for this rank get PEER, "closed the group". Futures and memory of the group must
- * have been freed. NULL is accepted. Not collective; blocks until the own jobs are done.
+ * that still wait for this rank get PEER, "closed its group". Futures of the group must have been
+ * freed; memory that was not goes once all ranks have closed it. NULL is accepted. Not collective;
+ * blocks until the own jobs are done.
  * Errors: STATE when a sub-group is still open.
  */
 TALLY_API int tally_group_close(tally_group *group);
 
 /*
  * Gives a group up: every rank's pending and later calls return ABORTED with this reason. The group
- * must still be closed. A call in which all ranks had met before may still succeed. Any thread;
- * never blocks. Errors: ARG.
+ * must still be closed. A call in which all ranks had met before may still succeed. A rank that
+ * fails alone (its disk is full, its input is damaged) calls this before it cleans up, so that the
+ * others read the reason; without it they read that this rank left. Any thread; never blocks.
+ * Errors: ARG.
  */
 TALLY_API int tally_group_abort(tally_group *group, const char *reason);
 
@@ -317,7 +320,9 @@ TALLY_API int tally_group_abort(tally_group *group, const char *reason);
  */
 TALLY_API int tally_group_alloc(tally_group *group, size_t bytes, void **memory);
 
-/* Gives such memory back. NULL is accepted. Collective; blocks; not from a lane. Errors: ARG. */
+/* Gives such memory back. NULL is accepted. Not needed before the group is closed, nor after a
+ * failure. Collective, but in a group that was given up it returns at once; blocks; not from a
+ * lane. Errors: ARG. */
 TALLY_API int tally_group_free(tally_group *group, void *memory);
 
 /* ---- jobs, lanes, futures ------------------------------------------------------------------ */
@@ -737,14 +742,25 @@ TALLY_API void tally_ddp_config_init(tally_ddp_config *config, size_t size);
  * arrays they point to must stay. All ranks compare parameters and config; the first difference is
  * MISMATCH and names the field that differs with both values. Arrays that overlap are ARG and name
  * both parameters. Then rank 0's parameters and buffers are copied
- * to all. The ddp has a group of its own, made from this one, which must be closed later.
+ * to all. The ddp has a group of its own, made from this one, which must be closed later, with as
+ * many lane threads of its own.
+ *
+ * Several ddps of one group (a generator and its critic) are made in the same order on all ranks.
+ * From then on each keeps its own order only: ranks may announce and wait for them in different
+ * orders, also from different threads, beside collectives of the group. But a step of which wait
+ * itself does a part is waited for in the same order on all ranks, or each from a thread of its
+ * own: with buffers, delayed parameters, join, clipping or a loss scale of the optimizer, unused
+ * parameters, and the first step of gradients in arrays of the application's own. Without lane
+ * threads (lanes = 0) every step is: jobs then run inside wait.
+ *
  * Collective; blocks. Errors: ARG, UNSUPPORTED, MISMATCH, NOMEM, those of any exchange.
  */
 TALLY_API int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
                                const tally_ddp_config *config, tally_ddp **ddp);
 
-/* Frees a ddp. NULL is accepted. In the middle of a step it gives the step up, and the others' wait
- * fails with ABORTED. Collective; blocks; not from a lane (STATE). */
+/* Frees a ddp on this rank; waits for no other. A rank that still waits for this one in a step of
+ * it gets MISMATCH. In the middle of a step it gives the step up, and the others' wait fails with
+ * ABORTED. NULL is accepted. Not collective; not from a lane (STATE). */
 TALLY_API int tally_ddp_free(tally_ddp *ddp);
 
 /*
@@ -946,8 +962,8 @@ TALLY_API void tally_averager_config_init(tally_averager_config *config, size_t 
 TALLY_API int tally_averager_create(tally_ddp *ddp, const tally_averager_config *config,
                                     tally_averager **averager);
 
-/* Frees an averager. NULL is accepted. Collective, between steps; blocks. Errors: STATE from a
- * lane, and while an optimizer calls it. */
+/* Frees an averager on this rank, between steps; waits for no other. NULL is accepted. Not
+ * collective. Errors: STATE from a lane, and while an optimizer calls it. */
 TALLY_API int tally_averager_free(tally_averager *averager);
 
 /*

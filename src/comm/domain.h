@@ -86,6 +86,9 @@ struct tally__domain {
     /* What its groups have met, sub-groups included. Stored by tally__give_up. */
     atomic_bool has_lost;   /* a rank has died, left, or not come in time */
     atomic_bool has_failed; /* a group was given up for another reason */
+    /* The lane threads that may use the carrier's sums, which know no groups: all ranks must begin
+     * them in one order. 0: none. Relaxed: split.c and its rounds see to the order. */
+    _Atomic uintptr_t sums_of;
 };
 
 static inline size_t tally__slot_bytes(const struct tally__domain *domain)

@@ -79,6 +79,7 @@ void tally__group_unmake(tally_group *group)
 {
     (void)pthread_mutex_destroy(&group->give_up_mutex);
     (void)pthread_mutex_destroy(&group->closed_mutex);
+    tally__memory_forget(group);
     tally__free(group->domain_rank);
     tally__free(group->lanes);
     tally__free(group->slot_table);
@@ -252,35 +253,7 @@ static void close_spanning(tally_group *group)
     domain->ops->destroy(domain);
 }
 
-/*
- * A sub-group's slots may be used again only when nobody will look at them any more; until a split
- * finds that out (tally__mark_reusable), or the parent is closed, the object stays in its list.
- */
-static int close_sub_group(tally_group *group)
-{
-    tally_group *parent = group->parent;
-    tally_group **tail;
-
-    for (int i = 0; i < group->n_lanes; i++) {
-        TRY(tally__drain(&group->lanes[i]));
-    }
-    if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
-        publish_leaving(group, TALLY_OK, "");
-    }
-    (void)pthread_mutex_lock(&parent->closed_mutex);
-    for (tail = &group->closed; *tail; tail = &(*tail)->next_closed) {
-    }
-    *tail = parent->closed;
-    group->next_closed = group->closed;
-    parent->closed = group;
-    group->closed = NULL;
-    (void)pthread_mutex_unlock(&parent->closed_mutex);
-    atomic_fetch_sub_explicit(&parent->n_children, 1, memory_order_relaxed);
-    return TALLY_OK;
-}
-
-/* Whether every rank has closed the group in good order. */
-static bool is_closed_by_all(const tally_group *group)
+bool tally__is_closed_by_all(const tally_group *group)
 {
     for (int r = 0; r < group->size; r++) {
         const struct tally__slot *slot = group->lanes[0].slots[r];
@@ -294,6 +267,61 @@ static bool is_closed_by_all(const tally_group *group)
     return true;
 }
 
+void tally__leave_sums(tally_group *group)
+{
+    uintptr_t own = (uintptr_t)group->threads;
+
+    /* A sum that was given up may still be under way. */
+    if (tally__is_alive(group)) {
+        (void)atomic_compare_exchange_strong_explicit(&group->domain->sums_of, &own, 0,
+                                                      memory_order_relaxed, memory_order_relaxed);
+    }
+}
+
+/* Finishes what was submitted to the group's lanes. */
+static int finish_jobs(tally_group *group)
+{
+    if (group->owns_threads) {
+        tally__threads_stop(group->threads);
+        tally__leave_sums(group);
+        group->threads = NULL;
+        return TALLY_OK;
+    }
+    for (int i = 0; i < group->n_lanes; i++) {
+        TRY(tally__drain(&group->lanes[i]));
+    }
+    return TALLY_OK;
+}
+
+/*
+ * A sub-group's slots and memory may be used again only when nobody will look at them any more;
+ * until a split finds that out (tally__mark_reusable), or the parent is closed, the object stays in
+ * its list. Waits for no other rank.
+ */
+static int close_sub_group(tally_group *group)
+{
+    tally_group *parent = group->parent;
+    tally_group **tail;
+
+    TRY(finish_jobs(group));
+    if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
+        publish_leaving(group, TALLY_OK, group->farewell);
+    }
+    if (tally__is_closed_by_all(group)) {
+        tally__memory_release(group);
+    }
+    (void)pthread_mutex_lock(&parent->closed_mutex);
+    for (tail = &group->closed; *tail; tail = &(*tail)->next_closed) {
+    }
+    *tail = parent->closed;
+    group->next_closed = group->closed;
+    parent->closed = group;
+    group->closed = NULL;
+    (void)pthread_mutex_unlock(&parent->closed_mutex);
+    atomic_fetch_sub_explicit(&parent->n_children, 1, memory_order_relaxed);
+    return TALLY_OK;
+}
+
 /* Mirrors of the others' slots are made as new by us; what lies in their stages does not matter.
  * All have sent their last to them, and send nothing more before the slots are used again. */
 static void clear_mirrors(tally_group *group)
@@ -305,12 +333,24 @@ static void clear_mirrors(tally_group *group)
     }
 }
 
+void tally__release_closed(tally_group *parent)
+{
+    (void)pthread_mutex_lock(&parent->closed_mutex);
+    for (tally_group *child = parent->closed; child; child = child->next_closed) {
+        if (!child->reusable && tally__is_closed_by_all(child)) {
+            tally__memory_release(child);
+        }
+    }
+    (void)pthread_mutex_unlock(&parent->closed_mutex);
+}
+
 void tally__mark_reusable(tally_group *parent)
 {
     (void)pthread_mutex_lock(&parent->closed_mutex);
     for (tally_group *child = parent->closed; child; child = child->next_closed) {
-        if (!child->reusable && is_closed_by_all(child)) {
+        if (!child->reusable && tally__is_closed_by_all(child)) {
             child->reusable = true;
+            tally__memory_release(child);
             clear_mirrors(child);
         }
     }

@@ -58,8 +58,9 @@ struct tally_lane {
 
 struct tally_group {
     struct tally__domain *domain;
-    struct tally__threads *threads; /* lane threads, shared with all sub-groups */
-    tally_group *parent;            /* NULL for the group that spans the domain */
+    struct tally__threads *threads; /* lane threads; sub-groups share them unless they own theirs */
+    bool owns_threads;
+    tally_group *parent; /* NULL for the group that spans the domain */
     atomic_int n_children;
     struct tally__owner owner; /* the process that is this rank */
     int rank;
@@ -78,9 +79,11 @@ struct tally_group {
     atomic_int given_up;
     char reason[TALLY__TEXT_BYTES];
     _Atomic uint64_t bytes_sent; /* relaxed: a statistic */
-    /* Closed sub-groups, kept for their slots until the next split or our own end. Guarded by the
-     * mutex. */
+    char farewell[128]; /* what this rank did before it closes, for ranks that wait for it */
+    /* Guards closed and memory. */
     pthread_mutex_t closed_mutex;
+    struct tally__piece *memory; /* what tally_group_alloc gave and tally_group_free has not had */
+    /* Closed sub-groups, kept for their slots and memory until the next split or our own end. */
     tally_group *closed;
     tally_group *next_closed; /* in the parent's list */
     tally_group *next_open;   /* ending.c's list */
@@ -103,6 +106,11 @@ struct tally__group_parts {
     int n_lanes;
     uint64_t timeout_ns;
 };
+
+/* Which threads run a sub-group's jobs: its parent's, or as many of its own. A group inside one
+ * with threads of its own shares them always. */
+enum tally__split_threads { TALLY__THREADS_SHARED, TALLY__THREADS_OWN };
+
 int tally__group_make(const struct tally__group_parts *parts, tally_group **group);
 
 /* Frees the group object; neither its slots nor its domain. */
@@ -114,6 +122,24 @@ void tally__mark_reusable(tally_group *parent);
 
 /* The slots of a closed sub-group that nobody looks at any more, or NULL. After such rounds. */
 struct tally__slot *tally__take_closed_slots(tally_group *parent);
+
+/* Gives memory of closed sub-groups back that all ranks have closed. Not collective. */
+void tally__release_closed(tally_group *parent);
+
+/* Whether every rank has closed the group in good order: nobody looks at its memory any more. */
+bool tally__is_closed_by_all(const tally_group *group);
+
+/* group_memory.c: gives all memory of a group back to its domain; forgets it. */
+void tally__memory_release(tally_group *group);
+void tally__memory_forget(tally_group *group);
+
+/* The group does not use the carrier's sums any more. */
+void tally__leave_sums(tally_group *group);
+
+/* tally_group_split. With threads of its own, jobs of the new group never queue behind those of the
+ * parent: ranks may run the two in different orders. */
+int tally__group_split(tally_group *parent, int color, int key, enum tally__split_threads threads,
+                       tally_group **group);
 
 /* Opens the group that spans a domain; takes the domain over, also on failure. */
 int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *own_slots, int lanes,

@@ -1,16 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory that the ranks of a group can reach. The memory itself comes from the domain; here all
- * ranks agree that they have it, and that they have all done with it.
+ * ranks agree that they have it, and that they have all done with it. What was not freed goes with
+ * its group, once all ranks have closed that.
  */
+#include "base/memory.h"
 #include "base/status.h"
 #include "comm/round.h"
 #include "comm/threads.h"
 
-struct memory_request {
-    size_t bytes;
+/* One allocation, in the group's list once all ranks have it. */
+struct tally__piece {
+    struct tally__piece *next;
     void *memory;
 };
+
+struct memory_request {
+    size_t bytes;
+    struct tally__piece *piece;
+};
+
+static void remember(tally_group *group, struct tally__piece *piece)
+{
+    (void)pthread_mutex_lock(&group->closed_mutex);
+    piece->next = group->memory;
+    group->memory = piece;
+    (void)pthread_mutex_unlock(&group->closed_mutex);
+}
+
+static void forget(tally_group *group, const void *memory)
+{
+    struct tally__piece **link = &group->memory;
+    struct tally__piece *piece;
+
+    (void)pthread_mutex_lock(&group->closed_mutex);
+    while (*link && (*link)->memory != memory) {
+        link = &(*link)->next;
+    }
+    piece = *link;
+    if (piece) {
+        *link = piece->next;
+    }
+    (void)pthread_mutex_unlock(&group->closed_mutex);
+    tally__free(piece);
+}
+
+void tally__memory_release(tally_group *group)
+{
+    for (const struct tally__piece *piece = group->memory; piece; piece = piece->next) {
+        group->domain->ops->free(group->domain, piece->memory);
+    }
+    tally__memory_forget(group);
+}
+
+void tally__memory_forget(tally_group *group)
+{
+    while (group->memory) {
+        struct tally__piece *piece = group->memory;
+
+        group->memory = piece->next;
+        tally__free(piece);
+    }
+}
 
 static int alloc_job(tally_lane *lane, void *user)
 {
@@ -20,9 +71,13 @@ static int alloc_job(tally_lane *lane, void *user)
         lane->group->size == domain->n_ranks ? TALLY__FOR_ALL : TALLY__FOR_SOME;
     struct tally__call call = {.kind = TALLY__KIND_ALLOC, .count = request->bytes};
     void *memory;
-    int rc;
+    int rc = TALLY_NOMEM;
 
-    rc = domain->ops->alloc(domain, use, request->bytes, &memory);
+    tally__release_closed(lane->group);
+    request->piece = tally__alloc(sizeof *request->piece, "group memory");
+    if (request->piece) {
+        rc = domain->ops->alloc(domain, use, request->bytes, &memory);
+    }
     if (rc != TALLY_OK) {
         return tally__refuse(lane, TALLY__KIND_ALLOC, rc);
     }
@@ -31,19 +86,25 @@ static int alloc_job(tally_lane *lane, void *user)
         domain->ops->free(domain, memory);
         return rc;
     }
-    request->memory = memory;
+    request->piece->memory = memory;
     return TALLY_OK;
 }
 
 int tally_group_alloc(tally_group *group, size_t bytes, void **memory)
 {
     struct memory_request request = {bytes, NULL};
+    int rc;
 
     if (!group || !memory) {
         return tally__fail(TALLY_ARG, "tally_group_alloc: %s is NULL", group ? "memory" : "group");
     }
-    TRY(tally__submit_and_wait(&group->lanes[0], alloc_job, &request));
-    *memory = request.memory;
+    rc = tally__submit_and_wait(&group->lanes[0], alloc_job, &request);
+    if (rc != TALLY_OK) {
+        tally__free(request.piece);
+        return rc;
+    }
+    remember(group, request.piece);
+    *memory = request.piece->memory;
     return TALLY_OK;
 }
 
@@ -76,6 +137,7 @@ int tally_group_free(tally_group *group, void *memory)
     rc = tally__submit_and_wait(&group->lanes[0], free_job, memory);
     /* After a failure a peer may still look at it: it stays until the group is closed. */
     if (rc == TALLY_OK) {
+        forget(group, memory);
         group->domain->ops->free(group->domain, memory);
     }
     return rc == TALLY_ABORTED ? TALLY_OK : rc;

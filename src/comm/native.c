@@ -21,7 +21,9 @@ bool tally__has_native_sum(const tally_lane *lane)
 {
     const struct tally__domain *domain = lane->group->domain;
 
-    return domain->carrier && domain->carrier->sum_begin && lane->group->size == domain->n_ranks;
+    return domain->carrier && domain->carrier->sum_begin && lane->group->size == domain->n_ranks &&
+           atomic_load_explicit(&domain->sums_of, memory_order_relaxed) ==
+               (uintptr_t)lane->group->threads;
 }
 
 /* Gives the group up when a rank has died or given it up, or the deadline has passed. */

@@ -8,7 +8,8 @@
 
 #include "comm/round.h"
 
-/* Whether there is one: the same on all ranks. Groups of some of the ranks have none. */
+/* Whether there is one for this lane: the same on all ranks. Groups of some of the ranks have none;
+ * of several ddps of one group, one at a time has. */
 bool tally__has_native_sum(const tally_lane *lane);
 
 /*

@@ -16,6 +16,7 @@ struct split_card {
     int32_t color;
     int32_t key;
     uint64_t first_slot;
+    uint64_t sums_are_free; /* none of this rank's groups uses the carrier's sums */
 };
 
 _Static_assert(sizeof(struct split_card) <= TALLY__STAGE_BYTES, "a card fits in a stage");
@@ -23,6 +24,7 @@ _Static_assert(sizeof(struct split_card) <= TALLY__STAGE_BYTES, "a card fits in 
 struct split_request {
     int color;
     int key;
+    enum tally__split_threads threads;
     int *domain_rank;     /* room for all ranks of the parent */
     uint64_t *first_slot; /* likewise */
     struct tally__slot *own_slots;
@@ -76,6 +78,30 @@ static int place_of(const tally_lane *lane, int rank)
     return place;
 }
 
+/* Whether the application's own groups do not share this group's threads. */
+static bool is_apart(const tally_group *group)
+{
+    while (group && !group->owns_threads) {
+        group = group->parent;
+    }
+    return group != NULL;
+}
+
+/* Gives the carrier's sums to the threads of a group of all ranks, if every rank has them free. */
+static void take_sums(const tally_lane *lane, const tally_group *made)
+{
+    struct tally__domain *domain = made->domain;
+
+    for (int r = 0; r < lane->group->size; r++) {
+        if (!card_of(lane, r)->sums_are_free) {
+            return;
+        }
+    }
+    if (made->size == domain->n_ranks) {
+        atomic_store_explicit(&domain->sums_of, (uintptr_t)made->threads, memory_order_relaxed);
+    }
+}
+
 static int make_sub_group(tally_lane *lane, struct split_request *request)
 {
     tally_group *parent = lane->group;
@@ -101,6 +127,12 @@ static int make_sub_group(tally_lane *lane, struct split_request *request)
     }
     TRY(tally__group_make(&parts, &request->made));
     request->made->threads = parent->threads;
+    if (request->threads == TALLY__THREADS_OWN && !is_apart(parent)) {
+        TRY(tally__threads_start(parent->domain, tally__threads_count(parent->threads),
+                                 &request->made->threads));
+        request->made->owns_threads = true;
+        take_sums(lane, request->made);
+    }
     return TALLY_OK;
 }
 
@@ -136,6 +168,7 @@ static int split_job(tally_lane *lane, void *user)
     card->key = request->key;
     card->first_slot =
         request->own_slots ? tally__offset_of(parent->domain, request->own_slots) : 0;
+    card->sums_are_free = atomic_load_explicit(&parent->domain->sums_of, memory_order_relaxed) == 0;
     call.detail = 2;
     rc = tally__parcel_to_all(lane, lane->round + 1, 0, sizeof *card);
     rc = rc == TALLY_OK ? tally__round(lane, &call) : rc;
@@ -145,9 +178,11 @@ static int split_job(tally_lane *lane, void *user)
     return rc;
 }
 
-int tally_group_split(tally_group *parent, int color, int key, tally_group **group)
+int tally__group_split(tally_group *parent, int color, int key, enum tally__split_threads threads,
+                       tally_group **group)
 {
-    struct split_request request = {.color = color < 0 ? -1 : color, .key = key};
+    struct split_request request = {
+        .color = color < 0 ? -1 : color, .key = key, .threads = threads};
     int rc;
 
     if (!parent || !group) {
@@ -164,6 +199,10 @@ int tally_group_split(tally_group *parent, int color, int key, tally_group **gro
         return TALLY_OK;
     }
     if (request.made) {
+        if (request.made->owns_threads) {
+            tally__threads_stop(request.made->threads);
+            tally__leave_sums(request.made);
+        }
         tally__group_unmake(request.made);
     }
     /* In a group that was given up, a peer may have got through and look at our slots: they stay
@@ -172,4 +211,9 @@ int tally_group_split(tally_group *parent, int color, int key, tally_group **gro
         parent->domain->ops->free(parent->domain, request.own_slots);
     }
     return rc;
+}
+
+int tally_group_split(tally_group *parent, int color, int key, tally_group **group)
+{
+    return tally__group_split(parent, color, key, TALLY__THREADS_SHARED, group);
 }

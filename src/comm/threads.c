@@ -225,6 +225,17 @@ static int create_thread(struct tally__queue *queue)
     return error;
 }
 
+/* A future at hand: what all ranks must do together does not fail on one for lack of it. */
+static int keep_a_future(struct tally__threads *threads)
+{
+    tally_future *future;
+
+    TRY(tally__future_take(threads, &future));
+    atomic_store_explicit(&future->is_done, 1, memory_order_relaxed);
+    tally_future_free(future);
+    return TALLY_OK;
+}
+
 int tally__threads_start(struct tally__domain *domain, int n, struct tally__threads **threads)
 {
     size_t n_queues = n > 0 ? (size_t)n : 1;
@@ -243,6 +254,10 @@ int tally__threads_start(struct tally__domain *domain, int n, struct tally__thre
         made->queue[i].threads = made;
         made->queue[i].last = &made->queue[i].first;
     }
+    if (keep_a_future(made) != TALLY_OK) {
+        free_threads(made);
+        return TALLY_NOMEM;
+    }
     for (int i = 0; i < n; i++) {
         int error = create_thread(&made->queue[i]);
 
@@ -255,6 +270,11 @@ int tally__threads_start(struct tally__domain *domain, int n, struct tally__thre
     }
     *threads = made;
     return TALLY_OK;
+}
+
+int tally__threads_count(const struct tally__threads *threads)
+{
+    return threads->n;
 }
 
 void tally__threads_stop(struct tally__threads *threads)

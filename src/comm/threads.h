@@ -29,6 +29,9 @@ enum tally__job_end { TALLY__ENDS_ITSELF, TALLY__ENDS_WITH_ROUND };
 /* Starts n lane threads (0: whoever waits runs the jobs) for a domain. Errors: NOMEM, SYSTEM. */
 int tally__threads_start(struct tally__domain *domain, int n, struct tally__threads **threads);
 
+/* How many lane threads there are. */
+int tally__threads_count(const struct tally__threads *threads);
+
 /* Finishes what was submitted, stops the threads, frees the futures. NULL is accepted. */
 void tally__threads_stop(struct tally__threads *threads);
 

@@ -185,16 +185,15 @@ static int create_job(tally_lane *lane, void *user)
     return TALLY_OK;
 }
 
+/* Waits for no other rank: what others may still read goes with the group. */
 static void unmake(tally_ddp *ddp)
 {
     if (!ddp) {
         return;
     }
-    if (ddp->group) {
-        tally__param_memory_free(ddp);
-        tally__buckets_free(ddp, &ddp->buckets);
-        (void)tally_group_close(ddp->group);
-    }
+    ddp->buckets.memory = NULL;
+    tally__buckets_free(ddp, &ddp->buckets);
+    (void)tally_group_close(ddp->group);
     tally__params_free(ddp);
     tally__mixed_buffers_free(ddp);
     tally_hook_free(ddp->hook);
@@ -273,7 +272,7 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
     }
     (void)snprintf(creation.text, sizeof creation.text, "%s", tally_last_error());
     /* Whatever this rank lacks, it takes part until all know, so that nobody waits for it. */
-    rc = tally_group_split(group, 0, tally_group_rank(group), &own);
+    rc = tally__group_split(group, 0, tally_group_rank(group), TALLY__THREADS_OWN, &own);
     if (rc == TALLY_OK) {
         rc = creation.ddp ? start(own, &creation)
                           : tally__submit_and_wait(&own->lanes[0], create_job, &creation);
@@ -316,6 +315,8 @@ int tally_ddp_free(tally_ddp *ddp)
     tally__optimizer_leave(ddp);
     tally__hook_detach(ddp->hook, ddp);
     tally__hook_leave(ddp->hook);
+    (void)snprintf(ddp->group->farewell, sizeof ddp->group->farewell,
+                   "freed its ddp after %llu steps", ddp->step + ddp->steps_before);
     unmake(ddp);
     return TALLY_OK;
 }

@@ -179,8 +179,11 @@ struct tally_ddp {
     int *agreed_order; /* ready_order of the rank that decides, for the rebuild */
     struct tally__step_stats stats;
     struct tally__presence presence;
-    unsigned char *stage; /* TALLY__TOGETHER_BYTES (broadcast.h); jobs of lane 0 use it */
-    int32_t *used; /* per parameter: 1 if this rank has a gradient; after the step, on how many */
+    unsigned char *stage;     /* TALLY__TOGETHER_BYTES (broadcast.h); jobs of lane 0 use it */
+    tally_future *end_future; /* of the end of the step, if it was launched before wait */
+    bool end_ran;             /* it was, and was waited for */
+    int32_t *used; /* per parameter: 1 if this rank has a gradient; after the step, on how many.
+                      Behind these n_params, the end of the step counts on its lane */
 };
 
 /* params.c */
@@ -207,9 +210,9 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets);
 void tally__buckets_free(tally_ddp *ddp, struct tally__buckets *buckets);
 unsigned char *tally__slice(const tally_ddp *ddp, const struct tally__param *param);
 
-/* param_memory.c: memory for the parameters that tally provides. Collective. */
+/* param_memory.c: memory for the parameters that tally provides, until the group is closed.
+ * Collective. */
 int tally__param_memory_make(tally_ddp *ddp);
-void tally__param_memory_free(tally_ddp *ddp);
 /* Where the parameters of a bucket lie one after the other, as their gradients do; NULL where they
  * do not. */
 void *tally__bucket_run(const struct tally__bucket *bucket);
@@ -247,6 +250,10 @@ int tally__step_give_up(tally_ddp *ddp, int status);
 void tally__step_reset(tally_ddp *ddp);
 /* Takes part in a step of others with zeros. With presence agreed on already. Collective. */
 int tally__shadow_step(tally_ddp *ddp);
+
+/* step_end.c: with the mutex held, once every bucket was launched. Begins the end of the step,
+ * unless that needs what only wait knows; then wait does. */
+int tally__step_end_launch(tally_ddp *ddp);
 
 /* join.c: says whether this rank has input, and learns who has; a job on lane 0. */
 int tally__presence_job(tally_lane *lane, void *user);

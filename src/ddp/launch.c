@@ -267,5 +267,5 @@ int tally__launch_complete(tally_ddp *ddp)
         TRY(tally__launch(ddp, &buckets->bucket[ddp->next_bucket]));
         ddp->next_bucket++;
     }
-    return TALLY_OK;
+    return ddp->next_bucket == n ? tally__step_end_launch(ddp) : TALLY_OK;
 }

@@ -57,12 +57,6 @@ int tally__param_memory_make(tally_ddp *ddp)
     return TALLY_OK;
 }
 
-void tally__param_memory_free(tally_ddp *ddp)
-{
-    (void)tally_group_free(ddp->group, ddp->data_memory);
-    ddp->data_memory = NULL;
-}
-
 void *tally__bucket_run(const struct tally__bucket *bucket)
 {
     void *run = NULL;

@@ -203,7 +203,7 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
     ddp->ready_order = tally__alloc_array(n, sizeof *ddp->ready_order, "parameters");
     ddp->last_order = tally__alloc_array(n, sizeof *ddp->last_order, "parameters");
     ddp->agreed_order = tally__alloc_array(n, sizeof *ddp->agreed_order, "parameters");
-    ddp->used = tally__alloc_array(n, sizeof *ddp->used, "parameters");
+    ddp->used = tally__alloc_array(2 * n, sizeof *ddp->used, "parameters");
     ddp->stage = tally__alloc(TALLY__TOGETHER_BYTES, "a stage for small parameters");
     if (!ddp->params || !ddp->order || !ddp->ready_order || !ddp->last_order ||
         !ddp->agreed_order || !ddp->used || !ddp->stage) {

@@ -316,6 +316,11 @@ static int collect(tally_ddp *ddp)
             }
         }
     }
+    if (ddp->end_future) {
+        tally__stats_other(ddp, collect_one(ddp->end_future, &rc, text));
+        ddp->end_future = NULL;
+        ddp->end_ran = true;
+    }
     return rc == TALLY_OK ? TALLY_OK : tally__fail(rc, "%s", text);
 }
 
@@ -350,6 +355,7 @@ void tally__step_reset(tally_ddp *ddp)
     }
     tally__loss_forget(ddp);
     ddp->in_step = false;
+    ddp->end_ran = false;
     ddp->delayed_asked = false;
     ddp->next_bucket = 0;
     ddp->n_ready = 0;

@@ -34,8 +34,11 @@ static int end_job(tally_lane *lane, void *user)
 {
     tally_ddp *ddp = user;
     int root = ddp->config.join ? ddp->presence.root : 0;
+    int32_t *counts = ddp->used + ddp->n_params;
 
-    TRY(tally_lane_all_reduce(lane, ddp->used, ddp->n_params, TALLY_I32, TALLY_SUM));
+    /* Buckets on other lanes may still read which gradients this rank has. */
+    memcpy(counts, ddp->used, ddp->n_params * sizeof *counts);
+    TRY(tally_lane_all_reduce(lane, counts, ddp->n_params, TALLY_I32, TALLY_SUM));
     TRY(align_buffers(lane, ddp, root));
     if (tally__may_arrange(ddp)) {
         size_t bytes = ddp->n_params * sizeof *ddp->ready_order;
@@ -45,6 +48,17 @@ static int end_job(tally_lane *lane, void *user)
         TRY(tally_lane_broadcast(lane, ddp->agreed_order, bytes, root));
     }
     return TALLY_OK;
+}
+
+int tally__step_end_launch(tally_ddp *ddp)
+{
+    bool has_buffers = ddp->config.buffer_hook || (ddp->n_buffers > 0 && !ddp->config.keep_buffers);
+
+    /* Buffers are the application's until wait; a delayed gradient may still be announced. */
+    if (ddp->end_future || has_buffers || ddp->buckets.n_delayed > 0 || ddp->config.join) {
+        return TALLY_OK;
+    }
+    return tally_submit(ddp->group, 0, end_job, ddp, &ddp->end_future);
 }
 
 /* A rank that only takes part in the others' steps. */
@@ -124,7 +138,10 @@ static void forget_means(tally_ddp *ddp)
 
 int tally__step_end(tally_ddp *ddp)
 {
-    TRY(tally__ddp_run(ddp, end_job, ddp));
+    if (!ddp->end_ran) {
+        TRY(tally__ddp_run(ddp, end_job, ddp));
+    }
+    memcpy(ddp->used, ddp->used + ddp->n_params, ddp->n_params * sizeof *ddp->used);
     tally__mixed_buffers_raise(ddp);
     take_down(ddp);
     settle_absent(ddp);

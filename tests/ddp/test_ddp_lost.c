@@ -81,6 +81,10 @@ static int lose(tally_group *group, tally_group *own, tally_ddp *ddp, const stru
     /* What is not announced yet leaves the step open. */
     while (rc == TALLY_STATE || rc == TALLY_OK) {
         rc = tally_ddp_wait(ddp);
+        /* All ranks had met before the end: the next step meets with it. */
+        for (int i = 0; rc == TALLY_OK && i < N; i++) {
+            CHECK(group, is_fine(tally_ddp_grad_ready(ddp, i)));
+        }
     }
     CHECK_STATUS(group, rc, TALLY_ABORTED);
     CHECK_TEXT(group, tally_last_error(), "on purpose");
