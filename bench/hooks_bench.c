@@ -133,6 +133,8 @@ static void add_facts(const struct hooks_run *run, struct hooks_result *result)
 
         result->wire_bytes =
             record->wire_bytes > result->wire_bytes ? record->wire_bytes : result->wire_bytes;
+        result->host_bytes =
+            record->host_bytes > result->host_bytes ? record->host_bytes : result->host_bytes;
         if (run->means && record->error.all > result->error.all) {
             result->error = record->error;
         }

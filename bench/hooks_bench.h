@@ -35,6 +35,7 @@ struct hooks_result {
     double plain_ms;
     double plain_ratio;            /* ms / plain_ms */
     unsigned long long wire_bytes; /* sent in a step by the rank that sends most */
+    unsigned long long host_bytes; /* the same, within hosts */
     struct hooks_error error;      /* on the rank where it is largest */
 };
 

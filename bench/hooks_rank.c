@@ -144,6 +144,7 @@ static int take_steps(struct rank_state *s)
     }
     TRY(tally_ddp_get_stats(s->sides[HOOKS_TESTED].ddp, &stats));
     s->record->wire_bytes = stats.wire_bytes;
+    s->record->host_bytes = stats.host_bytes;
     return rank_board_meet(&s->board);
 }
 

@@ -21,6 +21,7 @@ struct hooks_record {
     uint64_t hash; /* of the gradients looked at last */
     struct hooks_error error;
     unsigned long long wire_bytes;
+    unsigned long long host_bytes;
     struct hooks_span spans[HOOKS_N_SIDES][HOOKS_MAX_STEPS];
 };
 

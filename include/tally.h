@@ -546,11 +546,10 @@ typedef struct tally_bucket {
  * Error feedback. A residual is what compression has left out of a parameter's gradients so far: a
  * hook adds it to the next gradient and stores what is left out then. tally keeps one per
  * parameter, fp32, zeros at first, and it follows its elements wherever they travel: in the next
- * step, in other buckets, with the hook that replaces this one, in tally_ddp_save. So results do not
- * depend on the order of announcements, the caps of buckets, or whether gradients are views. This
- * gives the residual of the
- * bucket's parameter number k, in the order of its gradient's elements. Inside reduce. Errors: ARG,
- * NOMEM, UNSUPPORTED for a bucket that is not fp32.
+ * step, in other buckets, with the hook that replaces this one, in tally_ddp_save. So results do
+ * not depend on the order of announcements, the caps of buckets, or whether gradients are views.
+ * This gives the residual of the bucket's parameter number k, in the order of its gradient's
+ * elements. Inside reduce. Errors: ARG, NOMEM, UNSUPPORTED for a bucket that is not fp32.
  */
 TALLY_API int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual);
 
@@ -594,8 +593,8 @@ typedef struct tally_hook_table {
      * Takes the state from what hooks of the same kind saved on n_blobs ranks, blobs[r] on rank r;
      * from one, the own, when a hook is replaced. For a rank on which the hook did not run, inside
      * hook hosts, rank 0's stands. The blobs are whole (a checksum says so), but may come from
-     * another world size and from a hook with other options. Application's thread, between steps; must not block. A
-     * failure fails tally_ddp_load, and must leave the state as it was.
+     * another world size and from a hook with other options. Application's thread, between steps;
+     * must not block. A failure fails tally_ddp_load, and must leave the state as it was.
      */
     int (*load)(void *state, const tally_hook_blob *blobs, size_t n_blobs);
     /* Frees state. When nobody uses the hook any more. */
@@ -788,14 +787,14 @@ TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
 /*
  * Takes up the state that all ranks of a run saved: blobs[r] of bytes[r] bytes is rank r's, n of
  * them, the same on every rank. The ddp has the same parameters. With as many ranks as then and the
- * same hook, it goes on to the bit as it would have, in whatever buckets; a hook that takes a bucket
- * for one matrix or one tensor does so with the same config: gradients that are copies get the
- * buckets of then, unless they have been arranged already. Another hook gets the residuals as if it
- * replaced the one that saved, and the state if it is of the same kind (tally_ddp_set_hook). With
- * more or fewer ranks every rank takes the mean of the residuals: nothing is lost, but the bits
- * differ. Collective, between steps; blocks. Errors: ARG naming
- * the blob that is damaged, incomplete or of something else; MISMATCH when ranks give different
- * blobs; STATE; NOMEM; what the hook's load returned: on all ranks, and nothing has changed on any.
+ * same hook, it goes on to the bit as it would have, in whatever buckets; a hook that takes a
+ * bucket for one matrix or one tensor does so with the same config: gradients that are copies get
+ * the buckets of then, unless they have been arranged already. Another hook gets the residuals as
+ * if it replaced the one that saved, and the state if it is of the same kind (tally_ddp_set_hook).
+ * With more or fewer ranks every rank takes the mean of the residuals: nothing is lost, but the
+ * bits differ. Collective, between steps; blocks. Errors: ARG naming the blob that is damaged,
+ * incomplete or of something else; MISMATCH when ranks give different blobs; STATE; NOMEM; what the
+ * hook's load returned: on all ranks, and nothing has changed on any.
  */
 TALLY_API int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes,
                              size_t n);
@@ -997,6 +996,9 @@ typedef struct tally_averager_stats {
     unsigned long long total_other_wire_bytes; /* that it sent besides, to agree */
     double average_s;                          /* how long the last one waited for the exchange */
     double mean_average_s;
+    /* Payload that stayed within the hosts of hook "hosts", beside wire_bytes: last, and in all. */
+    unsigned long long host_bytes;
+    unsigned long long total_host_bytes;
 } tally_averager_stats;
 
 /* Between steps; never blocks long. Errors: ARG. */
@@ -1327,6 +1329,10 @@ typedef struct tally_ddp_stats {
     int error; /* status of the last call on this ddp that failed on this rank; 0: none did */
     unsigned long long error_step; /* the number of steps there had been then */
     char error_text[256];          /* what tally_last_error() said, cut if it is longer */
+    /* Payload of the last step, and of all, that this rank sent to ranks of its own host, through
+     * memory: with hook "hosts". What the leaders of hosts send to one another is wire_bytes. */
+    unsigned long long host_bytes;
+    unsigned long long total_host_bytes;
 } tally_ddp_stats;
 
 /* One bucket in the last step; times count from the step's first announcement. */
@@ -1341,6 +1347,7 @@ typedef struct tally_bucket_stats {
     double start_s;  /* the lane began */
     double done_s;   /* the lane was done */
     unsigned long long wire_bytes;
+    unsigned long long host_bytes; /* as in tally_ddp_stats */
 } tally_bucket_stats;
 
 /* Any thread; between steps for figures that belong together; never blocks long. Errors: ARG. */

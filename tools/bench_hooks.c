@@ -67,6 +67,7 @@ static void print_json(const struct hooks_bench *bench, const struct hooks_resul
     json_real(&json, "plain_ratio", result->plain_ratio);
     json_real(&json, "goal", goal_of(bench));
     json_count(&json, "wire_bytes", (size_t)result->wire_bytes);
+    json_count(&json, "host_bytes", (size_t)result->host_bytes);
     json_real(&json, "rel_error", result->error.all);
     json_real(&json, "worst_error", result->error.worst);
     json_end(&json);
@@ -76,8 +77,8 @@ static void print_header(const struct hooks_bench *bench)
 {
     printf("%d rank%s, %zu MB of gradients as views; medians of %zu steps\n", bench->ranks,
            bench->ranks == 1 ? "" : "s", bench->bytes / MB, bench->n_steps);
-    printf("%-28s %9s %9s %8s %6s %11s %11s %11s\n", "hook", "ms", "plain ms", "plain x", "goal",
-           "wire bytes", "rel error", "worst param");
+    printf("%-28s %9s %9s %8s %6s %11s %11s %11s %11s\n", "hook", "ms", "plain ms", "plain x",
+           "goal", "wire bytes", "host bytes", "rel error", "worst param");
 }
 
 static void print_row(const struct hooks_bench *bench, const struct hooks_result *result)
@@ -91,8 +92,8 @@ static void print_row(const struct hooks_bench *bench, const struct hooks_result
     } else {
         printf("%6s", "-");
     }
-    printf(" %11llu %11.2e %11.2e%s\n", result->wire_bytes, result->error.all, result->error.worst,
-           result->plain_ratio > goal ? "  missed" : "");
+    printf(" %11llu %11llu %11.2e %11.2e%s\n", result->wire_bytes, result->host_bytes,
+           result->error.all, result->error.worst, result->plain_ratio > goal ? "  missed" : "");
 }
 
 static enum option_result read_words(int argc, char **argv, struct words *words)

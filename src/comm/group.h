@@ -29,6 +29,7 @@ struct tally__counts {
     uint64_t saturated;       /* values that did not fit in fp16 */
     uint64_t compressed_from; /* elements that travelled as fewer, */
     uint64_t compressed_to;   /* as so many */
+    uint64_t host_bytes;      /* payload that stayed within a host: is_host below */
 };
 
 /* One lane of one group. Only the job that runs on it touches it. */
@@ -72,6 +73,7 @@ struct tally_group {
     uint64_t *starts_table;          /* likewise for lanes[i].starts */
     struct tally__slot *own_slots;   /* n_lanes, in the domain's memory */
     uint64_t timeout_ns;
+    bool is_host;       /* its ranks are on one host: inside a job, what they send is host_bytes */
     bool always_stages; /* for tests: treat all memory as ordinary memory */
     bool spins;         /* there is a CPU for every rank, so waiting may burn one */
     /* Why the group was given up. reason is written once, before status (release / acquire). */

@@ -117,7 +117,9 @@ bool tally__all_share(const tally_lane *lane)
 void tally__count_sent(tally_lane *lane, uint64_t bytes)
 {
     lane->bytes_sent += bytes;
-    if (lane->host) {
+    if (lane->host && lane->group->is_host) {
+        lane->host->counts.host_bytes += bytes;
+    } else if (lane->host) {
         lane->host->bytes_sent += bytes;
     }
     atomic_fetch_add_explicit(&lane->group->bytes_sent, bytes, memory_order_relaxed);

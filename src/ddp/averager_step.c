@@ -187,7 +187,9 @@ int tally_averager_get_stats(tally_averager *averager, tally_averager_stats *sta
                                  .total_wire_bytes = of_ddp.total_wire_bytes,
                                  .total_other_wire_bytes = of_ddp.total_other_wire_bytes,
                                  .average_s = of_ddp.exposed_s,
-                                 .mean_average_s = of_ddp.mean_exposed_s};
+                                 .mean_average_s = of_ddp.mean_exposed_s,
+                                 .host_bytes = of_ddp.host_bytes,
+                                 .total_host_bytes = of_ddp.total_host_bytes};
     tally__sized_write(kind, &own, stats);
     return TALLY_OK;
 }

@@ -29,6 +29,7 @@ static void add_counts(struct tally__counts *to, const struct tally__counts *fro
     to->saturated += from->saturated;
     to->compressed_from += from->compressed_from;
     to->compressed_to += from->compressed_to;
+    to->host_bytes += from->host_bytes;
 }
 
 void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
@@ -143,6 +144,8 @@ static void fill_counts(const struct tally__step_stats *stats, tally_ddp_stats *
     out->compressed_to = stats->counts.compressed_to;
     out->total_compressed_from = stats->total_counts.compressed_from;
     out->total_compressed_to = stats->total_counts.compressed_to;
+    out->host_bytes = stats->counts.host_bytes;
+    out->total_host_bytes = stats->total_counts.host_bytes;
 }
 
 static void fill_times(const struct tally__step_stats *stats, tally_ddp_stats *out)
@@ -221,6 +224,7 @@ int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats
     own.start_s = seconds(since(first_ns, from->last.start_ns));
     own.done_s = seconds(since(first_ns, from->last.done_ns));
     own.wire_bytes = from->last.bytes_sent;
+    own.host_bytes = from->last.counts.host_bytes;
     (void)pthread_mutex_unlock(&ddp->mutex);
     tally__sized_write(kind, &own, stats);
     return TALLY_OK;

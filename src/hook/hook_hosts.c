@@ -133,6 +133,7 @@ static int open_groups(struct hosts *hosts, tally_group *all)
         TRY(find_first(all, &first));
     }
     TRY(tally_group_split(all, first, rank, &hosts->local));
+    hosts->local->is_host = true;
     TRY(tally_group_split(all, rank == first ? 0 : -1, rank, &hosts->leaders));
     if (hosts->host_size == 0 && tally_group_size(hosts->local) > 1 &&
         strcmp(tally_group_backend(all), "mpi") == 0) {

@@ -10,7 +10,7 @@ line='^\{"hook": "[^"]+", "ranks": [0-9]+, "mb": [0-9]+, "steps": [1-9][0-9]*'
 for field in ms plain_ms plain_ratio; do
     line+=", \"$field\": $number"
 done
-line+=", \"goal\": (null|$number), \"wire_bytes\": [0-9]+"
+line+=", \"goal\": (null|$number), \"wire_bytes\": [0-9]+, \"host_bytes\": [0-9]+"
 line+=", \"rel_error\": $number, \"worst_error\": $number\}\$"
 
 # within HOOK FIELD LOW HIGH: what the last measurement says of the hook.
@@ -38,6 +38,10 @@ done
 # Every rank keeps its own: there is nothing on the wire, and no mean.
 within powersgd:start=0 wire_bytes 1000 100000
 within noop wire_bytes 0 0
+# On one machine nothing of hosts crosses a network.
+within hosts wire_bytes 0 0
+within hosts host_bytes 2000000 2001000
+within allreduce host_bytes 0 0
 within noop rel_error 0.1 10
 
 # The same part of the bytes with more ranks: a rank sends 2 (W - 1) / W of the elements.
@@ -55,8 +59,8 @@ prints '"hook": "bf16\(int8\)"'
 
 "$tally" bench hooks --mb 1 --steps 1 --hook fp16 >"$work/out"
 prints '^2 ranks, 1 MB of gradients as views; medians of 1 steps$'
-prints '^hook +ms +plain ms +plain x +goal +wire bytes +rel error +worst param$'
-prints '^fp16 +[0-9.]+ +[0-9.]+ +[0-9.]+ +- +500000 +[0-9.]+e-04 '
+prints '^hook +ms +plain ms +plain x +goal +wire bytes +host bytes +rel error +worst param$'
+prints '^fp16 +[0-9.]+ +[0-9.]+ +[0-9.]+ +- +500000 +0 +[0-9.]+e-04 '
 
 refuses "no hook 'nosuch'; there are allreduce, fp16, bf16" --hook allreduce --hook nosuch
 refuses "column 5: noop has no options" --hook noop:x=1

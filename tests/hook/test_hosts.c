@@ -76,23 +76,16 @@ static size_t shard_of(int size, int rank)
     return n;
 }
 
-/* What this rank sends in a step: adding up, the leaders' exchange, and how it went with the
- * result.
- */
-static unsigned long long bytes_of(int world, int host_size, int rank)
+/* What this rank sends within its host in a step: adding up, and how it went with the result. */
+static unsigned long long host_bytes_of(int world, int host_size, int rank)
 {
     int first = rank / host_size * host_size;
     int local = first + host_size < world ? host_size : world - first;
-    int n_hosts = (world + host_size - 1) / host_size;
     unsigned long long bytes = 0;
 
     if (local > 1) {
         bytes +=
             sizeof(float) * (N + (unsigned long long)(local - 2) * shard_of(local, rank - first));
-    }
-    if (rank == first && n_hosts > 1) {
-        bytes += sizeof(float) *
-                 (N + (unsigned long long)(n_hosts - 2) * shard_of(n_hosts, rank / host_size));
     }
     if (rank == first) {
         bytes += (unsigned long long)(local - 1) * (N * sizeof(float) + 260);
@@ -100,10 +93,22 @@ static unsigned long long bytes_of(int world, int host_size, int rank)
     return bytes;
 }
 
+/* And over the network: the leaders' exchange. */
+static unsigned long long wire_bytes_of(int world, int host_size, int rank)
+{
+    int n_hosts = (world + host_size - 1) / host_size;
+
+    return rank % host_size == 0 && n_hosts > 1
+               ? sizeof(float) *
+                     (N + (unsigned long long)(n_hosts - 2) * shard_of(n_hosts, rank / host_size))
+               : 0;
+}
+
 static int order_body(tally_group *group, void *user)
 {
     const struct sizes *sizes = user;
     int world = tally_group_size(group);
+    tally_bucket_stats bucket = {.size = sizeof bucket};
     tally_ddp_stats stats = {.size = sizeof stats};
     tally_ddp *ddp;
     char hook[32];
@@ -119,7 +124,12 @@ static int order_body(tally_group *group, void *user)
         }
     }
     CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
-    CHECK(group, stats.wire_bytes == bytes_of(world, sizes->host_size, tally_group_rank(group)));
+    CHECK(group, stats.wire_bytes == wire_bytes_of(world, sizes->host_size, stats.rank));
+    CHECK(group, stats.total_wire_bytes == N_STEPS * stats.wire_bytes);
+    CHECK(group, stats.host_bytes == host_bytes_of(world, sizes->host_size, stats.rank));
+    CHECK(group, stats.total_host_bytes == N_STEPS * stats.host_bytes);
+    CHECK_OK(group, tally_ddp_get_bucket_stats(ddp, 0, &bucket));
+    CHECK(group, bucket.wire_bytes == stats.wire_bytes && bucket.host_bytes == stats.host_bytes);
     CHECK_OK(group, tally_ddp_free(ddp));
     return 0;
 }
