@@ -696,14 +696,24 @@ typedef enum tally_hook_name {
  * Accumulation: a micro-step that only adds to the gradients calls neither grad_ready nor wait.
  *
  * Views and copies. If no parameter has a gradient pointer, gradients live in the buckets: ask
- * tally_ddp_grad where. Their addresses never change, and gradients that are there are never
- * copied. Otherwise the application keeps its own arrays: what a hook needs side by side is copied
- * into the bucket before it and out after it, on the lane; a hook that takes each element for
- * itself gets large gradients where they lie. After the first step the buckets are arranged once
- * more by the order in which gradients became ready on rank 0.
+ * tally_ddp_grad where. They start as zeros, their addresses never change, and gradients that are
+ * there are never copied. Otherwise the application keeps its own arrays, separate ones or parts of
+ * one flat array: what a hook needs side by side is copied into the bucket before it and out after
+ * it, on the lane; a hook that takes each element for itself gets large gradients where they lie,
+ * so that a flat array is nearly as fast as views. After the first step the buckets are arranged
+ * once more by the order in which gradients became ready on rank 0.
  *
  * Whose a gradient is. From grad_ready, or reduce_delayed, until wait returns it is tally's: the
  * application neither reads nor writes it.
+ *
+ * Check mode, by TALLY_CHECK=1 or config.check, finds mistakes that otherwise give wrong results
+ * without a word. Buckets are launched inside wait only. A gradient that was written to between its
+ * announcement and wait makes wait fail with STATE, on all ranks, by name. Every N steps the
+ * parameters of all ranks are compared as by tally_ddp_check, and wait fails with MISMATCH. After
+ * three steps there is a warning, by name, of gradients that were always zeros and of parameters
+ * that never changed; it goes to stderr if neither a callback nor TALLY_LOG says otherwise. The
+ * means have the same bits as without. Communication is not hidden behind backward, and every
+ * gradient is read twice more.
  */
 typedef struct tally_ddp_config {
     size_t size;             /* set by tally_ddp_config_init */
@@ -731,6 +741,9 @@ typedef struct tally_ddp_config {
     int param_dtype;  /* of the copies that forward reads and of the gradients backward writes */
     int reduce_dtype; /* with param_dtype: what gradients are reduced in; 0: fp32 */
     int buffer_dtype; /* of the copies of buffers of dtype TALLY_F32 */
+    /* Check mode, see below. N above 0: on, and parameters are compared every N steps; 0:
+     * TALLY_CHECK, which is off unless set; -1: off. */
+    int check;
 } tally_ddp_config;
 
 /* Fills a config with "not set" throughout. size is sizeof(tally_ddp_config). */
@@ -740,17 +753,18 @@ TALLY_API void tally_ddp_config_init(tally_ddp_config *config, size_t size);
  * Makes a ddp for n parameters. config may be NULL. Names, shapes and data pointers are copied; the
  * arrays they point to must stay. All ranks compare parameters and config; the first difference is
  * MISMATCH and names the field that differs with both values. Arrays that overlap are ARG and name
- * both parameters. Then rank 0's parameters and buffers are copied
- * to all. The ddp has a group of its own, made from this one, which must be closed later, with as
+ * both parameters. Then rank 0's parameters and buffers are copied to all; gradients are left
+ * alone, so a ddp may be made after the first backward, where a program allocates gradients only
+ * then. The ddp has a group of its own, made from this one, which must be closed later, with as
  * many lane threads of its own.
  *
  * Several ddps of one group (a generator and its critic) are made in the same order on all ranks.
  * From then on each keeps its own order only: ranks may announce and wait for them in different
  * orders, also from different threads, beside collectives of the group. But a step of which wait
  * itself does a part is waited for in the same order on all ranks, or each from a thread of its
- * own: with buffers, delayed parameters, join, clipping or a loss scale of the optimizer, unused
- * parameters, and the first step of gradients in arrays of the application's own. Without lane
- * threads (lanes = 0) every step is: jobs then run inside wait.
+ * own: with buffers, delayed parameters, join, check mode, clipping or a loss scale of the
+ * optimizer, unused parameters, and the first step of gradients in arrays of the application's own.
+ * Without lane threads (lanes = 0) every step is: jobs then run inside wait.
  *
  * Collective; blocks. Errors: ARG, UNSUPPORTED, MISMATCH, NOMEM, those of any exchange.
  */
@@ -878,10 +892,23 @@ TALLY_API int tally_ddp_zero_grad(tally_ddp *ddp);
  */
 TALLY_API int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm);
 
-/* Replaces value by its mean over all ranks: for a loss to be logged. Collective, between steps: so
+/* Replaces n values, or one, each by its mean over all ranks, in one exchange: for losses and
+ * metrics to be logged. n is the same on all ranks. Collective, between steps: so
  * not once a rank is in tally_ddp_join, which would be a MISMATCH. Blocks. Errors: ARG, STATE,
- * those of any exchange. */
+ * NOMEM, those of any exchange. */
+TALLY_API int tally_ddp_mean_scalars(tally_ddp *ddp, double *values, size_t n);
 TALLY_API int tally_ddp_mean_scalar(tally_ddp *ddp, double *value);
+
+/*
+ * Compares all parameters but the ignored ones between ranks, bit by bit (a checksum of each
+ * travels). For tests, for programs that update parameters themselves, and when a run behaves
+ * strangely; docs/when-ranks-disagree.md says what to look for. Costs one pass over the
+ * parameters. Collective, between steps, before any rank is in tally_ddp_join; blocks. Errors:
+ * MISMATCH naming the first parameter that differs, the ranks, and the number of steps, on all
+ * ranks, and the group lives on; STATE where ranks may differ until the next averaging; ARG; those
+ * of any exchange.
+ */
+TALLY_API int tally_ddp_check(tally_ddp *ddp);
 
 /*
  * For ranks with different amounts of input: with config.join every rank calls this when it has run
@@ -982,6 +1009,14 @@ TALLY_API int tally_averager_step(tally_averager *averager, int *n_averaged);
 TALLY_API int tally_averager_save(tally_averager *averager, void *blob, size_t *bytes);
 TALLY_API int tally_averager_load(tally_averager *averager, const void *const *blobs,
                                   const size_t *bytes, size_t n);
+
+/*
+ * Averages the parameters over all ranks now, whatever the periods: at the end of training, before
+ * a checkpoint or a validation. Counts no step. An outer optimizer takes part as in any averaging
+ * of all ranks. Collective, between steps, also where an optimizer calls the averager; blocks.
+ * Errors: as tally_averager_step.
+ */
+TALLY_API int tally_averager_average(tally_averager *averager);
 
 /* Steps counted so far, those of the run loaded too. Not during a step; 0 for NULL. */
 TALLY_API unsigned long long tally_averager_steps(const tally_averager *averager);

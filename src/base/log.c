@@ -132,3 +132,17 @@ void tally__log(tally_log_level level, const char *format, ...)
     }
     errno = saved_errno;
 }
+
+void tally__log_asked(tally_log_level level, const char *text)
+{
+    bool has_callback;
+
+    (void)pthread_mutex_lock(&sink_mutex);
+    has_callback = sink.fn && sink.fn != line_to_stderr;
+    (void)pthread_mutex_unlock(&sink_mutex);
+    if (has_callback || tally__env_is_set(TALLY__ENV_LOG)) {
+        tally__log(level, "%s", text);
+    } else {
+        line_to_stderr(NULL, (int)level, text);
+    }
+}

@@ -13,4 +13,8 @@ void tally__log(tally_log_level level, const char *format, ...)
 /* The launcher's number of this process, which is put before its lines on stderr. Any thread. */
 void tally__log_set_rank(int rank);
 
+/* The same for what the user has asked to be told: to stderr where neither a callback nor TALLY_LOG
+ * says anything else. */
+void tally__log_asked(tally_log_level level, const char *text);
+
 #endif

@@ -67,14 +67,14 @@ static int copy_levels(tally_averager *averager, const tally_averager_config *co
     return TALLY_OK;
 }
 
-static int choose(tally_averager *averager, bool *chosen, size_t i)
+static int choose(tally_averager *averager, size_t i)
 {
     const struct tally__param *param = &averager->of->params[i];
 
-    if (chosen[i]) {
+    if (averager->covers[i]) {
         return tally__fail(TALLY_ARG, "averager: parameter '%s' is named twice", param->name);
     }
-    chosen[i] = true;
+    averager->covers[i] = true;
     if (param->bucket < 0) {
         return tally__fail(TALLY_ARG,
                            "averager: parameter '%s' is frozen or ignored: nothing trains it",
@@ -90,7 +90,7 @@ static int choose(tally_averager *averager, bool *chosen, size_t i)
     return TALLY_OK;
 }
 
-static int choose_named(tally_averager *averager, bool *chosen, const tally_averager_config *config)
+static int choose_named(tally_averager *averager, const tally_averager_config *config)
 {
     for (size_t k = 0; k < config->n_params; k++) {
         int i = config->params[k];
@@ -99,38 +99,32 @@ static int choose_named(tally_averager *averager, bool *chosen, const tally_aver
             return tally__fail(TALLY_ARG, "averager: there is no parameter %d: they are 0..%zu", i,
                                averager->of->n_params - 1);
         }
-        TRY(choose(averager, chosen, (size_t)i));
+        TRY(choose(averager, (size_t)i));
     }
     return averager->n_params > 0 ? TALLY_OK
                                   : tally__fail(TALLY_ARG, "averager: params names none");
 }
 
-/* All that are trained. */
-static int choose_all(tally_averager *averager, bool *chosen)
+/* All that are trained, or those that are named. */
+static int choose_params(tally_averager *averager, const tally_averager_config *config)
 {
     const tally_ddp *of = averager->of;
+    size_t most = config->params ? config->n_params : of->n_params;
 
+    averager->params = tally__alloc_array(most, sizeof *averager->params, "an averager");
+    averager->covers = tally__alloc_array(of->n_params, sizeof *averager->covers, "an averager");
+    if (!averager->params || !averager->covers) {
+        return TALLY_NOMEM;
+    }
+    if (config->params) {
+        return choose_named(averager, config);
+    }
     for (size_t i = 0; i < of->n_params; i++) {
         if (of->params[i].bucket >= 0) {
-            TRY(choose(averager, chosen, i));
+            TRY(choose(averager, i));
         }
     }
     return TALLY_OK;
-}
-
-static int choose_params(tally_averager *averager, const tally_averager_config *config)
-{
-    size_t n = averager->of->n_params;
-    size_t most = config->params ? config->n_params : n;
-    bool *chosen = tally__alloc_array(n, sizeof *chosen, "an averager");
-    int rc = TALLY_NOMEM;
-
-    averager->params = tally__alloc_array(most, sizeof *averager->params, "an averager");
-    if (averager->params && chosen) {
-        rc = config->params ? choose_named(averager, chosen, config) : choose_all(averager, chosen);
-    }
-    tally__free(chosen);
-    return rc;
 }
 
 /* Memory for anchors and the outer optimizer's state: none is allocated later. */
@@ -330,6 +324,7 @@ static int start(const struct creation *creation)
     tally_ddp_config_init(&config, sizeof config);
     config.hook = "allreduce";
     config.keep_parameters = 1;
+    config.check = -1;
     TRY(tally_ddp_create(averager->of->group, creation->params, averager->n_params, &config,
                          &averager->ddp));
     TRY(divide(averager));
@@ -352,6 +347,7 @@ static void unmake(tally_averager *averager)
         tally__moments_clear(&averager->params[k].moments);
     }
     tally__free(averager->params);
+    tally__free(averager->covers);
     tally__free(averager->levels);
     tally__free(averager);
 }

@@ -40,6 +40,7 @@ struct tally_averager {
     struct tally__averager_level *levels;
     size_t n_params;
     struct tally__averaged *params;
+    bool *covers;     /* per parameter of the application's ddp: it is one of those */
     tally_hook *hook; /* of ddp: around the one that config names */
     bool is_lossy;    /* that one does not leave the exact mean */
     struct tally__rule *outer;
@@ -47,6 +48,8 @@ struct tally_averager {
     uint64_t n_steps;
     uint64_t n_averagings; /* since it was made */
     size_t due;            /* the level whose exchange is under way */
+    /* The steps of the application's ddp, plus 1, when all ranks last averaged; 0: never. */
+    uint64_t agreed_step;
 };
 
 /* averager_levels.c */

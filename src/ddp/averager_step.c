@@ -130,6 +130,10 @@ static int average(tally_averager *averager)
     }
     tally__fpenv_leave(saved);
     TRY(rc);
+    if (is_of_all(averager)) {
+        averager->agreed_step = averager->of->step + 1;
+    }
+    averager->n_averagings++;
     averager->has_anchor = averager->has_anchor || averager->is_lossy || averager->outer;
     return TALLY_OK;
 }
@@ -144,7 +148,6 @@ int tally__averager_run(tally_averager *averager, int *n_averaged)
     }
     if (is_due) {
         TRY(average(averager));
-        averager->n_averagings++;
     }
     averager->n_steps++;
     if (n_averaged) {
@@ -163,6 +166,16 @@ int tally_averager_step(tally_averager *averager, int *n_averaged)
         return tally__fail(TALLY_STATE, "tally_averager_step: an optimizer calls this averager");
     }
     return tally__stats_note(averager->of, tally__averager_run(averager, n_averaged));
+}
+
+int tally_averager_average(tally_averager *averager)
+{
+    if (!averager) {
+        return tally__fail(TALLY_ARG, "tally_averager_average: averager is NULL");
+    }
+    TRY(tally__check_between_steps(averager->of, "tally_averager_average"));
+    averager->due = averager->n_levels - 1;
+    return tally__stats_note(averager->of, average(averager));
 }
 
 unsigned long long tally_averager_steps(const tally_averager *averager)

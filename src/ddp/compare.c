@@ -153,46 +153,45 @@ static void describe(const struct tally__compared *compared, size_t i,
     }
 }
 
-static uint64_t hash_of(const struct tally__compared *compared, size_t i)
+static uint64_t hash_of(const void *of, size_t i)
 {
     struct tally__description about;
     uint64_t hash;
 
-    describe(compared, i, &about);
+    describe(of, i, &about);
     hash = tally__hash(0, about.name, strlen(about.name));
     return tally__hash(hash, about.fields, strlen(about.fields));
 }
 
 /* ---- finding the difference ---- */
 
-/* The first thing of a kind at which any rank differs from rank 0, which has n_zero of them;
- * INT64_MAX: there is none. */
-static int find(tally_lane *lane, const struct tally__compared *compared, uint64_t n_zero,
-                int64_t *first)
+/* Of some of the things, from number i on. */
+static int find_some(tally_lane *lane, const struct tally__hashed *hashed, size_t i, size_t n,
+                     int64_t *own)
 {
+    bool is_zero = tally_group_rank(tally_lane_group(lane)) == 0;
     uint64_t hashes[N_TOGETHER];
-    int64_t own = n_zero < compared->n ? (int64_t)n_zero : INT64_MAX;
+    uint64_t theirs[N_TOGETHER];
+
+    for (size_t k = 0; k < n; k++) {
+        hashes[k] = hashed->hash(hashed->of, i + k);
+    }
+    TRY(tally_lane_broadcast(lane, is_zero ? hashes : theirs, n * sizeof *hashes, 0));
+    for (size_t k = 0; k < n && !is_zero; k++) {
+        if (theirs[k] != hashes[k] && *own > (int64_t)(i + k)) {
+            *own = (int64_t)(i + k);
+        }
+    }
+    return TALLY_OK;
+}
+
+int tally__find_difference(tally_lane *lane, const struct tally__hashed *hashed, uint64_t n_zero,
+                           int64_t *first)
+{
+    int64_t own = n_zero < hashed->n ? (int64_t)n_zero : INT64_MAX;
 
     for (size_t i = 0; i < n_zero; i += N_TOGETHER) {
-        size_t n = n_zero - i < N_TOGETHER ? n_zero - i : N_TOGETHER;
-
-        for (size_t k = 0; k < n; k++) {
-            hashes[k] = hash_of(compared, i + k);
-        }
-        if (tally_group_rank(tally_lane_group(lane)) == 0) {
-            TRY(tally_lane_broadcast(lane, hashes, n * sizeof *hashes, 0));
-            continue;
-        }
-        {
-            uint64_t theirs[N_TOGETHER];
-
-            TRY(tally_lane_broadcast(lane, theirs, n * sizeof *theirs, 0));
-            for (size_t k = 0; k < n; k++) {
-                if (theirs[k] != hashes[k] && own > (int64_t)(i + k)) {
-                    own = (int64_t)(i + k);
-                }
-            }
-        }
+        TRY(find_some(lane, hashed, i, n_zero - i < N_TOGETHER ? n_zero - i : N_TOGETHER, &own));
     }
     *first = own;
     return tally_lane_all_reduce(lane, first, 1, TALLY_I64, TALLY_MIN);
@@ -284,11 +283,13 @@ static int report(tally_lane *lane, const struct tally__compared *compared, int6
 int tally__compare(tally_lane *lane, const struct tally__compared *compared, size_t n_kinds)
 {
     for (size_t k = 0; k < n_kinds; k++) {
+        const struct tally__hashed hashed = {
+            .n = compared[k].n, .of = &compared[k], .hash = hash_of};
         uint64_t n_zero = compared[k].n;
         int64_t first;
 
         TRY(tally_lane_broadcast(lane, &n_zero, sizeof n_zero, 0));
-        TRY(find(lane, &compared[k], n_zero, &first));
+        TRY(tally__find_difference(lane, &hashed, n_zero, &first));
         if (first != INT64_MAX) {
             return report(lane, &compared[k], first);
         }

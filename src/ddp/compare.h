@@ -34,6 +34,18 @@ void tally__describe_text(struct tally__description *about, const char *field, c
 void tally__describe_list(struct tally__description *about, const char *field, size_t n,
                           const size_t *list);
 
+/* Things that have a hash each. */
+struct tally__hashed {
+    size_t n;
+    const void *of;
+    uint64_t (*hash)(const void *of, size_t i);
+};
+
+/* In a job: the first thing at which any rank's hash is not rank 0's, which has n_zero of them;
+ * INT64_MAX: there is none. */
+int tally__find_difference(tally_lane *lane, const struct tally__hashed *hashed, uint64_t n_zero,
+                           int64_t *first);
+
 /* Things of one kind that must be the same on all ranks, and as many; about is zeros when describe
  * is called. */
 struct tally__compared {

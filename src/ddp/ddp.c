@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/threads.h"
+#include "ddp/check.h"
 #include "ddp/mixed.h"
 #include "ddp/optimizer.h"
 #include "ddp/stats.h"
@@ -157,6 +158,7 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
     }
     TRY(copy_config(ddp, config));
     TRY(tally__params_copy(ddp, params, n));
+    TRY(tally__checks_make(ddp));
     TRY(tally__keeper_make(n, &ddp->keeper));
     return tally_hook_parse("allreduce", &ddp->hook);
 }
@@ -194,6 +196,7 @@ static void unmake(tally_ddp *ddp)
     ddp->buckets.memory = NULL;
     tally__buckets_free(ddp, &ddp->buckets);
     (void)tally_group_close(ddp->group);
+    tally__checks_free(ddp);
     tally__params_free(ddp);
     tally__mixed_buffers_free(ddp);
     tally_hook_free(ddp->hook);

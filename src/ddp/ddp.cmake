@@ -9,6 +9,7 @@ target_sources(tally_objects PRIVATE
   ddp/blob.c
   ddp/buckets.c
   ddp/broadcast.c
+  ddp/check.c
   ddp/compare.c
   ddp/ddp.c
   ddp/ddp_hook.c

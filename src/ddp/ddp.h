@@ -164,8 +164,10 @@ struct tally_ddp {
     unsigned long long steps_before; /* those of the run that was loaded; step counts on from 0 */
     tally_hook *hook;
     struct tally__keeper *keeper;
-    tally_optimizer *optimizer; /* NULL: none; changes between steps only */
-    tally_averager *averager;   /* NULL: none */
+    tally_optimizer *optimizer;   /* NULL: none; changes between steps only */
+    tally_averager *averager;     /* NULL: none */
+    struct tally__checks *checks; /* check mode; NULL: off */
+    bool warned_local;            /* of a hook that needs an averager, and has none */
 
     pthread_mutex_t mutex; /* guards what follows, and the state of parameters and buckets */
     bool in_step;          /* something was announced since the last wait */

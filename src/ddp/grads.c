@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
 #include "ddp/norm.h"
@@ -97,29 +98,53 @@ int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm)
     return tally__stats_note(ddp, rc);
 }
 
-struct scalar {
-    bool given;
-    double value;
+struct scalars {
+    struct tally__outcome outcome; /* whether there are values, and memory for a copy */
+    double *values;
+    size_t n;
 };
 
 static int mean_job(tally_lane *lane, void *user)
 {
-    struct scalar *scalar = user;
+    struct scalars *scalars = user;
 
-    if (!scalar->given) {
-        return tally_job_fail(lane, TALLY_ARG, "tally_ddp_mean_scalar: value is NULL");
+    TRY(tally__outcome_job(lane, &scalars->outcome));
+    return tally_lane_all_reduce(lane, scalars->values, scalars->n, TALLY_F64, TALLY_MEAN);
+}
+
+/* Values change on success only: a copy travels. */
+static int mean_of(tally_ddp *ddp, const char *call, double *values, size_t n)
+{
+    double few[16];
+    double *many = NULL;
+    struct scalars scalars = {.n = n, .values = few};
+    int rc = values || n == 0 ? TALLY_OK : tally__fail(TALLY_ARG, "%s: values is NULL", call);
+
+    TRY(tally__check_between_steps(ddp, call));
+    if (rc == TALLY_OK && n > sizeof few / sizeof *few) {
+        many = tally__alloc_array(n, sizeof *many, "values to be averaged");
+        rc = many ? TALLY_OK : TALLY_NOMEM;
+        scalars.values = many;
     }
-    return tally_lane_all_reduce(lane, &scalar->value, 1, TALLY_F64, TALLY_MEAN);
+    if (rc == TALLY_OK && n > 0) {
+        memcpy(scalars.values, values, n * sizeof *values);
+    }
+    /* Whatever this rank lacks, it takes part until all know. */
+    scalars.outcome = tally__outcome_of(rc);
+    rc = tally__ddp_run(ddp, mean_job, &scalars);
+    if (rc == TALLY_OK && n > 0) {
+        memcpy(values, scalars.values, n * sizeof *values);
+    }
+    tally__free(many);
+    return tally__stats_note(ddp, rc);
+}
+
+int tally_ddp_mean_scalars(tally_ddp *ddp, double *values, size_t n)
+{
+    return mean_of(ddp, "tally_ddp_mean_scalars", values, n);
 }
 
 int tally_ddp_mean_scalar(tally_ddp *ddp, double *value)
 {
-    struct scalar scalar = {.given = value != NULL, .value = value ? *value : 0};
-
-    TRY(tally__check_between_steps(ddp, "tally_ddp_mean_scalar"));
-    TRY(tally__stats_note(ddp, tally__ddp_run(ddp, mean_job, &scalar)));
-    if (value) {
-        *value = scalar.value;
-    }
-    return TALLY_OK;
+    return mean_of(ddp, "tally_ddp_mean_scalar", value, 1);
 }

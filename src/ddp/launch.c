@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/group.h"
+#include "ddp/check.h"
 #include "ddp/ddp.h"
 #include "ddp/loss_scale.h"
 #include "ddp/mixed.h"
@@ -202,6 +203,9 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
         return tally__join_stopped(ddp);
     }
     bucket->seen.shadows = ddp->config.join && !ddp->presence.active;
+    if (ddp->checks) {
+        TRY(tally__checks_bucket(lane, bucket));
+    }
     TRY(tally__loss_look(lane, bucket));
     if (bucket->overflowed) {
         bucket->skipped = true;
@@ -263,6 +267,9 @@ int tally__launch_complete(tally_ddp *ddp)
     struct tally__buckets *buckets = &ddp->buckets;
     size_t n = buckets->n + buckets->n_delayed;
 
+    if (tally__checks_hold(ddp)) {
+        return TALLY_OK;
+    }
     while (ddp->next_bucket < n && buckets->bucket[ddp->next_bucket].n_missing == 0) {
         TRY(tally__launch(ddp, &buckets->bucket[ddp->next_bucket]));
         ddp->next_bucket++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comparing the parameters, buffers and config of all ranks. Inside a job. */
 #include "base/status.h"
+#include "ddp/check.h"
 #include "ddp/compare.h"
 #include "ddp/ddp.h"
 
@@ -77,6 +78,7 @@ static void describe_config(const void *of, size_t i, struct tally__description 
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
         tally__describe_number(about, numbers[k].name, numbers[k].value);
     }
+    tally__describe_number(about, "check", tally__checks_every(ddp));
     tally__describe_field(about, "param_dtype", low_dtype_name(config->param_dtype));
     tally__describe_field(about, "reduce_dtype", low_dtype_name(config->reduce_dtype));
     tally__describe_field(about, "buffer_dtype", low_dtype_name(config->buffer_dtype));

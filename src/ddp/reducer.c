@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/threads.h"
+#include "ddp/check.h"
 #include "ddp/ddp.h"
 #include "ddp/loss_scale.h"
 #include "ddp/optimizer.h"
@@ -83,6 +84,9 @@ static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_st
     int index = (int)(param - ddp->params);
 
     param->state = state;
+    if (ddp->checks && !ddp->recording) {
+        tally__checks_note(ddp, param);
+    }
     ddp->used[index] = state == TALLY__GRAD_READY;
     bucket->n_missing--;
     bucket->now.ready_ns = tally__now_ns();
@@ -140,6 +144,9 @@ static int announce(tally_ddp *ddp, struct tally__param *param)
 {
     TRY(begin_step(ddp));
     if (ddp->recording) {
+        if (ddp->checks) {
+            tally__checks_note(ddp, param);
+        }
         param->n_announced++;
         return TALLY_OK;
     }
@@ -274,6 +281,9 @@ static int settle(tally_ddp *ddp)
             return report_missing(ddp);
         }
     }
+    if (ddp->checks) {
+        tally__checks_look(ddp);
+    }
     /* One that could not be launched when it was complete has another chance. */
     return tally__launch_complete(ddp);
 }
@@ -353,6 +363,9 @@ void tally__step_reset(tally_ddp *ddp)
     for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
         ddp->buckets.bucket[b].n_missing = (size_t)ddp->buckets.bucket[b].seen.n_params;
     }
+    if (ddp->checks) {
+        tally__checks_reset(ddp);
+    }
     tally__loss_forget(ddp);
     ddp->in_step = false;
     ddp->end_ran = false;
@@ -394,6 +407,7 @@ static int end_step(tally_ddp *ddp)
         tally__stats_take(ddp, called_ns);
         unlock(ddp);
         tally__step_rebuild(ddp);
+        tally__checks_local(ddp);
     }
     lock(ddp);
     tally__step_reset(ddp);

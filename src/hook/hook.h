@@ -26,6 +26,8 @@ struct tally_hook {
     /* From step local_start on, ranks get different means. */
     bool is_local;
     uint64_t local_start;
+    /* Ranks keep their own gradients. */
+    bool sends_nothing;
     /* What a hook with groups of its own needs of a ddp; the hook inside is attached apart, since
      * it may be attached already. Collective; between steps. NULL: nothing. */
     int (*enter)(void *state, tally_ddp *ddp);

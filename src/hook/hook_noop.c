@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hook that does nothing: every rank keeps its own gradients. No state; on lanes. */
+#include "base/status.h"
 #include "hook/hook.h"
 #include "hook/kind.h"
 
@@ -18,7 +19,9 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
 
     (void)values;
     (void)inner;
-    return tally_hook_create(&table, NULL, hook);
+    TRY(tally_hook_create(&table, NULL, hook));
+    (*hook)->sends_nothing = true;
+    return TALLY_OK;
 }
 
 const struct tally__hook_kind tally__hook_kind_noop = {

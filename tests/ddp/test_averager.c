@@ -111,6 +111,36 @@ static int means_body(tally_group *group, void *user)
     return 0;
 }
 
+/* Now, far from any period and with smaller groups in between: all ranks, and no step counts. */
+static int now_body(tally_group *group, void *user)
+{
+    static const tally_averager_level levels[] = {{50, 2}, {100, 0}};
+    tally_averager_config config = one_level(levels, 7);
+    int world = tally_group_size(group);
+    tally_averager_stats stats = {.size = sizeof stats};
+    struct scene scene;
+
+    (void)user;
+    config.n_levels = 2;
+    CHECK_OK(group, start(group, &scene, two, 2, &config));
+    CHECK_OK(group, tally_averager_step(scene.averager, NULL));
+    for (int k = 1; k <= 2; k++) {
+        fill_with(&scene.model, 0, (float)(k * tally_group_rank(group)));
+        CHECK_OK(group, tally_averager_average(scene.averager));
+        CHECK(group, is_all(&scene.model, 0, (float)(k * (world - 1)) / 2));
+    }
+    CHECK(group, tally_averager_steps(scene.averager) == 1);
+    CHECK_OK(group, tally_averager_get_stats(scene.averager, &stats));
+    CHECK(group, stats.n_averagings == 2);
+    CHECK_STATUS(group, tally_averager_average(NULL), TALLY_ARG);
+    CHECK_OK(group, tally_ddp_grad_ready(scene.ddp, 0));
+    CHECK_STATUS(group, tally_averager_average(scene.averager), TALLY_STATE);
+    CHECK_OK(group, tally_ddp_grad_ready(scene.ddp, 1));
+    CHECK_OK(group, tally_ddp_wait(scene.ddp));
+    CHECK_OK(group, end(group, &scene));
+    return 0;
+}
+
 /* Every dtype: the same bits as the mean of a gradient. */
 static int dtypes_body(tally_group *group, void *user)
 {
@@ -361,6 +391,8 @@ int main(void)
     }
     n_failures += ddp_run_world("means", means_body, NULL, 1, 2);
     n_failures += ddp_run_world("means", means_body, NULL, 1, 3);
+    n_failures += ddp_run_world("now", now_body, NULL, 1, 2);
+    n_failures += ddp_run_world("now", now_body, NULL, 1, 4);
     for (size_t k = 0; k < sizeof warmups / sizeof warmups[0]; k++) {
         n_failures += ddp_run_world("levels", levels_body, &warmups[k], 1, 4);
     }

@@ -283,10 +283,47 @@ static int mean_body(tally_group *group, void *user)
         CHECK_STATUS(
             group, tally_ddp_mean_scalar(ddp, tally_group_rank(group) == world - 1 ? NULL : &value),
             TALLY_ARG);
-        CHECK_TEXT(group, tally_last_error(), "value is NULL");
+        CHECK_TEXT(group, tally_last_error(), "NULL");
         CHECK(group, value == 7);
         CHECK_OK(group, ddp_right_step(group, ddp, &model, s));
     }
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
+/* Many at once are what each is by itself. */
+static int scalars_body(tally_group *group, void *user)
+{
+    static const size_t counts[] = {0, 1, 16, 17, 200};
+    int rank = tally_group_rank(group);
+    int world = tally_group_size(group);
+    struct ddp_model model;
+    tally_ddp *ddp;
+
+    (void)user;
+    CHECK(group, ddp_model_make(&model, ddp_mixed, DDP_N_MIXED, false) == 0);
+    CHECK_OK(group, tally_ddp_create(group, model.params, model.n, NULL, &ddp));
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        double values[200];
+
+        for (size_t e = 0; e < counts[c]; e++) {
+            values[e] = ddp_value(TALLY_F64, 3, rank, 0, e);
+        }
+        CHECK_OK(group, tally_ddp_mean_scalars(ddp, values, counts[c]));
+        for (size_t e = 0; e < counts[c]; e++) {
+            double one = ddp_value(TALLY_F64, 3, rank, 0, e);
+
+            CHECK_OK(group, tally_ddp_mean_scalar(ddp, &one));
+            CHECK(group, memcmp(&one, &values[e], sizeof one) == 0);
+        }
+        values[0] = 7;
+        CHECK_STATUS(group,
+                     tally_ddp_mean_scalars(ddp, rank == world - 1 ? NULL : values, counts[c]),
+                     counts[c] > 0 ? TALLY_ARG : TALLY_OK);
+        CHECK(group, values[0] == 7);
+    }
+    CHECK_STATUS(group, tally_ddp_mean_scalars(NULL, NULL, 1), TALLY_ARG);
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
     return 0;
@@ -297,6 +334,7 @@ int main(void)
     int n_failures = ddp_run("clip", clip_body, NULL, 1);
 
     n_failures += ddp_run("clip, huge", huge_body, NULL, 1);
+    n_failures += ddp_run("scalars", scalars_body, NULL, 1);
     n_failures += ddp_run("zero", zero_body, NULL, 1);
     n_failures += ddp_run("mean", mean_body, NULL, 1);
     return n_failures != 0;

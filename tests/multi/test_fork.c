@@ -107,6 +107,8 @@ static const tally_param params[] = {
     X(tally_ddp_zero_grad, STATE, tally_ddp_zero_grad(s->ddp))                                     \
     X(tally_ddp_clip_grad_norm, STATE, tally_ddp_clip_grad_norm(s->ddp, 1, &s->number))            \
     X(tally_ddp_mean_scalar, STATE, tally_ddp_mean_scalar(s->ddp, &s->number))                     \
+    X(tally_ddp_mean_scalars, STATE, tally_ddp_mean_scalars(s->ddp, &s->number, 1))                \
+    X(tally_ddp_check, STATE, tally_ddp_check(s->ddp))                                             \
     X(tally_ddp_join, STATE, tally_ddp_join(s->ddp))                                               \
     X(tally_ddp_reduce_delayed, STATE, tally_ddp_reduce_delayed(s->ddp))                           \
     X(tally_ddp_refresh_low, STATE, tally_ddp_refresh_low(s->ddp))                                 \
@@ -114,6 +116,7 @@ static const tally_param params[] = {
     X(tally_ddp_get_bucket_stats, STATE, tally_ddp_get_bucket_stats(s->ddp, 0, &s->bucket_stats))  \
     X(tally_averager_create, STATE, tally_averager_create(s->ddp, NULL, &s->made_averager))        \
     X(tally_averager_step, STATE, tally_averager_step(s->averager, &s->count))                     \
+    X(tally_averager_average, STATE, tally_averager_average(s->averager))                          \
     X(tally_averager_save, STATE, tally_averager_save(s->averager, NULL, &s->n_bytes))             \
     X(tally_averager_load, STATE,                                                                  \
       tally_averager_load(s->averager, (const void *const *)&s->got, &s->n_bytes, 1))              \
