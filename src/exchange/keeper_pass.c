@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Passing on what is owned; see keeper.h. A piece is the run that one rank owns of one parameter.
- * All ranks learn of all pieces, make room, and only then does each piece go from its owner to
- * everybody: whatever fails for lack of memory fails before anything has changed. Rare, so one
- * broadcast per piece is good enough. On a lane, in a job; keeps no state.
+ * All ranks learn of all pieces, make room, and only then do pieces go from their owners to
+ * everybody, in rounds of some megabytes: whatever fails for lack of memory fails before anything
+ * has changed. On a lane, in a job; keeps no state.
  */
 #include <stdint.h>
 #include <string.h>
@@ -12,6 +12,9 @@
 #include "base/status.h"
 #include "exchange/keeper.h"
 #include "num/num.h"
+
+/* Bytes that go around at once, unless a single piece is larger. */
+#define ROUND_BYTES ((size_t)4 << 20)
 
 struct piece {
     uint64_t param;
@@ -28,10 +31,14 @@ struct pass {
     const struct tally__passing *passing;
     int rank;
     size_t world;
-    size_t n; /* pieces of all ranks */
+    size_t n; /* pieces of all ranks, one rank's after the other's */
     struct piece *pieces;
-    size_t *bytes; /* of each rank's pieces */
-    float *values; /* of one piece */
+    size_t *first; /* per rank: its first piece; and the end */
+    size_t *from;  /* per rank: the pieces of a round, */
+    size_t *to;
+    size_t *bytes; /* and how long they are */
+    size_t most;   /* bytes in a round */
+    float *values; /* of a round */
 };
 
 bool tally__lacks(int rank, int owner, int n_ranks)
@@ -71,6 +78,8 @@ bool tally__keeper_has_to_pass(const struct tally__keeper *keeper,
 
 /* ---- all pieces ---- */
 
+static const char what[] = "residuals that change hands";
+
 /* This rank's pieces; without room only counts. */
 static size_t list_own(const struct pass *pass, struct piece *pieces)
 {
@@ -98,39 +107,54 @@ static size_t list_own(const struct pass *pass, struct piece *pieces)
     return n;
 }
 
-static int list_all(struct pass *pass)
+/* How many pieces each rank has. */
+static int count_all(const struct pass *pass)
 {
-    static const char what[] = "residuals that change hands";
-    uint64_t own_bytes = list_own(pass, NULL) * sizeof *pass->pieces;
+    uint64_t own = list_own(pass, NULL);
     uint64_t *counts = tally__alloc_array(pass->world, sizeof *counts, what);
-    size_t before = 0;
-    size_t total = 0;
-    int rc = TALLY_NOMEM;
+    int rc;
 
-    pass->bytes = tally__alloc_array(pass->world, sizeof *pass->bytes, what);
-    if (counts && pass->bytes) {
-        for (size_t r = 0; r < pass->world; r++) {
-            pass->bytes[r] = sizeof own_bytes;
-        }
-        rc = tally_lane_all_gather(pass->lane, &own_bytes, pass->bytes, counts);
+    if (!counts) {
+        return TALLY_NOMEM;
     }
-    for (size_t r = 0; rc == TALLY_OK && r < pass->world; r++) {
-        pass->bytes[r] = (size_t)counts[r];
-        before += r < (size_t)pass->rank ? pass->bytes[r] : 0;
-        total += pass->bytes[r];
+    for (size_t r = 0; r < pass->world; r++) {
+        pass->bytes[r] = sizeof own;
+    }
+    rc = tally_lane_all_gather(pass->lane, &own, pass->bytes, counts);
+    for (size_t r = 0; r < pass->world; r++) {
+        pass->first[r + 1] = pass->first[r] + (size_t)counts[r];
     }
     tally__free(counts);
-    TRY(rc);
-    pass->n = total / sizeof *pass->pieces;
+    return rc;
+}
+
+static int list_all(struct pass *pass)
+{
+    size_t world = pass->world;
+    struct piece *own;
+
+    pass->first = tally__alloc_array(4 * world + 1, sizeof *pass->first, what);
+    if (!pass->first) {
+        return TALLY_NOMEM;
+    }
+    pass->from = pass->first + world + 1;
+    pass->to = pass->from + world;
+    pass->bytes = pass->to + world;
+    TRY(count_all(pass));
+    pass->n = pass->first[world];
+    if (pass->n == 0) {
+        return TALLY_OK;
+    }
     pass->pieces = tally__alloc_array(pass->n, sizeof *pass->pieces, what);
     if (!pass->pieces) {
         return TALLY_NOMEM;
     }
-    (void)list_own(pass, pass->pieces + before / sizeof *pass->pieces);
-    return total == 0
-               ? TALLY_OK
-               : tally_lane_all_gather(pass->lane, pass->pieces + before / sizeof *pass->pieces,
-                                       pass->bytes, pass->pieces);
+    for (size_t r = 0; r < world; r++) {
+        pass->bytes[r] = (pass->first[r + 1] - pass->first[r]) * sizeof *pass->pieces;
+    }
+    own = pass->pieces + pass->first[pass->rank];
+    (void)list_own(pass, own);
+    return tally_lane_all_gather(pass->lane, own, pass->bytes, pass->pieces);
 }
 
 /* ---- room ---- */
@@ -173,10 +197,8 @@ static int make_room_for(const struct pass *pass, const struct piece *piece)
     return !owned || owned->pending ? TALLY_OK : TALLY_NOMEM;
 }
 
-static int make_room(struct pass *pass)
+static int make_room(const struct pass *pass)
 {
-    uint64_t most = 0;
-
     for (size_t k = 0; k < pass->n; k++) {
         const struct piece *piece = &pass->pieces[k];
 
@@ -185,33 +207,85 @@ static int make_room(struct pass *pass)
             return tally__fail(TALLY_INTERNAL, "a residual does not fit its parameter");
         }
         TRY(make_room_for(pass, piece));
-        most = piece->n > most ? piece->n : most;
     }
-    if (most > 0) {
-        pass->values = tally__alloc_array((size_t)most, sizeof *pass->values, "a residual");
-    }
-    return most == 0 || pass->values ? TALLY_OK : TALLY_NOMEM;
+    return TALLY_OK;
 }
 
-/* ---- on its way ---- */
+/* ---- on their way ---- */
 
-static int send(const struct pass *pass, const struct piece *piece)
+static size_t bytes_of(const struct piece *piece)
 {
-    size_t bytes = (size_t)piece->n * sizeof *pass->values;
-    float *place;
+    return (size_t)piece->n * sizeof(float);
+}
 
-    if ((int)piece->owner == pass->rank) {
-        const struct tally__owned *owned =
-            tally__residual_owned(residual_of(pass, piece), (int)piece->n_ranks);
+/* The pieces of one group that go around next; how many bytes these are. */
+static size_t choose(const struct pass *pass, uint64_t group)
+{
+    size_t total = 0;
 
-        memcpy(pass->values, owned->values + (owned->is_whole ? owned->first : 0), bytes);
+    for (size_t r = 0; r < pass->world; r++) {
+        size_t k = pass->from[r];
+        size_t bytes = 0;
+
+        for (; k < pass->first[r + 1]; k++) {
+            size_t more = pass->pieces[k].n_ranks == group ? bytes_of(&pass->pieces[k]) : 0;
+
+            if (bytes > 0 && bytes + more > ROUND_BYTES / pass->world) {
+                break;
+            }
+            bytes += more;
+        }
+        pass->to[r] = k;
+        pass->bytes[r] = bytes;
+        total += bytes;
     }
-    TRY(tally_lane_broadcast(pass->lane, pass->values, bytes, (int)piece->owner));
-    place = place_of(pass, piece);
+    return total;
+}
+
+/* This rank's part of a round. */
+static void put_own(const struct pass *pass, uint64_t group, float *to)
+{
+    for (size_t k = pass->from[pass->rank]; k < pass->to[pass->rank]; k++) {
+        const struct piece *piece = &pass->pieces[k];
+
+        if (piece->n_ranks == group) {
+            const struct tally__owned *owned =
+                tally__residual_owned(residual_of(pass, piece), (int)piece->n_ranks);
+
+            memcpy(to, owned->values + (owned->is_whole ? owned->first : 0), bytes_of(piece));
+            to += piece->n;
+        }
+    }
+}
+
+static void take(const struct pass *pass, const struct piece *piece, const float *values)
+{
+    float *place = place_of(pass, piece);
+
     if (place && pass->passing->how == TALLY__PASS_SENT) {
-        tally__axpy_f32((size_t)piece->n, pass->values, 1, place + piece->first);
+        tally__axpy_f32((size_t)piece->n, values, 1, place + piece->first);
     } else if (place) {
-        memcpy(place + piece->first, pass->values, bytes);
+        memcpy(place + piece->first, values, bytes_of(piece));
+    }
+}
+
+static int go_around(const struct pass *pass, uint64_t group)
+{
+    const float *values = pass->values;
+    size_t before = 0;
+
+    for (int r = 0; r < pass->rank; r++) {
+        before += pass->bytes[r] / sizeof *pass->values;
+    }
+    put_own(pass, group, pass->values + before);
+    TRY(tally_lane_all_gather(pass->lane, pass->values + before, pass->bytes, pass->values));
+    for (size_t r = 0; r < pass->world; r++) {
+        for (size_t k = pass->from[r]; k < pass->to[r]; k++) {
+            if (pass->pieces[k].n_ranks == group) {
+                take(pass, &pass->pieces[k], values);
+                values += pass->pieces[k].n;
+            }
+        }
     }
     return TALLY_OK;
 }
@@ -231,17 +305,33 @@ static uint64_t next_group(const struct pass *pass, uint64_t above)
     return next;
 }
 
-/* By size of group: an element's sum must not depend on which ranks own its pieces. */
-static int send_all(const struct pass *pass)
+/* All rounds; without room only finds out how much it takes. By size of group: an element's sum
+ * must not depend on which ranks own its pieces. */
+static int go_all_around(struct pass *pass)
 {
     for (uint64_t group = next_group(pass, 0); group > 0; group = next_group(pass, group)) {
-        for (size_t k = 0; k < pass->n; k++) {
-            if (pass->pieces[k].n_ranks == group) {
-                TRY(send(pass, &pass->pieces[k]));
-            }
+        size_t bytes;
+
+        memcpy(pass->from, pass->first, pass->world * sizeof *pass->from);
+        while ((bytes = choose(pass, group)) > 0) {
+            pass->most = bytes > pass->most ? bytes : pass->most;
+            TRY(pass->values ? go_around(pass, group) : TALLY_OK);
+            memcpy(pass->from, pass->to, pass->world * sizeof *pass->from);
         }
     }
     return TALLY_OK;
+}
+
+static int pass_pieces(struct pass *pass)
+{
+    TRY(list_all(pass));
+    TRY(make_room(pass));
+    if (pass->n == 0) {
+        return TALLY_OK;
+    }
+    TRY(go_all_around(pass));
+    pass->values = tally__alloc(pass->most, what);
+    return pass->values ? go_all_around(pass) : TALLY_NOMEM;
 }
 
 /* What was on its way has arrived; or it never will. */
@@ -285,17 +375,11 @@ int tally__keeper_pass(tally_lane *lane, struct tally__keeper *keeper,
                         .passing = passing,
                         .rank = tally_group_rank(tally_lane_group(lane)),
                         .world = (size_t)tally_group_size(tally_lane_group(lane))};
-    int rc = list_all(&pass);
+    int rc = pass_pieces(&pass);
 
-    if (rc == TALLY_OK) {
-        rc = make_room(&pass);
-    }
-    if (rc == TALLY_OK) {
-        rc = send_all(&pass);
-    }
     end(&pass, rc == TALLY_OK);
     tally__free(pass.pieces);
-    tally__free(pass.bytes);
+    tally__free(pass.first);
     tally__free(pass.values);
     return rc;
 }
