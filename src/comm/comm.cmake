@@ -25,6 +25,7 @@ target_sources(tally_objects PRIVATE
   comm/shm/rendezvous.c
   comm/shm/shm_domain.c
   comm/shm/unix_socket.c
+  comm/shm/windows.c
   comm/split.c
   comm/thread/thread_domain.c
   comm/threads.c
@@ -35,5 +36,6 @@ set_source_files_properties(
   base/futex.c base/memory.c base/owner.c comm/cpus.c comm/mpi/mpi_domain.c comm/mpi/mpi_load.c
   comm/mpi/mpi_memory.c
   comm/mpi/mpi_process.c comm/shm/life.c comm/shm/shm_domain.c comm/shm/unix_socket.c
+  comm/shm/windows.c
   PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 include(comm/mpi/mpi_objects.cmake)

@@ -30,6 +30,11 @@ struct tally__domain_ops {
     void (*free)(struct tally__domain *domain, void *memory);
     /* Whether alloc gave exactly this, and free has not had it back. */
     bool (*owns)(struct tally__domain *domain, const void *memory);
+    /*
+     * Makes sure that this rank reaches memory of another: where the domain is tight, ranks say to
+     * each other what they have allocated before they use it. Errors: NOMEM. Any thread.
+     */
+    int (*reach)(struct tally__domain *domain, int rank, uint64_t offset, uint64_t bytes);
     /* Whether the other ranks can reach these bytes. */
     bool (*shares)(const struct tally__domain *domain, const void *memory, size_t bytes);
     /* False once the rank is known to have died. A system call: not for hot paths. */
@@ -83,6 +88,7 @@ struct tally__domain {
     size_t stage_bytes;
     const struct tally__carrier_ops *carrier; /* NULL: ranks reach each other's memory */
     bool may_linger;                          /* the carrier may be asked while no job runs */
+    bool is_tight; /* some rank has little address space; the same on all ranks */
     /* What its groups have met, sub-groups included. Stored by tally__give_up. */
     atomic_bool has_lost;   /* a rank has died, left, or not come in time */
     atomic_bool has_failed; /* a group was given up for another reason */
@@ -105,6 +111,9 @@ static inline void *tally__at(const struct tally__domain *domain, int rank, uint
 {
     return (void *)(domain->base[rank] + (uintptr_t)offset);
 }
+
+/* The reach of domains in which a rank reaches everything at any time. */
+int tally__reach_always(struct tally__domain *domain, int rank, uint64_t offset, uint64_t bytes);
 
 /* A set of CPUs, a bit each. */
 struct tally__cpus {

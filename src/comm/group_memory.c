@@ -63,6 +63,32 @@ void tally__memory_forget(tally_group *group)
     }
 }
 
+int tally__reach_always(struct tally__domain *domain, int rank, uint64_t offset, uint64_t bytes)
+{
+    (void)domain;
+    (void)rank;
+    (void)offset;
+    (void)bytes;
+    return TALLY_OK;
+}
+
+/* Where address space is short, all ranks map what each has just said it has, or none keeps it. */
+static int reach_all(tally_lane *lane, struct tally__call *call)
+{
+    const tally_group *group = lane->group;
+
+    for (int r = 0; r < group->size; r++) {
+        int rc = group->domain->ops->reach(group->domain, group->domain_rank[r],
+                                           tally__said(lane, r)->offset, call->count);
+
+        if (rc != TALLY_OK) {
+            return tally__refuse(lane, TALLY__KIND_ALLOC, rc);
+        }
+    }
+    call->detail = 1;
+    return tally__round(lane, call);
+}
+
 static int alloc_job(tally_lane *lane, void *user)
 {
     struct memory_request *request = user;
@@ -81,7 +107,11 @@ static int alloc_job(tally_lane *lane, void *user)
     if (rc != TALLY_OK) {
         return tally__refuse(lane, TALLY__KIND_ALLOC, rc);
     }
+    call.offset = tally__offset_of(domain, memory);
     rc = tally__round(lane, &call);
+    if (rc == TALLY_OK && domain->is_tight) {
+        rc = reach_all(lane, &call);
+    }
     if (rc != TALLY_OK) {
         domain->ops->free(domain, memory);
         return rc;

@@ -136,6 +136,38 @@ static int make_sub_group(tally_lane *lane, struct split_request *request)
     return TALLY_OK;
 }
 
+/* Where address space is short: maps the slots of the ranks of the new group. */
+static int reach_slots(const tally_lane *lane, const struct split_request *request)
+{
+    tally_group *parent = lane->group;
+    size_t bytes = (size_t)parent->n_lanes * tally__slot_bytes(parent->domain);
+
+    for (int r = 0; request->color >= 0 && r < parent->size; r++) {
+        const struct split_card *card = card_of(lane, r);
+
+        if (card->color == request->color) {
+            TRY(parent->domain->ops->reach(parent->domain, parent->domain_rank[r], card->first_slot,
+                                           bytes));
+        }
+    }
+    return TALLY_OK;
+}
+
+/* The same, and then the group: on all ranks or on none. */
+static int make_in_tight(tally_lane *lane, struct split_request *request, struct tally__call *call)
+{
+    int rc = reach_slots(lane, request);
+
+    if (rc == TALLY_OK && request->color >= 0) {
+        rc = make_sub_group(lane, request);
+    }
+    if (rc != TALLY_OK) {
+        return tally__refuse(lane, TALLY__KIND_SPLIT, rc);
+    }
+    call->detail = 3;
+    return tally__round(lane, call);
+}
+
 static int split_job(tally_lane *lane, void *user)
 {
     struct split_request *request = user;
@@ -172,6 +204,9 @@ static int split_job(tally_lane *lane, void *user)
     call.detail = 2;
     rc = tally__parcel_to_all(lane, lane->round + 1, 0, sizeof *card);
     rc = rc == TALLY_OK ? tally__round(lane, &call) : rc;
+    if (rc == TALLY_OK && parent->domain->is_tight) {
+        return make_in_tight(lane, request, &call);
+    }
     if (rc == TALLY_OK && request->color >= 0) {
         rc = make_sub_group(lane, request);
     }

@@ -48,8 +48,8 @@ SECTIONS = [
                 env={"TALLY_RANK": "0", "TALLY_WORLD": "2", "TALLY_OPEN_TIMEOUT": str(TIMEOUT)},
                 after=OPEN_DEADLINE),
         Mistake("mistyped-variable", "A word where `TALLY_LANES` takes a number", "only-open", env={"TALLY_LANES": "many"}),
-        Mistake("little-address-space", "`ulimit -v` leaves less than a rank needs", "only-open",
-                limit="ulimit -v 60000; "),
+        Mistake("little-address-space", "`ulimit -v` leaves less than group memory needs", "much-memory",
+                limit="ulimit -v 100000; "),
     ]),
     ("Describing the model", [
         Mistake("hook-text", "A mistyped option in the text of a hook"),

@@ -146,6 +146,14 @@ static int only_open(void)
     return TALLY_OK;
 }
 
+static int much_memory(void)
+{
+    void *memory = NULL;
+    int rc = tally_group_alloc(group, (size_t)64 << 20, &memory);
+
+    return rc == TALLY_OK ? tally_group_free(group, memory) : rc;
+}
+
 static int hook_text(void)
 {
     model.config.hook = "powersgd:rnak=2";
@@ -436,6 +444,7 @@ static const struct mistake {
     int (*run)(void);
 } mistakes[] = {
     {"only-open", only_open},
+    {"much-memory", much_memory},
     {"hook-text", hook_text},
     {"one-array-twice", one_array_twice},
     {"same-name", same_name},

@@ -25,14 +25,14 @@ foreach(part ranks output signals)
   set_tests_properties(tool_run_${part} PROPERTIES LABELS tool TIMEOUT 300)
 endforeach()
 
-# Limits on memory.
+# Limits on memory. The one by a cgroup is tested where TALLY_TEST_CGROUP says in which.
 set(limit_skip "")
 if(CMAKE_CROSSCOMPILING)
   set(limit_skip "cross compiling")
 elseif(TALLY_SANITIZE)
   set(limit_skip "built with sanitizers, which need more")
 endif()
-foreach(limit cgroup)
+foreach(limit address cgroup)
   if(limit_skip)
     add_test(NAME tool_limit_${limit} COMMAND sh -c "echo 'skipped: ${limit_skip}'; exit 77")
   else()

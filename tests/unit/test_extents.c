@@ -92,6 +92,30 @@ static void test_limit(void **state)
     tally__free(extents.used);
 }
 
+/* A mark goes with its extent, and counts for what lies in that whole. */
+static void test_marks(void **state)
+{
+    struct tally__extents extents = {.limit = 64 * PAGE};
+    uint64_t a;
+    uint64_t b;
+
+    (void)state;
+    assert_int_equal(tally__extents_take(&extents, 4 * PAGE, PAGE, &a), TALLY_OK);
+    assert_int_equal(tally__extents_take(&extents, 4 * PAGE, PAGE, &b), TALLY_OK);
+    tally__extents_mark(&extents, b);
+    tally__extents_mark(&extents, 63 * PAGE);
+    assert_false(tally__extents_is_marked(&extents, a, 1));
+    assert_false(tally__extents_is_marked(&extents, a + 4 * PAGE - 1, 2));
+    assert_true(tally__extents_is_marked(&extents, b, 4 * PAGE));
+    assert_true(tally__extents_is_marked(&extents, b + 5, 4 * PAGE - 5));
+    assert_false(tally__extents_is_marked(&extents, b + 5, 4 * PAGE - 4));
+    assert_false(tally__extents_is_marked(&extents, b + 4 * PAGE, 0));
+    assert_int_equal(tally__extents_give(&extents, b), 4 * PAGE);
+    assert_int_equal(tally__extents_take(&extents, 4 * PAGE, PAGE, &b), TALLY_OK);
+    assert_false(tally__extents_is_marked(&extents, b, 1));
+    tally__free(extents.used);
+}
+
 /* Many at random, against the rule that nothing overlaps and all can be given back. */
 static void test_random(void **state)
 {
@@ -151,7 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_fit), cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_limit),     cmocka_unit_test(test_random),
-        cmocka_unit_test(test_nomem),
+        cmocka_unit_test(test_nomem),     cmocka_unit_test(test_marks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

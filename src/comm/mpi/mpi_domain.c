@@ -16,10 +16,12 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_end.h"
+#include "comm/shm/windows.h"
 
 /* So long that the time for coding a stageful and for agreeing on it vanishes against the time on
  * the line. */
 #define STAGE_BYTES ((size_t)4 << 20)
+#define PAGE_BYTES ((size_t)4096)
 
 static pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -172,6 +174,7 @@ static const struct tally__domain_ops mpi_ops = {
     .alloc = tally__mpi_memory_alloc,
     .free = tally__mpi_memory_free,
     .owns = tally__mpi_memory_owns,
+    .reach = tally__reach_always,
     .shares = tally__mpi_memory_shares,
     .alive = mpi_alive,
     .destroy = mpi_destroy,
@@ -195,11 +198,31 @@ struct tally__mpi_domain *tally__mpi_make(const struct tally__mpi_api *api)
     return made;
 }
 
+/* Room for the slots of each rank. Where address space is limited (ulimit -v), a quarter of what is
+ * left, for all mirrors together: the rest is the application's. */
+static size_t mirror_bytes(int n_ranks, size_t slots_bytes)
+{
+    size_t bytes = tally__map_bytes(n_ranks);
+    uint64_t limit;
+    uint64_t used;
+
+    if (tally__address_limit(&limit, &used)) {
+        uint64_t share = (limit > used ? limit - used : 0) / 4 / (uint64_t)n_ranks;
+        size_t least = (slots_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+
+        share = share / PAGE_BYTES * PAGE_BYTES;
+        bytes = share < bytes ? (size_t)share : bytes;
+        bytes = bytes < least ? least : bytes;
+    }
+    return bytes;
+}
+
 /* Address space for everybody's memory. The first allocation on every rank is its slots. */
 int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots)
 {
     struct tally__domain *common = &mpi->common;
     size_t n = (size_t)common->n_ranks;
+    size_t slots_bytes = (size_t)n_slots * tally__slot_bytes(common);
     void *slots = NULL;
 
     common->base = tally__alloc_array(n, sizeof *common->base, "peers' memory");
@@ -208,21 +231,18 @@ int tally__mpi_map(struct tally__mpi_domain *mpi, int n_slots)
     if (!common->base || !common->first_slot || !mpi->processes) {
         return TALLY_NOMEM;
     }
-    mpi->map_bytes = tally__map_bytes(common->n_ranks);
+    mpi->map_bytes = mirror_bytes(common->n_ranks, slots_bytes);
     mpi->extents.limit = mpi->map_bytes;
     for (size_t r = 0; r < n; r++) {
         void *map = mmap(NULL, mpi->map_bytes, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
         if (map == MAP_FAILED) {
-            return tally__fail_errno(TALLY_SYSTEM, errno,
-                                     "cannot reserve %zu bytes of address space for rank %zu",
-                                     mpi->map_bytes, r);
+            return tally__fail_map(errno, mpi->map_bytes, common->n_ranks);
         }
         common->base[r] = (uintptr_t)map;
     }
-    TRY(tally__mpi_memory_alloc(common, TALLY__FOR_SLOTS,
-                                (size_t)n_slots * tally__slot_bytes(common), &slots));
+    TRY(tally__mpi_memory_alloc(common, TALLY__FOR_SLOTS, slots_bytes, &slots));
     mpi->slots = slots;
     for (size_t r = 0; r < n; r++) {
         common->first_slot[r] = tally__offset_of(common, slots);

@@ -12,6 +12,7 @@
 #include "base/room.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_domain.h"
+#include "comm/shm/windows.h"
 
 #define PAGE_BYTES UINT64_C(4096)
 
@@ -54,8 +55,7 @@ static int map_data(const struct tally__mpi_domain *mpi, struct tally__mpi_data 
     data->memory = mmap(NULL, data->bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data->memory == MAP_FAILED) {
-        return tally__fail_errno(TALLY_NOMEM, errno, "cannot map %zu bytes of group memory",
-                                 data->bytes);
+        return tally__fail_map(errno, data->bytes, mpi->common.n_ranks);
     }
     rc = tally__take_memory(data->bytes, mpi->n_local > 0 ? mpi->n_local : 1, populate,
                             data->memory, "group memory");
@@ -95,6 +95,9 @@ static int alloc_slots(struct tally__mpi_domain *mpi, size_t bytes, void **memor
     (void)pthread_mutex_lock(&mpi->mutex);
     rc = tally__extents_take(&mpi->extents, bytes, PAGE_BYTES, &offset);
     (void)pthread_mutex_unlock(&mpi->mutex);
+    if (rc == TALLY_NOMEM && mpi->extents.limit < tally__map_bytes(mpi->common.n_ranks)) {
+        return tally__fail_map(ENOMEM, bytes, mpi->common.n_ranks);
+    }
     if (rc == TALLY_OK) {
         *memory = tally__at(&mpi->common, mpi->common.rank, offset);
     }

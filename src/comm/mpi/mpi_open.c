@@ -150,12 +150,18 @@ static int open_domain(const struct tally__place *place, struct tally__mpi_domai
     return TALLY_OK;
 }
 
+/* What a rank says of itself. */
+struct first_card {
+    struct tally__process_card process;
+    uint64_t map_bytes; /* of its mirrors: nobody's slots may lie beyond */
+};
+
 static bool is_same_machine(const tally_lane *lane, int a, int b)
 {
-    const struct tally__process_card *one = (const void *)tally__stage_of(lane, a, lane->round);
-    const struct tally__process_card *other = (const void *)tally__stage_of(lane, b, lane->round);
+    const struct first_card *one = (const void *)tally__stage_of(lane, a, lane->round);
+    const struct first_card *other = (const void *)tally__stage_of(lane, b, lane->round);
 
-    return memcmp(one->machine, other->machine, sizeof one->machine) == 0;
+    return memcmp(one->process.machine, other->process.machine, sizeof one->process.machine) == 0;
 }
 
 /* Each machine counts with its first rank. */
@@ -181,17 +187,19 @@ static int first_job(tally_lane *lane, void *user)
     const struct tally__call call = {.kind = TALLY__KIND_OPEN,
                                      .count = (uint64_t)lane->group->n_lanes,
                                      .detail = tally__slot_bytes(lane->group->domain)};
-    struct tally__process_card *card = (void *)tally__next_stage(lane);
-    struct tally__process_card own;
+    struct first_card *card = (void *)tally__next_stage(lane);
 
-    tally__process_describe(card);
-    own = *card;
+    tally__process_describe(&card->process);
+    card->map_bytes = mpi->map_bytes;
     TRY(tally__parcel_to_all(lane, lane->round + 1, 0, sizeof *card));
     TRY(tally__round(lane, &call));
     for (int r = 0; r < lane->group->size; r++) {
         card = (void *)tally__stage_of(lane, r, lane->round);
-        mpi->n_local += memcmp(card->machine, own.machine, sizeof own.machine) == 0;
-        mpi->processes[r] = tally__process_watch(card);
+        mpi->n_local += is_same_machine(lane, r, lane->group->rank);
+        mpi->processes[r] = tally__process_watch(&card->process);
+        if (card->map_bytes < mpi->extents.limit) {
+            mpi->extents.limit = card->map_bytes;
+        }
     }
     mpi->common.n_machines = count_machines(lane);
     mpi->common.medium = mpi->post.api->name;

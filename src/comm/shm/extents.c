@@ -3,24 +3,9 @@
 #include "comm/shm/extents.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/status.h"
-
-#define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
-#define MIN_MAP_BYTES (UINT64_C(4) << 30)
-
-size_t tally__map_bytes(int n_ranks)
-{
-    const uint64_t most =
-        (UINT64_C(1) << 46) / (uint64_t)n_ranks / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    uint64_t bytes = 2 * (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
-
-    bytes = (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
-    bytes = bytes < MIN_MAP_BYTES ? MIN_MAP_BYTES : bytes;
-    return (size_t)(bytes < most ? bytes : most);
-}
 
 static int make_room(struct tally__extents *extents)
 {
@@ -64,7 +49,7 @@ int tally__extents_take(struct tally__extents *extents, uint64_t bytes, uint64_t
     }
     memmove(extents->used + place + 1, extents->used + place,
             (extents->n - place) * sizeof *extents->used);
-    extents->used[place] = (struct tally__extent){start, bytes};
+    extents->used[place] = (struct tally__extent){.offset = start, .bytes = bytes};
     extents->n++;
     *offset = start;
     return TALLY_OK;
@@ -93,4 +78,30 @@ uint64_t tally__extents_give(struct tally__extents *extents, uint64_t offset)
         }
     }
     return 0;
+}
+
+static struct tally__extent *find(const struct tally__extents *extents, uint64_t offset)
+{
+    for (size_t i = 0; i < extents->n; i++) {
+        if (offset - extents->used[i].offset < extents->used[i].bytes) {
+            return &extents->used[i];
+        }
+    }
+    return NULL;
+}
+
+void tally__extents_mark(struct tally__extents *extents, uint64_t offset)
+{
+    struct tally__extent *extent = find(extents, offset);
+
+    if (extent) {
+        extent->is_marked = true;
+    }
+}
+
+bool tally__extents_is_marked(const struct tally__extents *extents, uint64_t offset, uint64_t bytes)
+{
+    const struct tally__extent *extent = find(extents, offset);
+
+    return extent && extent->is_marked && bytes <= extent->bytes - (offset - extent->offset);
 }

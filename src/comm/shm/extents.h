@@ -10,6 +10,7 @@
 struct tally__extent {
     uint64_t offset;
     uint64_t bytes;
+    bool is_marked;
 };
 
 struct tally__extents {
@@ -18,10 +19,6 @@ struct tally__extents {
     size_t capacity;
     uint64_t limit;
 };
-
-/* How much address space each rank's memory gets: twice the machine's memory, which is more than
- * any rank can ever reserve; but all ranks' together at most half of what a process can address. */
-size_t tally__map_bytes(int n_ranks);
 
 /* Finds bytes (a multiple of the page) aligned to align and marks them used. Errors: NOMEM. */
 int tally__extents_take(struct tally__extents *extents, uint64_t bytes, uint64_t align,
@@ -32,5 +29,11 @@ bool tally__extents_has(const struct tally__extents *extents, uint64_t offset);
 
 /* Forgets the extent that starts at offset; returns its bytes, 0 when there is none. */
 uint64_t tally__extents_give(struct tally__extents *extents, uint64_t offset);
+
+/* Marks the extent that offset lies in, until it is given back; whether a range lies in a marked
+ * one. */
+void tally__extents_mark(struct tally__extents *extents, uint64_t offset);
+bool tally__extents_is_marked(const struct tally__extents *extents, uint64_t offset,
+                              uint64_t bytes);
 
 #endif

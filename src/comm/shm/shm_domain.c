@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The shm domain: every rank's memory is a file without a name (memfd), and every rank maps all
- * files whole, so an address in another rank's memory is its base plus an offset. Mapping reserves
- * address space only; pages are reserved when memory is allocated, so that "no memory" is an error
- * and not a signal. Each rank passes on a sign of life (life.h) along with its file.
+ * files, so an address in another rank's memory is its base plus an offset. Mapping reserves
+ * address space only, and where there is little of that (windows.h), not all at once. Pages are
+ * reserved when memory is allocated, so that "no memory" is an error and not a signal. Each rank
+ * passes on a sign of life (life.h) along with its file.
  */
 #include "comm/shm/shm_domain.h"
 
@@ -25,6 +26,7 @@
 #include "comm/shm/extents.h"
 #include "comm/shm/life.h"
 #include "comm/shm/rendezvous.h"
+#include "comm/shm/windows.h"
 #include "comm/threads.h"
 
 #define PAGE_BYTES UINT64_C(4096)
@@ -32,11 +34,11 @@
 
 struct shm_domain {
     struct tally__domain common;
-    int *fd;         /* per rank: of its file */
-    int *life;       /* per rank: of its sign of life */
-    void *life_page; /* this rank's own sign */
-    size_t map_bytes;
-    pthread_mutex_t mutex; /* guards extents */
+    int *fd;               /* per rank: of its file */
+    int *life;             /* per rank: of its sign of life */
+    void *life_page;       /* this rank's own sign */
+    pthread_mutex_t mutex; /* guards windows and extents */
+    struct tally__windows windows;
     struct tally__extents extents;
 };
 
@@ -107,8 +109,7 @@ static int shm_alloc(struct tally__domain *domain, enum tally__memory_use use, s
     uint64_t offset;
     int rc;
 
-    (void)use;
-    if (bytes > shm->map_bytes) {
+    if (bytes > shm->windows.bytes) {
         return tally__fail(TALLY_NOMEM, "%zu bytes of group memory are more than this machine has",
                            bytes);
     }
@@ -116,9 +117,13 @@ static int shm_alloc(struct tally__domain *domain, enum tally__memory_use use, s
     (void)pthread_mutex_lock(&shm->mutex);
     rc = tally__extents_take(&shm->extents, wanted, align, &offset);
     if (rc == TALLY_OK) {
-        rc = reserve(shm, offset, wanted);
+        rc = tally__window_reach(&shm->windows, domain->rank, shm->fd[domain->rank],
+                                 offset + wanted, domain->base);
+        rc = rc == TALLY_OK ? reserve(shm, offset, wanted) : rc;
         if (rc != TALLY_OK) {
             (void)tally__extents_give(&shm->extents, offset);
+        } else if (use == TALLY__FOR_ALL) {
+            tally__extents_mark(&shm->extents, offset);
         }
     }
     (void)pthread_mutex_unlock(&shm->mutex);
@@ -155,13 +160,32 @@ static bool shm_owns(struct tally__domain *domain, const void *memory)
     return owns;
 }
 
+static int shm_reach(struct tally__domain *domain, int rank, uint64_t offset, uint64_t bytes)
+{
+    struct shm_domain *shm = shm_of(domain);
+    int rc;
+
+    (void)pthread_mutex_lock(&shm->mutex);
+    rc = tally__window_reach(&shm->windows, rank, shm->fd[rank], offset + bytes, domain->base);
+    (void)pthread_mutex_unlock(&shm->mutex);
+    return rc;
+}
+
 static bool shm_shares(const struct tally__domain *domain, const void *memory, size_t bytes)
 {
+    struct shm_domain *shm = shm_of(domain);
     uint64_t offset = tally__offset_of(domain, memory);
-    size_t map_bytes = shm_of(domain)->map_bytes;
+    bool is_shared;
 
     /* An address below the base wraps around to a huge offset. */
-    return offset < map_bytes && bytes <= map_bytes - offset;
+    is_shared = offset < shm->windows.bytes && bytes <= shm->windows.bytes - offset;
+    if (is_shared && domain->is_tight) {
+        /* What a sub-group has allocated, the ranks outside of it have not mapped. */
+        (void)pthread_mutex_lock(&shm->mutex);
+        is_shared = tally__extents_is_marked(&shm->extents, offset, bytes);
+        (void)pthread_mutex_unlock(&shm->mutex);
+    }
+    return is_shared;
 }
 
 static bool shm_alive(const struct tally__domain *domain, int rank)
@@ -182,11 +206,7 @@ static void shm_destroy(struct tally__domain *domain)
 {
     struct shm_domain *shm = shm_of(domain);
 
-    for (int r = 0; shm->common.base && r < domain->n_ranks; r++) {
-        if (shm->common.base[r]) {
-            (void)munmap(tally__at(domain, r, 0), shm->map_bytes);
-        }
-    }
+    tally__windows_end(&shm->windows, domain->base);
     close_all(shm->fd, domain->n_ranks);
     close_all(shm->life, domain->n_ranks);
     tally__life_end(shm->life_page);
@@ -204,6 +224,7 @@ static const struct tally__domain_ops shm_ops = {
     .alloc = shm_alloc,
     .free = shm_free,
     .owns = shm_owns,
+    .reach = shm_reach,
     .shares = shm_shares,
     .alive = shm_alive,
     .destroy = shm_destroy,
@@ -232,12 +253,12 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
         made->fd[r] = -1;
         made->life[r] = -1;
     }
-    if (!made->common.base || !made->common.first_slot || !made->fd || !made->life) {
+    if (!made->common.base || !made->common.first_slot || !made->fd || !made->life ||
+        tally__windows_begin(&made->windows, place->world) != TALLY_OK) {
         shm_destroy(&made->common);
         return TALLY_NOMEM;
     }
-    made->map_bytes = tally__map_bytes(place->world);
-    made->extents.limit = made->map_bytes;
+    made->extents.limit = made->windows.bytes;
     *domain = made;
     return TALLY_OK;
 }
@@ -268,7 +289,7 @@ static int check_file(const struct shm_domain *shm, int rank, size_t n_slots)
 
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(shm->fd[rank], &info) != 0 ||
         first % TALLY__CACHE_LINE != 0 || (uint64_t)info.st_size < bytes ||
-        first > (uint64_t)info.st_size - bytes || first > shm->map_bytes - bytes) {
+        first > (uint64_t)info.st_size - bytes || first > shm->windows.bytes - bytes) {
         return tally__fail(TALLY_MISMATCH, "rank %d's memory is not what it says", rank);
     }
     if (!tally__is_life(shm->life[rank])) {
@@ -277,19 +298,16 @@ static int check_file(const struct shm_domain *shm, int rank, size_t n_slots)
     return TALLY_OK;
 }
 
-static int map_file(struct shm_domain *shm, int rank)
+static int map_peer(struct shm_domain *shm, int rank, size_t n_slots)
 {
-    void *map = mmap(NULL, shm->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                     shm->fd[rank], 0);
-
-    if (map == MAP_FAILED) {
-        return tally__fail_errno(TALLY_SYSTEM, errno,
-                                 "cannot reserve %zu bytes of address space for rank %d's memory",
-                                 shm->map_bytes, rank);
+    TRY(check_file(shm, rank, n_slots));
+    TRY(shm_reach(&shm->common, rank, shm->common.first_slot[rank],
+                  n_slots * tally__slot_bytes(&shm->common)));
+    /* A file that is mapped whole is not mapped again. */
+    if (!shm->windows.is_limited) {
+        (void)close(shm->fd[rank]);
+        shm->fd[rank] = -1;
     }
-    /* A core dump is about this process, not about all of them. */
-    (void)madvise(map, shm->map_bytes, MADV_DONTDUMP);
-    shm->common.base[rank] = (uintptr_t)map;
     return TALLY_OK;
 }
 
@@ -316,30 +334,38 @@ static int meet_peers(struct shm_domain *shm, const struct tally__place *place)
     tally__free(arrivals);
     for (int r = 0; rc == TALLY_OK && r < place->world; r++) {
         if (r != place->rank) {
-            rc = check_file(shm, r, place->lanes > 0 ? (size_t)place->lanes : 1);
-            rc = rc == TALLY_OK ? map_file(shm, r) : rc;
+            rc = map_peer(shm, r, place->lanes > 0 ? (size_t)place->lanes : 1);
         }
     }
     return rc;
 }
 
-/* All ranks' CPUs together: each rank may have been bound to one of its own. Nobody leaves before
- * all have mapped everybody's memory. */
+/* What each rank says in its first round. */
+struct first_card {
+    struct tally__cpus cpus;
+    bool is_limited;
+};
+
+/* All ranks' CPUs together: each rank may have been bound to one of its own. The domain is tight if
+ * one rank is. Nobody leaves before all have mapped everybody's memory. */
 static int first_job(tally_lane *lane, void *user)
 {
     const struct tally__call call = {.kind = TALLY__KIND_BARRIER};
     tally_group *group = lane->group;
     struct tally__cpus all = {0};
+    struct first_card *card;
 
     (void)user;
-    tally__own_cpus((void *)tally__next_stage(lane));
+    card = (void *)tally__next_stage(lane);
+    tally__own_cpus(&card->cpus);
+    card->is_limited = shm_of(group->domain)->windows.is_limited;
     TRY(tally__round(lane, &call));
     for (int r = 0; r < group->size; r++) {
-        const struct tally__cpus *own = (const void *)tally__stage_of(lane, r, lane->round);
-
+        card = (void *)tally__stage_of(lane, r, lane->round);
         for (size_t i = 0; i < sizeof all.bits / sizeof all.bits[0]; i++) {
-            all.bits[i] |= own->bits[i];
+            all.bits[i] |= card->cpus.bits[i];
         }
+        group->domain->is_tight = group->domain->is_tight || card->is_limited;
     }
     group->domain->n_cpus = tally__count_cpus(&all);
     group->spins = group->domain->n_cpus >= group->size;
@@ -366,9 +392,6 @@ int tally__open_shm(const struct tally__place *place, tally_group **group)
 
     TRY(make_domain(place, &shm));
     rc = make_own_file(shm);
-    if (rc == TALLY_OK) {
-        rc = map_file(shm, place->rank);
-    }
     if (rc == TALLY_OK) {
         rc = shm_alloc(&shm->common, TALLY__FOR_SLOTS, n_slots * tally__slot_bytes(&shm->common),
                        &slots);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Windows: the addresses at which this process has the ranks' files. Where address space is free, a
+ * window is mapped whole when it is made. Where it is limited (ulimit -v), the addresses are only
+ * chosen, far from everything else, and a window is mapped as far as it is needed; it then grows in
+ * place. Not thread-safe.
+ */
+#ifndef TALLY_COMM_WINDOWS_H
+#define TALLY_COMM_WINDOWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tally__windows {
+    int n;
+    size_t bytes;     /* of each */
+    bool is_limited;  /* they grow */
+    uintptr_t first;  /* address of the first, where they grow */
+    uint64_t *mapped; /* per rank: bytes mapped so far */
+};
+
+/* Chooses the addresses of n windows; maps nothing. Errors: NOMEM. */
+int tally__windows_begin(struct tally__windows *windows, int n);
+
+/* Unmaps and frees; base is as tally__window_reach has filled it. */
+void tally__windows_end(struct tally__windows *windows, const uintptr_t *base);
+
+/* Maps the file of a rank at least as far as end, and says where it starts. Errors: NOMEM. */
+int tally__window_reach(struct tally__windows *windows, int rank, int fd, uint64_t end,
+                        uintptr_t *base);
+
+/* The limit of this process's address space, and how much of that it has; false: there is none. */
+bool tally__address_limit(uint64_t *limit, uint64_t *used);
+
+/* NOMEM, with the limit if there is one: bytes for what could not be mapped. */
+int tally__fail_map(int error, uint64_t bytes, int n_ranks);
+
+/* How much address space each rank's memory gets where there is no limit: twice the machine's
+ * memory, which is more than any rank can ever reserve; but all ranks' together at most half of
+ * what a process can address. */
+size_t tally__map_bytes(int n_ranks);
+
+#endif
