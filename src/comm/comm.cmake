@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Groups, lanes, futures and collectives; self and thread share one domain.
 target_sources(tally_objects PRIVATE
+  comm/adopt.c
   comm/ask.c
   comm/cpus.c
   comm/ending.c

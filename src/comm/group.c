@@ -197,6 +197,18 @@ int tally__check_alive(tally_group *group)
     return TALLY_OK;
 }
 
+int tally__fail_given_up(const tally_group *group)
+{
+    for (const tally_group *at = group; at; at = at->parent) {
+        int status = atomic_load_explicit(&at->given_up, memory_order_acquire);
+
+        if (status != TALLY_OK) {
+            return tally__fail(status, "%s", at->reason);
+        }
+    }
+    return TALLY_OK;
+}
+
 int tally_group_abort(tally_group *group, const char *reason)
 {
     if (!group) {
@@ -243,7 +255,11 @@ static void close_spanning(tally_group *group)
 {
     struct tally__domain *domain = group->domain;
 
-    tally__threads_stop(group->threads);
+    if (group->is_adopted) {
+        atomic_fetch_sub_explicit(&group->parent->n_children, 1, memory_order_relaxed);
+    } else {
+        tally__threads_stop(group->threads);
+    }
     tally__ending_forget(group);
     if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
         publish_leaving(group, TALLY_OK, "");
@@ -399,7 +415,7 @@ int tally_group_close(tally_group *group)
     if (tally__threads_is_lane(group->threads)) {
         return tally__fail(TALLY_STATE, "tally_group_close: not from a job on a lane");
     }
-    if (group->parent) {
+    if (group->parent && !group->is_adopted) {
         return close_sub_group(group);
     }
     close_spanning(group);

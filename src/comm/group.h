@@ -62,6 +62,7 @@ struct tally_group {
     struct tally__threads *threads; /* lane threads; sub-groups share them unless they own theirs */
     bool owns_threads;
     tally_group *parent; /* NULL for the group that spans the domain */
+    bool is_adopted;     /* it spans a domain, and has its parent's ranks */
     atomic_int n_children;
     struct tally__owner owner; /* the process that is this rank */
     int rank;
@@ -147,6 +148,19 @@ int tally__group_split(tally_group *parent, int color, int key, enum tally__spli
 int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *own_slots, int lanes,
                              double timeout_s, tally_group **group);
 
+/* Makes a group that spans a domain, with no job under way, part of another with the same ranks in
+ * the same order. Closed as any sub-group. */
+void tally__group_adopt(tally_group *group, tally_group *parent);
+
+/* The launcher's number of a rank. */
+static inline int tally__number_of(const tally_group *group, int rank)
+{
+    while (group->is_adopted) {
+        group = group->parent;
+    }
+    return group->domain_rank[rank];
+}
+
 /*
  * Gives the group up with a status and a text, on this rank and for all others to see. The first
  * reason stands. Returns status.
@@ -160,5 +174,8 @@ bool tally__is_alive(const tally_group *group);
 /* TALLY_OK, or ABORTED with the reason when the group, or one that it is part of, was given up;
  * STATE in a forked child. */
 int tally__check_alive(tally_group *group);
+
+/* For a job in which that happened: the status and the text that the group was given up with. */
+int tally__fail_given_up(const tally_group *group);
 
 #endif

@@ -29,8 +29,9 @@ int tally__end_job(tally_lane *lane, enum tally__job_end end, int status)
     if (lane->job_status != TALLY_OK) {
         return tally__fail(lane->job_status, "%s", lane->job_text);
     }
-    if (atomic_load_explicit(&lane->group->given_up, memory_order_acquire) != TALLY_OK) {
-        return status != TALLY_OK ? status : tally__check_alive(lane->group);
+    if (!tally__is_alive(lane->group)) {
+        return status != TALLY_OK && status != TALLY_ABORTED ? status
+                                                             : tally__fail_given_up(lane->group);
     }
     if (status != TALLY_OK) {
         return tally__refuse(lane, TALLY__KIND_END, status);
@@ -69,7 +70,9 @@ static void ask_until_idle(tally_lane *lane)
 {
     tally__ask_until_idle(lane);
     for (tally_lane *other = lane->borrowed; other; other = other->next_borrowed) {
-        tally__ask_until_idle(other);
+        if (tally__carries(other)) {
+            tally__ask_until_idle(other);
+        }
     }
 }
 
@@ -381,7 +384,8 @@ tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
     tally_lane *other;
     tally_lane *host;
 
-    if (!lane || !group || group->threads != lane->group->threads) {
+    if (!lane || !group || group->threads != lane->group->threads ||
+        lane->index >= group->n_lanes) {
         (void)tally__fail(TALLY_ARG, "tally_lane_for: the group does not share this lane's thread");
         return NULL;
     }

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "comm/ask.h"
 #include "comm/ending.h"
+#include "comm/parcel.h"
 
 /* Looks before the clock is asked for the first time: some 20 us. */
 #define N_SPINS 1000
@@ -135,11 +136,11 @@ static bool has_died(const tally_lane *lane, struct tally__late *late)
     return false;
 }
 
-/* Whether the rank with this number in the domain is one of this lane's that has not arrived. */
-static bool is_missing(const tally_lane *lane, int domain_rank)
+/* Whether the rank with this number is one of this lane's that has not arrived. */
+static bool is_missing(const tally_lane *lane, int number)
 {
     for (int r = 0; r < lane->group->size; r++) {
-        if (lane->group->domain_rank[r] == domain_rank) {
+        if (tally__number_of(lane->group, r) == number) {
             return !tally__has_arrived(lane, r);
         }
     }
@@ -160,7 +161,7 @@ static bool has_host_failed(const tally_lane *lane, struct tally__late *late)
         uint32_t round = atomic_load_explicit(&line->round, memory_order_acquire);
 
         if (round == (uint32_t)next && line->call.job == host->job &&
-            line->call.status != TALLY_OK && is_missing(lane, host->group->domain_rank[h])) {
+            line->call.status != TALLY_OK && is_missing(lane, tally__number_of(host->group, h))) {
             late->why = TALLY__LATE_HOST_FAILED;
             late->who = h;
             return true;
@@ -208,6 +209,10 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
         if (tally__has_arrived(lane, rank)) {
             break;
         }
+        /* What others say to the job's own group may come only to a rank that asks for it. */
+        if (lane->host && tally__carries(lane->host)) {
+            tally__look_again(lane->host);
+        }
         if (tally__find_reason(lane, late, &next_alive_ns)) {
             return TALLY_PEER;
         }
@@ -231,9 +236,23 @@ static void list_missing(const tally_lane *lane, int rank, char *text, size_t by
         if (r == rank || !tally__has_arrived(lane, r)) {
             n++;
             used += (size_t)snprintf(text + used, bytes - used, "%s%d", n > 1 ? ", " : "",
-                                     group->domain_rank[r]);
+                                     tally__number_of(group, r));
         }
     }
+}
+
+/* Gives up the lane's group for a rank that is lost; and, where the lane is borrowed, the group of
+ * the job, if that is its rank too: it would only wait for the same rank until another deadline. */
+static int give_up_lost(tally_lane *lane, int rank, int status, const char *text)
+{
+    tally_group *around = lane->host ? lane->host->group : NULL;
+
+    for (int h = 0; around && h < around->size; h++) {
+        if (tally__number_of(around, h) == tally__number_of(lane->group, rank)) {
+            (void)tally__give_up(around, status, "%s", text);
+        }
+    }
+    return tally__give_up(lane->group, status, "%s", text);
 }
 
 int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,
@@ -243,19 +262,20 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
     unsigned long long job = (unsigned long long)lane->job;
     const char *part = group->parent ? " of a sub-group" : "";
     char missing[128];
+    char text[TALLY__TEXT_BYTES];
 
     switch (late->why) {
     case TALLY__LATE_DIED:
-        return tally__give_up(group, TALLY_PEER,
-                              "rank %d %s; waited for it at %s, job %llu of lane %d%s",
-                              group->domain_rank[late->who],
-                              tally__ending_text(group->domain, group->domain_rank[late->who]),
-                              waiting_at, job, lane->index, part);
+        (void)snprintf(text, sizeof text, "rank %d %s; waited for it at %s, job %llu of lane %d%s",
+                       tally__number_of(group, late->who),
+                       tally__ending_text(group->domain, group->domain_rank[late->who]), waiting_at,
+                       job, lane->index, part);
+        return give_up_lost(lane, late->who, TALLY_PEER, text);
     case TALLY__LATE_CLOSED:
         return tally__give_up(
             group, TALLY_PEER,
             "rank %d closed the group; waited for it at %s, job %llu of lane %d%s",
-            group->domain_rank[late->who], waiting_at, job, lane->index, part);
+            tally__number_of(group, late->who), waiting_at, job, lane->index, part);
     case TALLY__LATE_GIVEN_UP:
         return tally__give_up(group, late->said->given_up_status, "%.*s", TALLY__TEXT_BYTES - 1,
                               late->said->given_up_text);
@@ -272,10 +292,11 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
                               tally_last_error(), waiting_at, job, lane->index, part);
     default:
         list_missing(lane, rank, missing, sizeof missing);
-        return tally__give_up(group, TALLY_TIMEOUT,
-                              "rank%s %s did not arrive within %g s at %s, job %llu of lane %d%s",
-                              strchr(missing, ',') ? "s" : "", missing,
-                              (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, waiting_at,
-                              job, lane->index, part);
+        (void)snprintf(text, sizeof text,
+                       "rank%s %s did not arrive within %g s at %s, job %llu of lane %d%s",
+                       strchr(missing, ',') ? "s" : "", missing,
+                       (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, waiting_at, job,
+                       lane->index, part);
+        return give_up_lost(lane, rank, TALLY_TIMEOUT, text);
     }
 }

@@ -108,8 +108,11 @@ static int open_shared(struct hosts *hosts)
     config.rank = tally_group_rank(hosts->local);
     config.world = tally_group_size(hosts->local);
     config.rendezvous = name;
-    config.lanes = 0; /* its jobs run on the lane that waits for them */
-    return tally_group_open(&config, &hosts->shared);
+    config.lanes = 0; /* its lane is borrowed by the jobs of the ddp's group */
+    TRY(tally_group_open(&config, &hosts->shared));
+    tally__group_adopt(hosts->shared, hosts->local);
+    hosts->shared->is_host = true;
+    return TALLY_OK;
 }
 
 static void close_groups(struct hosts *hosts)
@@ -188,29 +191,14 @@ static int give_up_residuals(const tally_bucket *bucket)
     return tally__keeper_deliver(bucket);
 }
 
-/* Within the host, in rank order. */
-static int add_up(const struct hosts *hosts, tally_lane *lane, const tally_bucket *bucket)
+/* Among the ranks of this host. What stays on it travels as it is, whatever a wrapper around says.
+ */
+static tally_lane *lane_within(const struct hosts *hosts, tally_lane *lane)
 {
-    tally_future *future;
+    tally_lane *within = tally_lane_for(lane, hosts->shared ? hosts->shared : hosts->local);
 
-    if (hosts->shared) {
-        return finish(tally_all_reduce(hosts->shared, bucket->data, bucket->n, bucket->dtype,
-                                       TALLY_SUM, &future),
-                      &future);
-    }
-    return tally_lane_all_reduce(tally_lane_for(lane, hosts->local), bucket->data, bucket->n,
-                                 bucket->dtype, TALLY_SUM);
-}
-
-/* From the leader to its host. */
-static int give(const struct hosts *hosts, tally_lane *lane, void *data, size_t bytes)
-{
-    tally_future *future;
-
-    if (hosts->shared) {
-        return finish(tally_broadcast(hosts->shared, data, bytes, 0, &future), &future);
-    }
-    return tally_lane_broadcast(tally_lane_for(lane, hosts->local), data, bytes, 0);
+    within->wire = (struct tally__wire){.dtype = TALLY_F32};
+    return within;
 }
 
 /* The host's sum is in the bucket. A leader that has run out of input sends that of the others. */
@@ -236,24 +224,26 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     const struct hosts *hosts = state;
     bool alone = tally_group_size(hosts->local) == 1;
     struct outcome outcome = {0};
+    tally_lane *within = lane_within(hosts, lane);
 
     if (!hosts->leaders) {
         TRY(give_up_residuals(bucket));
     }
     if (!alone) {
-        TRY(add_up(hosts, lane, bucket));
+        TRY(tally_lane_all_reduce(within, bucket->data, bucket->n, bucket->dtype, TALLY_SUM));
     }
     if (hosts->leaders) {
         outcome = exchange(hosts, lane, bucket);
     }
     if (!alone) {
-        TRY(give(hosts, lane, &outcome, sizeof outcome));
+        TRY(tally_lane_broadcast(within, &outcome, sizeof outcome, 0));
     }
     if (outcome.status != TALLY_OK) {
         return tally__fail(outcome.status, "%.*s", (int)sizeof outcome.text - 1, outcome.text);
     }
     return alone ? TALLY_OK
-                 : give(hosts, lane, bucket->data, bucket->n * tally_dtype_bytes(bucket->dtype));
+                 : tally_lane_broadcast(within, bucket->data,
+                                        bucket->n * tally_dtype_bytes(bucket->dtype), 0);
 }
 
 static bool runs_here(const void *state)

@@ -33,20 +33,56 @@ static const char *const texts[] = {
     "powersgd:rank=3,start=1",
     "fp16(powersgd:rank=2,start=0)",
     "batched_powersgd:start=0",
-    "hosts:size=2",
     "hosts:size=3(int8)",
     "hosts:size=2(powersgd:start=0)",
     "postlocal:start=1,group=2(bf16)",
 };
 
-/* On machines with two ranks each, hosts finds out for itself what it is told elsewhere. */
-static const char *text_of(tally_group *group, size_t i)
+/* Around hosts, and inside it. */
+static const char *const wrappers[] = {"fp16", "fp16:saturate=1", "fp16:accumulate=wire", "bf16",
+                                       "bf16:accumulate=wire"};
+static const char *const hosts[] = {"hosts", "hosts:size=2", "hosts:size=3"};
+static const char *const inners[] = {"int8", "powersgd:start=0"};
+
+#define N_TEXTS (N_OF(texts) + N_OF(hosts) * (1 + 2 * N_OF(wrappers) + N_OF(inners)))
+#define TEXT_BYTES 96
+
+/* Text i: those above, then hosts alone, wrapped, around a wrapper, and between the two. */
+static void text_at(size_t i, char *text)
+{
+    const char *host;
+
+    if (i < N_OF(texts)) {
+        (void)snprintf(text, TEXT_BYTES, "%s", texts[i]);
+        return;
+    }
+    host = hosts[(i - N_OF(texts)) % N_OF(hosts)];
+    i = (i - N_OF(texts)) / N_OF(hosts);
+    if (i < N_OF(wrappers)) {
+        (void)snprintf(text, TEXT_BYTES, "%s(%s)", wrappers[i], host);
+    } else if (i < 2 * N_OF(wrappers)) {
+        (void)snprintf(text, TEXT_BYTES, "%s(%s)", host, wrappers[i - N_OF(wrappers)]);
+    } else if (i < 2 * N_OF(wrappers) + N_OF(inners)) {
+        (void)snprintf(text, TEXT_BYTES, "bf16(%s(%s))", host, inners[i - 2 * N_OF(wrappers)]);
+    } else {
+        (void)snprintf(text, TEXT_BYTES, "%s", host);
+    }
+}
+
+/* On several machines hosts finds out for itself what it is told where all ranks are on one. */
+static void text_of(tally_group *group, size_t i, char *text)
 {
     const char *ranks = getenv("TALLY_TEST_RANKS_PER_HOST");
-    bool is_there =
-        ranks && strcmp(ranks, "2") == 0 && strcmp(tally_group_backend(group), "mpi") == 0;
+    char whole[TEXT_BYTES];
+    char *place;
 
-    return is_there && strcmp(texts[i], "hosts:size=2") == 0 ? "hosts" : texts[i];
+    text_at(i, text);
+    place = strstr(text, "hosts");
+    if (ranks && place && place[5] != ':' && strcmp(tally_group_backend(group), "mpi") != 0) {
+        (void)snprintf(whole, sizeof whole, "%s", place + 5);
+        (void)snprintf(place, TEXT_BYTES - (size_t)(place - text), "hosts:size=%s%.64s", ranks,
+                       whole);
+    }
 }
 
 /* Whether the hook leaves the same on all ranks. */
@@ -87,18 +123,22 @@ static int body(tally_group *group, void *user)
 {
     const bool *copies = user;
 
-    for (size_t i = 0; i < N_OF(texts); i++) {
-        struct state_setup setup = {.hook = text_of(group, i), .copies = *copies};
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        char text[TEXT_BYTES];
+        struct state_setup setup = {.hook = text, .copies = *copies};
         struct state_run run;
         uint64_t hash;
 
-        /* Groups of two divide even worlds only. */
-        if (strstr(texts[i], "group=2") && tally_group_size(group) % 2 != 0) {
+        text_of(group, i, text);
+        /* Groups of two divide even worlds only; hosts that differ in size, and equal ones, are
+         * enough for combinations. */
+        if ((strstr(text, "group=2") && tally_group_size(group) % 2 != 0) ||
+            (i >= N_OF(texts) && tally_group_size(group) != 3 && tally_group_size(group) != 4)) {
             continue;
         }
         CHECK_OK(group, state_run_start(group, &setup, &run));
         CHECK_OK(group, state_steps(group, &run, 0, N_STEPS, &hash));
-        ranks_note(group, hash, is_for_all(texts[i]) ? hash : 0);
+        ranks_note(group, hash, is_for_all(text) ? hash : 0);
         CHECK_OK(group, state_run_end(group, &run));
     }
     return 0;

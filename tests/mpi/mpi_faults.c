@@ -15,13 +15,15 @@
 
 #define N 1003
 #define MET 7
-/* Rank 1 is late for so long; the others wait for one second. */
-#define LATE_S 20
+/* Rank 1 is late for so long; the others wait for one second, or, where that must not be twice the
+ * time, three. */
+#define LATE_S 60
 
 static tally_group *group;
 static tally_group *part; /* a sub-group that stays open, where closing is to fail */
 static tally_ddp *ddp;
 static struct timespec began;
+static double timeout_s = 1;
 
 static double seconds(void)
 {
@@ -60,7 +62,7 @@ static int open_group(double open_timeout_s)
     tally_group_config config;
 
     tally_group_config_init(&config, sizeof config);
-    config.timeout_s = 1;
+    config.timeout_s = timeout_s;
     config.open_timeout_s = open_timeout_s;
     return tally_group_open(&config, &group);
 }
@@ -126,12 +128,58 @@ static int late_in_step(const char *hook)
         (void)sleep(LATE_S);
     }
     rc = step();
-    return expect(rc, TALLY_TIMEOUT, "did not arrive", LATE_S + 2);
+    return expect(rc, TALLY_TIMEOUT, "did not arrive",
+                  tally_group_rank(group) == 1 ? 60 : 2 * timeout_s - 0.5);
 }
 
 static int late_in_ddp(void)
 {
+    timeout_s = 3;
     return late_in_step("allreduce");
+}
+
+static int late_in_hosts(void)
+{
+    timeout_s = 3;
+    return late_in_step("hosts(bf16)");
+}
+
+/* Messages within hosts as well, and hosts that the late rank is not on. */
+static int late_in_sizes(void)
+{
+    timeout_s = 3;
+    return late_in_step("hosts:size=2(bf16)");
+}
+
+/* While the others wait in a step, rank 1 gives up, or ends without a word. */
+static int alone_in_hosts(int status, const char *words)
+{
+    int rc;
+
+    timeout_s = 40;
+    rc = begin("hosts(bf16)");
+    if (rc != TALLY_OK) {
+        return complain("begin", rc);
+    }
+    if (tally_group_rank(group) == 1) {
+        (void)sleep(1);
+        if (status == TALLY_PEER) {
+            exit(MET);
+        }
+        (void)tally_group_abort(group, "a test");
+    }
+    rc = step();
+    return expect(rc, status, words, 10);
+}
+
+static int abort_in_hosts(void)
+{
+    return alone_in_hosts(TALLY_ABORTED, "rank 1 gave up: a test");
+}
+
+static int exit_in_hosts(void)
+{
+    return alone_in_hosts(TALLY_PEER, "rank 1 ended without closing its group");
 }
 
 static int late_in_part(void)
@@ -180,12 +228,12 @@ int main(int argc, char **argv)
     static const struct {
         const char *word;
         int (*run)(void);
-    } cases[] = {{"group", late_in_group},
-                 {"ddp", late_in_ddp},
-                 {"part", late_in_part},
-                 {"open", late_in_open}};
+    } cases[] = {{"group", late_in_group},        {"ddp", late_in_ddp},
+                 {"hosts", late_in_hosts},        {"hosts-size", late_in_sizes},
+                 {"hosts-abort", abort_in_hosts}, {"hosts-exit", exit_in_hosts},
+                 {"part", late_in_part},          {"open", late_in_open}};
     const char *way = argc > 2 ? argv[2] : "";
-    bool is_own = argc > 3;
+    bool is_own = argc > 3 && strcmp(argv[3], "own") == 0;
     int met = 2;
     int level;
 
