@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/gpt/gpt_files.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "examples/gpt/gpt_options.h"
 
@@ -12,6 +14,13 @@
 static void path_of(char *path, const char *directory, long step, long rank)
 {
     (void)snprintf(path, PATH_BYTES, "%s/step-%ld.%ld", directory, step, rank);
+}
+
+/* Closes a file that was written, with its bytes on the disk. True if all went well. */
+static int finish(FILE *file, int fine)
+{
+    fine = fine && fflush(file) == 0 && fsync(fileno(file)) == 0;
+    return fclose(file) == 0 && fine;
 }
 
 int gpt_files_write(const char *directory, long step, int rank, const struct gpt_saved *saved)
@@ -28,7 +37,7 @@ int gpt_files_write(const char *directory, long step, int rank, const struct gpt
         fine = fwrite(saved->blobs[k], 1, saved->n_bytes[k], file) == saved->n_bytes[k];
     }
     if (file) {
-        fine = fclose(file) == 0 && fine;
+        fine = finish(file, fine);
     }
     return fine ? 0 : gpt_complain(path, "cannot be written");
 }
@@ -50,7 +59,7 @@ int gpt_files_announce(const char *directory, long step, int n_ranks)
     (void)snprintf(path, sizeof path, "%s/latest.new", directory);
     (void)snprintf(latest, sizeof latest, "%s/latest", directory);
     file = fopen(path, "w");
-    if (!file || fprintf(file, "%ld %d\n", step, n_ranks) < 0 || fclose(file) != 0 ||
+    if (!file || !finish(file, fprintf(file, "%ld %d\n", step, n_ranks) > 0) ||
         rename(path, latest) != 0) {
         return gpt_complain(latest, "cannot be written");
     }
@@ -93,7 +102,7 @@ int gpt_files_read(const char *directory, size_t n_values, struct gpt_files *fil
     (void)snprintf(path, sizeof path, "%s/latest", directory);
     latest = fopen(path, "r");
     if (!latest) {
-        return 0;
+        return errno == ENOENT ? 0 : gpt_complain(path, "cannot be read");
     }
     if (fgets(line, sizeof line, latest)) {
         files->step = strtol(line, &end, 10);

@@ -57,6 +57,15 @@ if(TALLY_HAS_STATIC_LIBC AND NOT mpi_skip)
   target_link_libraries(run_reduce_static PRIVATE tally_flags tally_static)
   set(mpi_static $<TARGET_FILE:run_reduce_static>)
 endif()
+
+# Calls of MPI that fail. TALLY_MPI_CALLS says how many of each entry do.
+set(TALLY_MPI_CALLS 1 CACHE STRING "Calls of each of MPI's functions that fail in turn")
+add_library(failing_mpi MODULE mpi/failing_mpi.c)
+target_include_directories(failing_mpi PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(failing_mpi PRIVATE tally_flags ${CMAKE_DL_LIBS})
+add_executable(mpi_failing mpi/mpi_failing.c)
+target_link_libraries(mpi_failing PRIVATE tally_flags tally)
+
 set(run_mpi ${CMAKE_CURRENT_SOURCE_DIR}/support/run_mpi.sh)
 foreach(mpi openmpi mpich)
   set(mpi_program ${CMAKE_CURRENT_BINARY_DIR}/mpi_program_${mpi})
@@ -79,6 +88,8 @@ foreach(mpi openmpi mpich)
     ${mpi} ${mpi_folder} $<TARGET_FILE:tally_tool> $<TARGET_FILE:run_reduce> "${mpi_static}")
   tally_mpi_test(${mpi} faults ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_faults.sh
     ${mpi} ${mpi_folder} ${mpi_faults})
+  tally_mpi_test(${mpi} failing ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_failing.sh ${mpi}
+    ${mpi_folder} $<TARGET_FILE:failing_mpi> $<TARGET_FILE:mpi_failing> ${TALLY_MPI_CALLS})
   tally_mpi_test(${mpi} hook_bits
     ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "1 2 3 4 7" $<TARGET_FILE:test_hook_bits>)
   if(NOT mpi_skip)

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A part of tally for MPI (comm/mpi/mpi_api.h) that passes every call on to the real one, the
+ * object TALLY_TEST_MPI_REAL, but for one that fails: TALLY_TEST_MPI_FAIL="ENTRY N RANK" is the
+ * N-th call of that entry of the table on that rank.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/mpi/mpi_api.h"
+
+static const struct tally__mpi_api *real;
+static struct tally__mpi_api table;
+static char failing[32]; /* the entry; "": none on this rank */
+static long left;
+static int has_failed; /* the last call did, by our doing */
+
+static int fails(const char *entry)
+{
+    has_failed = strcmp(failing, entry) == 0 && left > 0 && --left == 0;
+    if (has_failed) {
+        (void)fprintf(stderr, "failing_mpi: hit\n");
+    }
+    return has_failed;
+}
+
+static const char *error(void)
+{
+    return has_failed ? "the test lets this call of MPI fail" : real->error();
+}
+
+/* An entry: its parameters, and how they are passed on. */
+#define PASS(entry, parameters, arguments)                \
+    static int entry parameters                           \
+    {                                                     \
+        return fails(#entry) ? 1 : real->entry arguments; \
+    }
+
+typedef struct tally__mpi_handle handle;
+
+PASS(start, (tally__mpi_end_fn * at_end, int *threads, int *n), (at_end, threads, n))
+PASS(duplicate, (const int *fortran, handle *comm, handle *request), (fortran, comm, request))
+PASS(duplicate_ours, (const handle *from, handle *comm, handle *request), (from, comm, request))
+PASS(place, (const handle *comm, int *rank, int *size), (comm, rank, size))
+PASS(send, (const handle *comm, int to, const void *bytes, size_t n, bool awaited, handle *request),
+     (comm, to, bytes, n, awaited, request))
+PASS(receive, (const handle *comm, void *bytes, size_t n, handle *request),
+     (comm, bytes, n, request))
+PASS(sum, (const handle *comm, float *data, size_t n, handle *request), (comm, data, n, request))
+PASS(test, (handle * request, struct tally__mpi_status *status), (request, status))
+PASS(cancel, (handle * request), (request))
+
+static int close_comm(handle *comm)
+{
+    return fails("close") ? 1 : real->close(comm);
+}
+
+static void read_environment(void)
+{
+    const char *said = getenv("TALLY_TEST_MPI_FAIL");
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    char entry[32] = "";
+    int victim = -1;
+
+    rank = rank ? rank : getenv("PMI_RANK");
+    if (said && rank && sscanf(said, "%31s %ld %d", entry, &left, &victim) == 3 &&
+        victim == atoi(rank)) {
+        (void)snprintf(failing, sizeof failing, "%s", entry);
+    }
+}
+
+const struct tally__mpi_api *tally_mpi_api(void);
+
+__attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_api(void)
+{
+    const char *path = getenv("TALLY_TEST_MPI_REAL");
+    void *object = path ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
+    void *symbol = object ? dlsym(object, TALLY__MPI_API_SYMBOL) : NULL;
+    tally__mpi_api_fn *function;
+
+    if (!symbol) {
+        (void)fprintf(stderr, "failing_mpi: %s\n", path ? dlerror() : "no TALLY_TEST_MPI_REAL");
+        abort();
+    }
+    memcpy(&function, &symbol, sizeof function);
+    real = function();
+    read_environment();
+    table = *real;
+    table.error = error;
+    table.start = start;
+    table.duplicate = duplicate;
+    table.duplicate_ours = duplicate_ours;
+    table.place = place;
+    table.send = send;
+    table.receive = receive;
+    table.sum = sum;
+    table.test = test;
+    table.cancel = cancel;
+    table.close = close_comm;
+    return &table;
+}
