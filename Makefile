@@ -4,7 +4,7 @@
 JOBS ?= $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
-.PHONY: build demo test bench lint format clean help setup
+.PHONY: build demo test bench soak lint format clean help setup
 .DEFAULT_GOAL := build
 
 build: setup build/build.ninja ## build the libraries, the tally command and the examples
@@ -18,6 +18,9 @@ test: build ## run all tests
 
 bench: build ## measure this machine, beside peers that are installed; BENCH_ARGS=--help lists options
 	@python3 -B bench/run_all.py $(BENCH_ARGS)
+
+soak: build ## long campaigns: random calls, kills, damaged blobs, failing calls; SOAK_SECONDS, SOAK_TRIALS, SOAK_SEED
+	@tests/soak.sh build $(SOAK)
 
 lint: ## check format, static analysis, include direction, sizes and names
 	scripts/setup --lint

@@ -65,7 +65,7 @@ static int use_group(tally_group *group)
 static int open_and_use(int rank, struct fault_report *report, void *user)
 {
     const struct scene *scene = user;
-    tally_group_config config = fault_config(rank, WORLD, scene->rendezvous, 4, 4);
+    tally_group_config config = fault_config(rank, WORLD, scene->rendezvous, 3, 3);
     tally_group *group = NULL;
     int rc;
 

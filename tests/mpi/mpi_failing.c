@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #define N 5000
-#define DEADLINE_S 4
+#define DEADLINE_S 2
 
 static float data[N];
 

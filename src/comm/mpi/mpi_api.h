@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* Changes whenever the table does: both sides come from one build. */
-#define TALLY__MPI_API_VERSION 3
+#define TALLY__MPI_API_VERSION 4
 
 /* What each object exports: a function that returns its table. */
 #define TALLY__MPI_API_SYMBOL "tally_mpi_api"
@@ -40,6 +40,9 @@ struct tally__mpi_status {
 struct tally__mpi_outlook {
     uint64_t most_ns; /* to wait for them; TALLY__MPI_FOREVER: all are well */
     bool is_missing;  /* one that may be lost has not come yet */
+    /* A communicator was duplicated on some ranks and not on others: another collective would meet
+     * theirs in it, for which MPI has no good end. */
+    bool is_half_duplicated;
 };
 
 #define TALLY__MPI_FOREVER UINT64_MAX

@@ -25,6 +25,7 @@
 /* Guarded by the lock. */
 static struct tally__mpi_domain *all_domains;
 static bool has_ended;
+static bool is_half_duplicated;
 static uint64_t most_ns = TALLY__MPI_FOREVER; /* as outlook_of; of domains that are gone too */
 
 bool tally__mpi_has_ended(void)
@@ -141,6 +142,11 @@ void tally__mpi_note_lost(void)
     most_ns = most_ns < LOST_NS ? most_ns : LOST_NS;
 }
 
+void tally__mpi_note_half_duplicated(void)
+{
+    is_half_duplicated = true;
+}
+
 /*
  * How long this process may wait for the others when it ends. All are well: for ever, as
  * MPI_Finalize does. A rank may be lost: not long. A group was given up for another reason, or left
@@ -230,6 +236,7 @@ void tally__mpi_end(uint64_t words_ns, struct tally__mpi_outlook *outlook)
         is_missing = true;
     }
     outlook->most_ns = most_ns;
+    outlook->is_half_duplicated = is_half_duplicated;
     outlook->is_missing = is_missing && most_ns <= LOST_NS;
     tally__mpi_unlock();
 }

@@ -19,6 +19,9 @@ void tally__mpi_reap(void);
 /* A rank has not come to where no domain is yet. */
 void tally__mpi_note_lost(void);
 
+/* A communicator could not be duplicated here, and may have been elsewhere. */
+void tally__mpi_note_half_duplicated(void);
+
 /* The group of a domain that is kept is closed, and its last words have been put. */
 void tally__mpi_leave(struct tally__mpi_domain *mpi);
 

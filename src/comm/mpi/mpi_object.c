@@ -210,7 +210,7 @@ static void finalize_ours(void)
         return;
     }
     call_at_end(WORDS_NS, &outlook);
-    have_all_come = leave_together();
+    have_all_come = !outlook.is_half_duplicated && leave_together();
     if (have_all_come) {
         (void)MPI_Finalize();
     }

@@ -81,8 +81,14 @@ static int duplicate(struct tally__mpi_domain *mpi, const struct tally__place *p
     struct tally__mpi_handle request;
     int rc = api->duplicate(place->mpi_comm, &mpi->post.comm, &request);
 
-    if (rc == 0) {
-        TRY(wait_duplicate(api, place, &request));
+    if (rc != 0) {
+        tally__mpi_note_half_duplicated();
+    } else {
+        rc = wait_duplicate(api, place, &request);
+        if (rc != TALLY_OK) {
+            tally__mpi_note_half_duplicated();
+            return rc;
+        }
         rc = api->place(&mpi->post.comm, &mpi->common.rank, &mpi->common.n_ranks);
     }
     return rc == 0 ? TALLY_OK : tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());

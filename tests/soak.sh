@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: soak.sh BUILD [CAMPAIGN...]
+# Long campaigns of what the tests do for seconds: calls (random programs), kills (fault trials), blobs
+# and texts (fuzzers of what is read), failing (calls of the system and of MPI that fail). Each runs for
+# SOAK_SECONDS (60), or SOAK_TRIALS programs and trials; SOAK_SEED (from the clock) is where the random
+# ones begin. A finding prints what to type to see it again. BUILD may be one with sanitizers.
+set -uo pipefail
+
+build=$(realpath "$1")
+shift
+here=$(dirname "$(realpath "$0")")
+seconds=${SOAK_SECONDS:-60}
+trials=${SOAK_TRIALS:-}
+seed=${SOAK_SEED:-$(($(date +%s) * 1000))}
+campaigns=("$@")
+[ $# -gt 0 ] || campaigns=(calls kills blobs texts failing)
+work=$(mktemp -d)
+declare -a summary=()
+failed=0
+
+# run NAME COMMAND...: one part of a campaign; its output goes here too.
+run() {
+    local name=$1 start=$SECONDS result=passed log
+    shift
+    log="$work/${name// /-}"
+    echo "==== $name: $*"
+    if ! (cd "$work" && "$@") 2>&1 | tee "$log"; then
+        result="FAILED, see $log"
+        failed=1
+    fi
+    summary+=("$(printf '%-28s %5d s  %s: %s' "$name" $((SECONDS - start)) "$result" "$(tail -1 "$log")")")
+}
+
+calls() {
+    if [ -n "$trials" ]; then
+        run "calls" "$build/tests/api_fuzz" --first "$seed" --programs "$trials"
+    else
+        run "calls" "$build/tests/api_fuzz" --first "$seed" --programs 0 --seconds "$seconds"
+    fi
+}
+
+kills() {
+    local n=${trials:-100} first=$seed end=$((SECONDS + seconds))
+    while :; do
+        run "kills from seed $first" "$build/tests/test_fault_trials" --seed "$first" --trials "$n"
+        first=$((first + 1))
+        [ -z "$trials" ] && [ $SECONDS -lt $end ] && [ $failed -eq 0 ] || break
+    done
+}
+
+# fuzzers NAME...: each for its share of the time. They take no seed: the longer, the more inputs.
+fuzzers() {
+    local name
+    for name in "$@"; do
+        TALLY_FUZZ_SECONDS=$((seconds / $# + 1)) \
+            run "fuzzer $name" "$build/tests/fuzz_$name" "$here/fuzz/corpus/$name"
+    done
+}
+
+blobs() {
+    fuzzers state_blob optimizer_blob averager_blob
+}
+
+texts() {
+    fuzzers hook_text optimizer_text
+}
+
+failing() {
+    local mpi
+    run "failing calls" "$build/tests/test_failing_open" --calls 0
+    for mpi in openmpi mpich; do
+        if [ -e "$build/src/libtally-$mpi.so" ]; then
+            run "failing $mpi" "$here/mpi/test_mpi_failing.sh" "$mpi" "$build/src" \
+                "$build/tests/libfailing_mpi.so" "$build/tests/mpi_failing" 4
+        fi
+    done
+}
+
+for campaign in "${campaigns[@]}"; do
+    case $campaign in
+    calls | kills | blobs | texts | failing) "$campaign" ;;
+    *)
+        echo "soak: no campaign is called $campaign: there are calls, kills, blobs, texts, failing" >&2
+        exit 2
+        ;;
+    esac
+done
+echo "==== soak: seed $seed"
+printf '%s\n' "${summary[@]}"
+[ $failed -ne 0 ] || rm -r "$work"
+exit $failed
