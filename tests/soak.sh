@@ -45,7 +45,9 @@ kills() {
     while :; do
         run "kills from seed $first" "$build/tests/test_fault_trials" --seed "$first" --trials "$n"
         first=$((first + 1))
-        [ -z "$trials" ] && [ $SECONDS -lt $end ] && [ $failed -eq 0 ] || break
+        if [ -n "$trials" ] || [ "$SECONDS" -ge "$end" ] || [ "$failed" -ne 0 ]; then
+            break
+        fi
     done
 }
 
@@ -79,7 +81,11 @@ failing() {
 
 for campaign in "${campaigns[@]}"; do
     case $campaign in
-    calls | kills | blobs | texts | failing) "$campaign" ;;
+    calls) calls ;;
+    kills) kills ;;
+    blobs) blobs ;;
+    texts) texts ;;
+    failing) failing ;;
     *)
         echo "soak: no campaign is called $campaign: there are calls, kills, blobs, texts, failing" >&2
         exit 2

@@ -16,7 +16,8 @@ import doc_pages
 # Named as examples of a rule, not as names that exist.
 EXAMPLES = {"tally_name", "tally__name"}
 # Of the build and its tests, not of the library: where they are looked for.
-BUILD_FILES = ["CMakeLists.txt", "src/CMakeLists.txt", "tests/*/*.cmake", "tests/fuzz/*.[ch]"]
+BUILD_FILES = ["CMakeLists.txt", "src/CMakeLists.txt", "tests/*/*.cmake", "tests/*/*.sh",
+               "tests/fuzz/*.[ch]"]
 FILE_TYPES = r"(c|h|py|sh|md|cmake|txt|map|in|svg)"
 
 
