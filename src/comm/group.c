@@ -31,6 +31,7 @@ static void fill_lanes(tally_group *group, const struct tally__group_parts *part
         lane->index = i;
         lane->slots = &group->slot_table[(size_t)i * (size_t)parts->size];
         lane->starts = &group->starts_table[(size_t)i * (size_t)parts->size];
+        lane->lists = &group->lists_table[(size_t)i * (size_t)parts->size * TALLY__N_LISTS];
         lane->n_stages = parts->domain->n_stages;
         lane->stage_bytes = parts->domain->stage_bytes;
         for (int r = 0; r < parts->size; r++) {
@@ -65,7 +66,10 @@ int tally__group_make(const struct tally__group_parts *parts, tally_group **grou
     made->slot_table =
         tally__alloc_array(size * n_lanes, sizeof(struct tally__slot *), "a group's slots");
     made->starts_table = tally__alloc_array(size * n_lanes, sizeof(uint64_t), "a group's scratch");
-    if (!made->domain_rank || !made->lanes || !made->slot_table || !made->starts_table) {
+    made->lists_table =
+        tally__alloc_array(size * n_lanes * TALLY__N_LISTS, sizeof(void *), "a group's scratch");
+    if (!made->domain_rank || !made->lanes || !made->slot_table || !made->starts_table ||
+        !made->lists_table) {
         tally__group_unmake(made);
         return TALLY_NOMEM;
     }
@@ -84,6 +88,7 @@ void tally__group_unmake(tally_group *group)
     tally__free(group->lanes);
     tally__free(group->slot_table);
     tally__free(group->starts_table);
+    tally__free(group->lists_table);
     tally__free(group);
 }
 

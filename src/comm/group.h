@@ -32,6 +32,9 @@ struct tally__counts {
     uint64_t host_bytes;      /* payload that stayed within a host: is_host below */
 };
 
+/* Lists with an entry per rank that an exchange needs at once: too large for a small stack. */
+#define TALLY__N_LISTS 7
+
 /* One lane of one group. Only the job that runs on it touches it. */
 struct tally_lane {
     tally_group *group;
@@ -40,6 +43,7 @@ struct tally_lane {
     unsigned n_stages;          /* the domain's */
     size_t stage_bytes;         /* likewise */
     uint64_t *starts;           /* per rank: scratch of all-to-all */
+    void **lists;               /* TALLY__N_LISTS per rank: scratch of the exchange */
     uint64_t round;             /* rounds we have arrived at; a line has its lower half */
     uint64_t job;               /* jobs begun on this lane */
     int job_status;             /* not TALLY_OK: all ranks know that this job failed */
@@ -72,6 +76,7 @@ struct tally_group {
     tally_lane *lanes;
     struct tally__slot **slot_table; /* n_lanes times size, what lanes[i].slots point into */
     uint64_t *starts_table;          /* likewise for lanes[i].starts */
+    void **lists_table;              /* and for lanes[i].lists */
     struct tally__slot *own_slots;   /* n_lanes, in the domain's memory */
     uint64_t timeout_ns;
     bool is_host;       /* its ranks are on one host: inside a job, what they send is host_bytes */

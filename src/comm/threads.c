@@ -214,6 +214,26 @@ static void free_threads(struct tally__threads *threads)
     tally__free(threads);
 }
 
+/* Hooks run on lanes. Where `ulimit -s` gives threads less than this, they get this. */
+#define STACK_BYTES ((size_t)1 << 20)
+
+static int start_thread(struct tally__queue *queue)
+{
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+    int error = pthread_attr_init(&attributes);
+
+    if (error) {
+        return error;
+    }
+    if (pthread_attr_getstacksize(&attributes, &bytes) == 0 && bytes < STACK_BYTES) {
+        (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    }
+    error = pthread_create(&queue->thread, &attributes, lane_main, queue);
+    (void)pthread_attr_destroy(&attributes);
+    return error;
+}
+
 /* Signals are the application's: a lane thread takes none. */
 static int create_thread(struct tally__queue *queue)
 {
@@ -223,7 +243,7 @@ static int create_thread(struct tally__queue *queue)
 
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&queue->thread, NULL, lane_main, queue);
+    error = start_thread(queue);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }

@@ -8,21 +8,16 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/open.h"
 #include "ddp/optimizer.h"
 
 struct collection {
     tally_optimizer *optimizer;
     int root;
-    int32_t wants;                 /* root's: the state itself, not only how much there is */
-    struct tally__updated *whole;  /* on root; else NULL */
+    int32_t wants;                /* root's: the state itself, not only how much there is */
+    struct tally__updated *whole; /* on root; else NULL */
+    size_t *sent;                 /* bytes for each rank, and from each */
+    size_t *received;
     struct tally__outcome outcome; /* whether this rank could begin, and why not */
-};
-
-/* What each rank sends to each, and what it gets. */
-struct sizes {
-    size_t sent[TALLY__MAX_WORLD];
-    size_t received[TALLY__MAX_WORLD];
 };
 
 /* One parameter of a bucket: every rank's run of it to root, where they follow one another. */
@@ -32,16 +27,15 @@ static int collect_param(tally_lane *lane, const struct collection *collection,
     const tally_optimizer *optimizer = collection->optimizer;
     const struct tally__moments *own = &optimizer->updated[place->index].moments;
     int rank = tally_group_rank(tally_lane_group(lane));
-    struct sizes sizes = {{0}, {0}};
 
-    sizes.sent[collection->root] = own->n * sizeof(float);
+    collection->sent[collection->root] = own->n * sizeof(float);
     for (int r = 0; rank == collection->root && r < tally_group_size(tally_lane_group(lane)); r++) {
-        sizes.received[r] = tally__zero_run(bucket, place, r).n * sizeof(float);
+        collection->received[r] = tally__zero_run(bucket, place, r).n * sizeof(float);
     }
     for (int k = 0; k < own->n_states; k++) {
         float *to = collection->whole ? collection->whole[place->index].moments.state[k] : NULL;
 
-        TRY(tally_lane_all_to_all(lane, own->state[k], sizes.sent, to, sizes.received));
+        TRY(tally_lane_all_to_all(lane, own->state[k], collection->sent, to, collection->received));
     }
     return TALLY_OK;
 }
@@ -112,10 +106,16 @@ static int make_whole(struct collection *collection)
 static int prepare(struct collection *collection)
 {
     const tally_group *group = collection->optimizer->ddp->group;
+    size_t size = (size_t)tally_group_size(group);
 
     if (collection->root < 0 || collection->root >= tally_group_size(group)) {
         return tally__fail(TALLY_ARG, "tally_optimizer_consolidate: root %d is not in 0..%d",
                            collection->root, tally_group_size(group) - 1);
+    }
+    collection->sent = tally__alloc_array(size, sizeof *collection->sent, "sizes of state");
+    collection->received = tally__alloc_array(size, sizeof *collection->received, "sizes of state");
+    if (!collection->sent || !collection->received) {
+        return TALLY_NOMEM;
     }
     return tally_group_rank(group) == collection->root ? make_whole(collection) : TALLY_OK;
 }
@@ -128,6 +128,8 @@ int tally__zero_collect(tally_optimizer *optimizer, int root, bool wants,
 
     collection.outcome = tally__outcome_of(prepare(&collection));
     rc = tally__ddp_run(optimizer->ddp, collect_job, &collection);
+    tally__free(collection.sent);
+    tally__free(collection.received);
     if (rc != TALLY_OK) {
         tally__zero_collected_free(optimizer, collection.whole);
         return rc;

@@ -27,6 +27,18 @@ struct tally__direct {
     const void *const *told;
 };
 
+/* Lists with an entry per rank, of the lane: none of them is on the stack, where a world of 4096
+ * ranks would need 200 KiB. Each is used by one level of calls. */
+struct tally__lists {
+    const void **inputs; /* of the exchange */
+    const void **told;
+    void **outputs;
+    const void **run_inputs; /* of a run of blocks */
+    void **run_outputs;
+    const uint8_t **codes; /* of one kind of map */
+    void *maps;            /* a map of at most 8 bytes each */
+};
+
 struct tally__codec_ops {
     const char *name;
     uint8_t id; /* of the kind, so that ranks can compare codecs */
@@ -85,6 +97,7 @@ struct tally__codec {
     int dtype;    /* of the plain codec; of the elements that the byte codecs do not code */
     int op;       /* of the plain codec */
     bool gathers; /* one phase: everybody gets all contributions, and the result is not coded */
+    const struct tally__lists *lists; /* set by the exchange, for as long as it runs */
     tally_lane *counts_for; /* if set, fp16 saturates, and what did not fit is counted there */
     /* Of the byte codecs: */
     const struct tally__map_kind *map_kind;

@@ -3,7 +3,6 @@
  */
 #include <string.h>
 
-#include "comm/open.h"
 #include "exchange/codec_u8.h"
 #include "num/num.h"
 
@@ -45,11 +44,13 @@ static void affine_decode(size_t n, const uint8_t *q, size_t block, const void *
     tally__affine_decode_blocks(n, q, block, maps, y);
 }
 
+_Static_assert(sizeof(struct tally__affine) <= sizeof(void *), "a list has room for maps");
+
 static void affine_mean(const struct tally__block_place *at, const struct tally__inputs *inputs,
                         double divisor, float *y)
 {
-    const uint8_t *q[TALLY__MAX_WORLD];
-    struct tally__affine map[TALLY__MAX_WORLD];
+    const uint8_t **q = inputs->lists->codes;
+    struct tally__affine *map = inputs->lists->maps;
 
     for (size_t k = 0; k < inputs->n; k++) {
         const unsigned char *from = inputs->wire[k];
@@ -68,7 +69,7 @@ static float affine_scale(const void *maps, size_t block)
 static size_t affine_direct(const struct tally__codec *codec, const struct tally__run *run,
                             const struct tally__direct *direct)
 {
-    struct tally__affine maps[TALLY__MAX_WORLD];
+    struct tally__affine *maps = codec->lists->maps;
 
     for (size_t k = 0; codec->maps && k < direct->n_in; k++) {
         maps[k] = ((const struct tally__affine *)direct->told[k])[run->segment];

@@ -2,7 +2,6 @@
 /* The byte codec with a scale alone per block, and with error feedback. */
 #include <string.h>
 
-#include "comm/open.h"
 #include "exchange/codec_u8.h"
 #include "num/num.h"
 
@@ -25,8 +24,8 @@ static void scaled_decode(size_t n, const uint8_t *q, size_t block, const void *
 static void scaled_mean(const struct tally__block_place *at, const struct tally__inputs *inputs,
                         double divisor, float *y)
 {
-    const uint8_t *q[TALLY__MAX_WORLD];
-    float scale[TALLY__MAX_WORLD];
+    const uint8_t **q = inputs->lists->codes;
+    float *scale = inputs->lists->maps;
 
     for (size_t k = 0; k < inputs->n; k++) {
         const unsigned char *from = inputs->wire[k];

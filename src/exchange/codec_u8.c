@@ -8,7 +8,6 @@
 #include <math.h>
 
 #include "base/status.h"
-#include "comm/open.h"
 #include "exchange/codec_u8.h"
 #include "num/num.h"
 #include "num/reduce.h"
@@ -121,7 +120,7 @@ static void raw_decode(int dtype, size_t n, const void *wire, float *y)
 static void raw_reduce(const struct task *task, const struct tally__run *run,
                        const struct tally__inputs *inputs, void *result)
 {
-    const void *in[TALLY__MAX_WORLD];
+    const void **in = inputs->lists->run_inputs;
     size_t at = map_at(task, run);
     void *out = (unsigned char *)result + at;
     const struct tally__arrays arrays = {inputs->n, in, 1, &out, task->codec->divisor};
@@ -295,7 +294,7 @@ void tally__byte_reduce(const struct tally__codec *codec, const struct tally__ra
                         size_t n_in, const void *const *wire, void *result)
 {
     struct task task = task_of(codec, range);
-    const struct tally__inputs inputs = {n_in, wire};
+    const struct tally__inputs inputs = {n_in, wire, codec->lists};
 
     reduce_range(&task, &inputs, result);
 }
@@ -312,7 +311,7 @@ void tally__byte_mean(const struct tally__codec *codec, const struct tally__rang
                       size_t n_in, const void *const *wire, void *data)
 {
     struct task task = task_of(codec, range);
-    const struct tally__inputs inputs = {n_in, wire};
+    const struct tally__inputs inputs = {n_in, wire, codec->lists};
 
     mean_of_range(&task, &inputs, data);
 }
@@ -320,8 +319,8 @@ void tally__byte_mean(const struct tally__codec *codec, const struct tally__rang
 int tally__byte_reduce_direct(const struct tally__codec *codec, const struct tally__range *range,
                               const struct tally__direct *direct)
 {
-    const void *in[TALLY__MAX_WORLD];
-    void *out[TALLY__MAX_WORLD];
+    const void **in = codec->lists->run_inputs;
+    void **out = codec->lists->run_outputs;
     const struct tally__direct here = {direct->n_in, in, direct->n_out, out, direct->told};
     struct form seen = {0};
     struct tally__run run;

@@ -23,6 +23,7 @@ struct tally__run {
 struct tally__inputs {
     size_t n;
     const void *const *wire;
+    const struct tally__lists *lists;
 };
 
 /* One block, n elements, of all contributions: where its map and its bytes lie on the wire. */

@@ -22,7 +22,6 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "comm/open.h"
 #include "comm/parcel.h"
 
 #define LINE_BYTES ((size_t)64)
@@ -38,6 +37,8 @@ struct exchange {
     size_t piece_bytes;  /* room for them in a stage */
     bool scatter_only;
     uint64_t first_round; /* the round that piece 0 passes in */
+    struct tally__lists lists;
+    struct tally__codec with_lists; /* the caller's codec, and these */
 };
 
 void tally_shard(size_t count, int size, int rank, size_t *offset, size_t *n)
@@ -121,7 +122,7 @@ static int encode_piece(const struct exchange *x, size_t c)
 static int reduce_own(const struct exchange *x, size_t c)
 {
     const tally_group *group = x->lane->group;
-    const void *inputs[TALLY__MAX_WORLD];
+    const void **inputs = x->lists.inputs;
     unsigned char *own = staged(x, group->rank, group->rank, c);
     struct tally__range piece = piece_of(x, group->rank, c);
     unsigned char *data = x->data + piece.start * x->codec->element_bytes;
@@ -239,9 +240,9 @@ static int run_staged(struct exchange *x, bool started)
 static int run_direct(struct exchange *x)
 {
     tally_group *group = x->lane->group;
-    const void *inputs[TALLY__MAX_WORLD];
-    const void *told[TALLY__MAX_WORLD];
-    void *outputs[TALLY__MAX_WORLD];
+    const void **inputs = x->lists.inputs;
+    const void **told = x->lists.told;
+    void **outputs = x->lists.outputs;
     struct tally__range shard = shard_of(x, group->rank);
     const struct tally__direct direct = {.n_in = (size_t)group->size,
                                          .in = inputs,
@@ -278,7 +279,7 @@ static int send_next_stage(const struct exchange *x, const struct tally__range *
 static int run_one_phase(struct exchange *x)
 {
     tally_group *group = x->lane->group;
-    const void *inputs[TALLY__MAX_WORLD];
+    const void **inputs = x->lists.inputs;
     struct tally__range all = tally__range_of(&x->layout, 0, tally__layout_blocks(&x->layout));
     void *result;
 
@@ -394,7 +395,7 @@ static int encode_gathered(const struct exchange *x, size_t c)
 /* One phase, in pieces, and the result is not coded again. */
 static int run_gathered(struct exchange *x)
 {
-    const void *inputs[TALLY__MAX_WORLD];
+    const void **inputs = x->lists.inputs;
     size_t n_blocks = tally__layout_blocks(&x->layout);
     size_t n_pieces;
 
@@ -426,7 +427,25 @@ static size_t one_phase_bytes(const tally_lane *lane)
                                                           : TALLY__ONE_PHASE_BYTES;
 }
 
-static int run(struct exchange *x)
+/* The lane's lists, for this exchange and its codec. */
+static void take_lists(struct exchange *x)
+{
+    void **lists = x->lane->lists;
+    size_t size = (size_t)x->lane->group->size;
+
+    x->lists = (struct tally__lists){.inputs = (const void **)lists,
+                                     .told = (const void **)(lists + size),
+                                     .outputs = lists + 2 * size,
+                                     .run_inputs = (const void **)(lists + 3 * size),
+                                     .run_outputs = lists + 4 * size,
+                                     .codes = (const uint8_t **)(void *)(lists + 5 * size),
+                                     .maps = lists + 6 * size};
+    x->with_lists = *x->codec;
+    x->with_lists.lists = &x->lists;
+    x->codec = &x->with_lists;
+}
+
+static int run_exchange(struct exchange *x)
 {
     const struct tally__codec *codec = x->codec;
     struct tally__range all = tally__range_of(&x->layout, 0, tally__layout_blocks(&x->layout));
@@ -453,7 +472,8 @@ int tally__exchange(tally_lane *lane, const struct tally__codec *codec, struct t
                          .data = data,
                          .layout = {n, codec->block, codec->segments, codec->cut}};
 
-    return run(&x);
+    take_lists(&x);
+    return run_exchange(&x);
 }
 
 int tally__exchange_scatter(tally_lane *lane, const struct tally__codec *codec,
@@ -466,5 +486,6 @@ int tally__exchange_scatter(tally_lane *lane, const struct tally__codec *codec,
                          .layout = {n, codec->block, codec->segments, codec->cut},
                          .scatter_only = true};
 
-    return run(&x);
+    take_lists(&x);
+    return run_exchange(&x);
 }

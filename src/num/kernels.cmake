@@ -18,14 +18,21 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   target_sources(tally_objects PRIVATE
     base/relax_x86.c num/fpenv_x86.c num/levels_x86.c num/kernels_avx2.c num/kernels_avx512.c
     num/low_rank_avx2.c num/low_rank_avx512.c num/optim_avx2.c num/optim_avx512.c)
-  set_source_files_properties(num/kernels_avx2.c num/low_rank_avx2.c num/optim_avx2.c PROPERTIES
+  set_source_files_properties(num/kernels_avx2.c num/optim_avx2.c PROPERTIES
     COMPILE_OPTIONS "-mavx2;-mf16c")
-  set_source_files_properties(num/kernels_avx512.c num/low_rank_avx512.c num/optim_avx512.c PROPERTIES
+  # Tiles of low-rank products.
+  set_source_files_properties(num/low_rank_avx2.c PROPERTIES
+    COMPILE_OPTIONS "-mavx2;-mf16c;-Wframe-larger-than=40960")
+  set_source_files_properties(num/kernels_avx512.c num/optim_avx512.c PROPERTIES
     COMPILE_OPTIONS "-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")
+  set_source_files_properties(num/low_rank_avx512.c PROPERTIES COMPILE_OPTIONS
+    "-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-Wframe-larger-than=40960")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   target_sources(tally_objects PRIVATE
     base/relax_arm.c num/fpenv_arm.c num/levels_arm.c num/kernels_neon.c num/low_rank_neon.c
     num/optim_neon.c)
+  set_source_files_properties(num/low_rank_neon.c PROPERTIES
+    COMPILE_OPTIONS "-Wframe-larger-than=40960")
 else()
   target_sources(tally_objects PRIVATE base/relax_generic.c num/fpenv_generic.c num/levels_generic.c)
 endif()
