@@ -98,6 +98,21 @@ finish
 expect_rc 143
 expect_nobody
 
+# A job of a real group is stopped for longer than its deadline, and goes on: stopped time does not count.
+start -n 3 --timeout 1 bash -c 'echo ready; exec "$1" 99' name "$reduce"
+wait_until has_lines out '^ready$' 3
+sleep 0.5
+kill -TSTP "$launcher"
+sleep 2.5
+kill -CONT "$launcher"
+sleep 0.5
+launcher_is_gone && complain "'$what' did not survive a pause: $(cat "$work/err")"
+kill -TERM "$launcher"
+finish
+expect_rc 143
+expect err 'TIMEOUT' 0
+expect_nobody
+
 # At a terminal: Ctrl-C reaches everybody once, whether or not rank 0 may read the keyboard.
 say_int='trap "echo got INT; exit 0" INT; echo ready; while :; do sleep 0.1; done'
 what="Ctrl-C at a terminal"
