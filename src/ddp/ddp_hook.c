@@ -238,6 +238,9 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
     int rc;
 
     TRY(tally__ddp_run(ddp, compare_job, &candidate));
+    if (!hook) {
+        return status;
+    }
     TRY(tally__local_check(ddp, ddp->averager, hook));
     /* The same one, or another wrapper around it: it goes on, and to detach it would be wrong. */
     is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
