@@ -48,7 +48,7 @@ SECTIONS = [
                 env={"TALLY_RANK": "0", "TALLY_WORLD": "2", "TALLY_OPEN_TIMEOUT": str(TIMEOUT)},
                 after=OPEN_DEADLINE),
         Mistake("mistyped-variable", "A word where `TALLY_LANES` takes a number", "only-open", env={"TALLY_LANES": "many"}),
-        Mistake("little-address-space", "`ulimit -v` leaves less than group memory needs", "much-memory",
+        Mistake("little-address-space", "`ulimit -v` leaves less than group memory needs", "only-open",
                 limit="ulimit -v 100000; "),
     ]),
     ("Describing the model", [

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2317 # launch and start run in the shells that check begins
 # usage: test_mpi_launchers.sh openmpi|mpich FOLDER TALLY PROGRAM STATIC
 # Every launcher with every backend, with this MPI and without any: all ranks in one world, or an
 # error; never worlds of one that say nothing. FOLDER has the libtally-*.so; PROGRAM is run_reduce,
