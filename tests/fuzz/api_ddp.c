@@ -265,10 +265,11 @@ static void join_steps(struct api_rank *rank)
 static void use_ddp(struct api_rank *rank)
 {
     struct api_model *model = api_any_model(rank);
-    double value = rank->rank;
+    double values[2] = {rank->rank, 1};
     double norm;
+    int status;
 
-    switch (api_pick(rank, 6)) {
+    switch (api_pick(rank, 8)) {
     case 0:
         (void)CALL(rank, tally_ddp_zero_grad(model->ddp));
         break;
@@ -277,8 +278,8 @@ static void use_ddp(struct api_rank *rank)
                    tally_ddp_clip_grad_norm(model->ddp, api_pick(rank, 4) * 0.5 - 0.5, &norm));
         break;
     case 2:
-        if (api_judge(model, CALL(rank, tally_ddp_mean_scalar(model->ddp, &value))) == TALLY_OK) {
-            api_agree(rank, "the mean of a scalar", (uint64_t)(value * 1e6));
+        if (api_judge(model, CALL(rank, tally_ddp_mean_scalar(model->ddp, values))) == TALLY_OK) {
+            api_agree(rank, "the mean of a scalar", (uint64_t)(values[0] * 1e6));
         }
         break;
     case 3:
@@ -288,6 +289,16 @@ static void use_ddp(struct api_rank *rank)
         break;
     case 4:
         (void)CALL(rank, tally_ddp_refresh_low(model->ddp));
+        break;
+    case 5:
+        (void)api_judge(model,
+                        CALL(rank, tally_ddp_mean_scalars(model->ddp, values, api_pick(rank, 3))));
+        break;
+    case 6: /* a MISMATCH here is about parameters, and the group lives on */
+        status = CALL_ANY(rank, tally_ddp_check(model->ddp));
+        if (status == TALLY_MISMATCH && rank->program->stray < 0 && !model->divides) {
+            api_fail(rank, "ranks differ: %s", tally_last_error());
+        }
         break;
     default:
         reduce_delayed(rank, model);

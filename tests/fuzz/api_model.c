@@ -99,6 +99,8 @@ static void draw_config(struct api_rank *rank, struct api_model *model, tally_dd
         config->buffer_hook = bring_buffers;
         config->buffer_hook_user = rank;
     }
+    /* Where ranks may differ, a comparison would end programs in which all ranks do the same. */
+    config->check = rank->program->stray >= 0 && api_chance(rank, 4);
     model->joins = config->join;
     model->is_static = config->static_graph;
     model->divides = config->keep_parameters || (config->hook && api_hook_divides(config->hook));
@@ -185,7 +187,6 @@ static void make_model(struct api_rank *rank, int number)
     list_params(model, params);
     if (api_chance(rank, 10)) {
         spoil(rank, params, model->n, &config);
-        model->divides = true;
     }
     api_note(rank, "  a ddp of %zu parameters, hook %s%s%s%s%s", model->n,
              config.hook ? config.hook : "(none)", config.find_unused ? ", find_unused" : "",

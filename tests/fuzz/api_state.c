@@ -131,13 +131,16 @@ static void use_averager(struct api_rank *rank)
     tally_averager_stats stats = {.size = sizeof stats};
     int n_averaged;
 
-    switch (api_pick(rank, 4)) {
+    switch (api_pick(rank, 5)) {
     case 0:
         if (CALL(rank, tally_averager_free(model->averager)) == TALLY_OK) {
             model->averager = NULL;
         }
         break;
     case 1:
+        (void)api_judge(model, CALL(rank, tally_averager_average(model->averager)));
+        break;
+    case 2:
         (void)api_judge(model, CALL(rank, tally_averager_step(model->averager, &n_averaged)));
         break;
     default:
