@@ -55,26 +55,20 @@ check() {
 }
 
 # They sleep most of the time.
-check 7 group return &
-check 7 ddp return &
-check 7 part return &
-check 7 open return &
+for late in group ddp part open hosts hosts-size; do
+    check 7 $late return &
+done
 check 7 part exit &
-wait
 check 7 part failed-close &
+wait
 check 7 part _exit &
 check 7 part quick_exit &
 check 134 part abort &
 check any part return own &
-wait
-check 7 hosts return &
-check 7 hosts-size return &
 check 7 hosts-abort return &
-check 7 hosts-exit return &
-wait
 # What depends on the moment at which a rank ends.
-for ((i = 0; i < 4; i++)); do
-    check 7 hosts-exit exit $i &
+for trial in 1 2 3; do
+    check 7 hosts-exit return $trial &
 done
 wait
 if [ -s "$work/wrong" ]; then
