@@ -160,7 +160,7 @@ void tally__group_adopt(tally_group *group, tally_group *parent);
 /* The launcher's number of a rank. */
 static inline int tally__number_of(const tally_group *group, int rank)
 {
-    while (group->is_adopted) {
+    while (group->is_adopted && group->parent) {
         group = group->parent;
     }
     return group->domain_rank[rank];

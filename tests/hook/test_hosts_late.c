@@ -4,6 +4,7 @@
  * is one deadline, not one for each group that notices.
  */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -85,7 +86,7 @@ int main(void)
                                     .may_leak = true};
         char hook[32];
 
-        (void)strcpy(hook, cases[i].hook);
+        (void)snprintf(hook, sizeof hook, "%s", cases[i].hook);
         if (cases[i].kind == RANKS_THREADS || ranks_have_processes()) {
             n_failures += ranks_run(&ranks, body, hook);
         }
