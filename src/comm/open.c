@@ -43,12 +43,15 @@ static int open_place(const struct tally__place *place, tally_group **group)
     if (place->is_self) {
         return tally__open_threads(1, place->lanes, place->timeout_s, group);
     }
-    if (place->rank >= 0) {
-        tally__log_set_rank(place->rank);
-    }
-    TRY((place->is_mpi ? tally__open_mpi : tally__open_shm)(place, group));
-    tally__log_set_rank((*group)->rank);
-    return TALLY_OK;
+    return (place->is_mpi ? tally__open_mpi : tally__open_shm)(place, group);
+}
+
+int tally__open_inner(const tally_group_config *config, tally_group **group)
+{
+    struct tally__place place;
+
+    TRY(tally__find_place(config, &place));
+    return open_place(&place, group);
 }
 
 int tally_group_open(const tally_group_config *config, tally_group **group)
@@ -60,7 +63,13 @@ int tally_group_open(const tally_group_config *config, tally_group **group)
     }
     TRY(tally__num_start());
     TRY(tally__find_place(config, &place));
+    if (!place.is_self && place.rank >= 0) {
+        tally__log_set_rank(place.rank);
+    }
     TRY(open_place(&place, group));
+    if (!place.is_self) {
+        tally__log_set_rank((*group)->rank);
+    }
     say_opened(*group, &place);
     return TALLY_OK;
 }

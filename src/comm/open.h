@@ -25,6 +25,9 @@ struct tally__place {
 /* config may be NULL. Errors: ARG, UNSUPPORTED. */
 int tally__find_place(const tally_group_config *config, struct tally__place *place);
 
+/* tally_group_open for a group that is a part of one that is open: the log says nothing of it. */
+int tally__open_inner(const tally_group_config *config, tally_group **group);
+
 /* Whether the number of processes that an MPI sees fits what launchers say. Errors: ARG. */
 int tally__check_mpi_world(const char *mpi, int n_processes);
 

@@ -16,6 +16,7 @@
 #include "base/boot_id.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/open.h"
 #include "comm/threads.h"
 #include "exchange/keeper.h"
 #include "hook/kind.h"
@@ -109,7 +110,7 @@ static int open_shared(struct hosts *hosts)
     config.world = tally_group_size(hosts->local);
     config.rendezvous = name;
     config.lanes = 0; /* its lane is borrowed by the jobs of the ddp's group */
-    TRY(tally_group_open(&config, &hosts->shared));
+    TRY(tally__open_inner(&config, &hosts->shared));
     tally__group_adopt(hosts->shared, hosts->local);
     hosts->shared->is_host = true;
     return TALLY_OK;
