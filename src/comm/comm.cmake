@@ -4,6 +4,7 @@ target_sources(tally_objects PRIVATE
   comm/adopt.c
   comm/ask.c
   comm/cpus.c
+  comm/doing.c
   comm/ending.c
   comm/future.c
   comm/group.c

@@ -53,6 +53,8 @@ struct tally_lane {
     struct tally__counts counts; /* by the current job */
     struct tally__waited waited; /* in this round, for all ranks together */
     uint64_t serial;             /* of the job, among all that its thread has run */
+    struct tally__doing doing;   /* what this job does for the application */
+    uint64_t said_serial[2];     /* per line: the job whose doing it has */
     tally_lane *host;            /* the lane whose job borrowed this one, and that job's serial */
     uint64_t host_serial;
     tally_lane *borrowed; /* the lanes that the current job has borrowed */

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/doing.h"
 #include "comm/wait.h"
 
 /* What carriers count in ints. */
@@ -52,10 +53,13 @@ static int check_others(tally_lane *lane, struct tally__waited *waited, uint64_t
         }
     }
     if (tally__count_waited(waited, now) > group->timeout_ns) {
-        return tally__give_up(
-            group, TALLY_TIMEOUT, "a sum of %s's own was not done within %g s, job %llu of lane %d",
-            group->domain->ops->name, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND,
-            (unsigned long long)lane->job, lane->index);
+        char place[TALLY__PLACE_BYTES];
+
+        tally__place_of(lane, place);
+        return tally__give_up(group, TALLY_TIMEOUT,
+                              "a sum of %s's own was not done within %g s in %s",
+                              group->domain->ops->name,
+                              (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, place);
     }
     return TALLY_OK;
 }

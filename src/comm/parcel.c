@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "comm/ask.h"
+#include "comm/doing.h"
 
 static int put(tally_lane *lane, int rank, struct tally__put *words)
 {
@@ -48,7 +49,10 @@ int tally__parcel(tally_lane *lane, int rank, uint64_t round, size_t offset, siz
             asking = (struct tally__asking){0};
         }
         if (tally__ask_for_room(lane, rank, &asking, &late) != TALLY_OK) {
-            return tally__give_up_late(lane, rank, &late, "sending");
+            char place[TALLY__PLACE_BYTES];
+
+            tally__place_of(lane, place);
+            return tally__give_up_late(lane, rank, &late, place);
         }
     }
 }
@@ -74,7 +78,7 @@ int tally__carry_line(tally_lane *lane, const struct tally__line *line)
                                   .bytes = TALLY__TEXT_BYTES,
                                   .flag_offset = TALLY__NO_FLAG};
         struct tally__put call = {.offset = tally__offset_of(domain, &line->call),
-                                  .bytes = sizeof line->call,
+                                  .bytes = sizeof *line - offsetof(struct tally__line, call),
                                   .flag_offset = tally__offset_of(domain, &line->round),
                                   .flag = (uint32_t)lane->round,
                                   .is_awaited = true};

@@ -5,6 +5,7 @@
  * two rounds. Otherwise it passes through the stages, one stageful per round. Only jobs enter.
  */
 #include "base/status.h"
+#include "comm/doing.h"
 #include "comm/parcel.h"
 #include "comm/round.h"
 #include "comm/threads.h"
@@ -210,10 +211,10 @@ static int read_tables(tally_lane *lane, struct to_all *all)
         if (table[group->rank] != all->received_bytes[r]) {
             return tally__give_up(group, TALLY_MISMATCH,
                                   "all-to-all: rank %d sends %llu bytes to rank %d, which expects "
-                                  "%zu; job %llu of lane %d",
-                                  r, (unsigned long long)table[group->rank], group->rank,
-                                  all->received_bytes[r], (unsigned long long)lane->job,
-                                  lane->index);
+                                  "%zu",
+                                  tally__number_of(group, r),
+                                  (unsigned long long)table[group->rank],
+                                  tally__number_of(group, group->rank), all->received_bytes[r]);
         }
     }
     return TALLY_OK;

@@ -11,57 +11,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/ask.h"
+#include "comm/doing.h"
 #include "comm/parcel.h"
-
-static const char *kind_text(unsigned kind)
-{
-    static const char *const texts[] = {
-#define KIND_TEXT(name, text) text,
-        TALLY__KIND_LIST(KIND_TEXT)
-#undef KIND_TEXT
-    };
-
-    return kind < sizeof texts / sizeof texts[0] ? texts[kind] : "unknown call";
-}
-
-/* One call in words: "all-reduce of 1000 f32 (sum)". */
-static void describe(const struct tally__call *call, char *text, size_t bytes)
-{
-    static const char *const dtypes[] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8"};
-    static const char *const ops[] = {"sum", "mean", "min", "max"};
-    const char *name = kind_text(call->kind);
-
-    switch (call->kind) {
-    case TALLY__KIND_ALL_REDUCE:
-    case TALLY__KIND_REDUCE_SCATTER:
-        (void)snprintf(text, bytes, "%s of %llu %s (%s)", name, (unsigned long long)call->count,
-                       dtypes[call->dtype % 7], ops[call->op % 4]);
-        break;
-    case TALLY__KIND_BROADCAST:
-        (void)snprintf(text, bytes, "%s of %llu bytes from rank %d", name,
-                       (unsigned long long)call->count, (int)call->root);
-        break;
-    case TALLY__KIND_ALL_GATHER:
-        /* The total may be the same where the sizes are not. */
-        (void)snprintf(text, bytes, "%s of %llu bytes (sizes %08llx)", name,
-                       (unsigned long long)call->count,
-                       (unsigned long long)call->detail & 0xffffffff);
-        break;
-    case TALLY__KIND_ALL_TO_ALL:
-    case TALLY__KIND_ALLOC:
-        (void)snprintf(text, bytes, "%s of %llu bytes", name, (unsigned long long)call->count);
-        break;
-    case TALLY__KIND_OPEN:
-        (void)snprintf(text, bytes, "%s with %llu lanes", name, (unsigned long long)call->count);
-        break;
-    case TALLY__KIND_EXCHANGE:
-        (void)snprintf(text, bytes, "%s of %llu elements with codec %llx", name,
-                       (unsigned long long)call->count, (unsigned long long)call->detail >> 8);
-        break;
-    default:
-        (void)snprintf(text, bytes, "%s", name);
-    }
-}
 
 static bool agree(const struct tally__call *a, const struct tally__call *b)
 {
@@ -77,6 +28,11 @@ static struct tally__line *line_of(const tally_lane *lane, int rank, uint64_t ro
 const struct tally__call *tally__said(const tally_lane *lane, int rank)
 {
     return &line_of(lane, rank, lane->round)->call;
+}
+
+const struct tally__doing *tally__doing_of(const tally_lane *lane, int rank)
+{
+    return &line_of(lane, rank, lane->round)->doing;
 }
 
 unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round)
@@ -138,14 +94,34 @@ void tally__count_compressed(tally_lane *lane, uint64_t n, uint64_t n_sent)
     counts->compressed_to += n_sent;
 }
 
+/* Whether every rank reports the same failure: then it is nobody's in particular. */
+static bool is_everybodys(const tally_lane *lane)
+{
+    const tally_group *group = lane->group;
+    size_t line = lane->round % 2;
+
+    for (int r = 0; r < group->size; r++) {
+        if (tally__said(lane, r)->status == TALLY_OK ||
+            strncmp(lane->slots[r]->text[line], lane->slots[0]->text[line], TALLY__TEXT_BYTES) !=
+                0) {
+            return false;
+        }
+    }
+    return group->size > 1;
+}
+
 /* The job has failed on rank: remembers it, so that the rest of the job fails at once. */
 static int fail_job(tally_lane *lane, int rank)
 {
     int status = tally__said(lane, rank)->status;
     const char *text = lane->slots[rank]->text[lane->round % 2];
 
-    (void)snprintf(lane->job_text, sizeof lane->job_text, "rank %d: %.*s", rank,
-                   TALLY__TEXT_BYTES - 32, text);
+    if (tally__is_attributed(text) || is_everybodys(lane)) {
+        (void)snprintf(lane->job_text, sizeof lane->job_text, "%.*s", TALLY__TEXT_BYTES - 1, text);
+    } else {
+        (void)snprintf(lane->job_text, sizeof lane->job_text, "rank %d: %.*s",
+                       tally__number_of(lane->group, rank), TALLY__TEXT_BYTES - 32, text);
+    }
     lane->job_status = status;
     return tally__fail(status, "%s", lane->job_text);
 }
@@ -163,19 +139,26 @@ static int inspect(tally_lane *lane)
     }
     for (int r = 1; r < group->size; r++) {
         if (!agree(first, tally__said(lane, r))) {
-            char one[128];
-            char other[128];
-
-            describe(first, one, sizeof one);
-            describe(tally__said(lane, r), other, sizeof other);
-            return tally__give_up(group, TALLY_MISMATCH,
-                                  "ranks disagree in lane %d: rank 0 calls %s in job %llu, rank %d "
-                                  "calls %s in job %llu",
-                                  lane->index, one, (unsigned long long)first->job, r, other,
-                                  (unsigned long long)tally__said(lane, r)->job);
+            return tally__give_up_mismatch(lane, r);
         }
     }
     return TALLY_OK;
+}
+
+/* Says in this line what the job does for the application, unless it does already. */
+static void say_doing(tally_lane *lane, struct tally__line *line)
+{
+    const tally_lane *host = lane->host ? lane->host : lane;
+    uint64_t *said = &lane->said_serial[lane->round % 2];
+
+    if (*said != host->serial) {
+        *said = host->serial;
+        if (host->doing.what == TALLY__DOING_NOTHING) {
+            line->doing.what = TALLY__DOING_NOTHING;
+        } else {
+            line->doing = host->doing;
+        }
+    }
 }
 
 static int arrive(tally_lane *lane, const struct tally__call *call, const char *text)
@@ -193,6 +176,7 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
     line = line_of(lane, group->rank, lane->round);
     line->call = *call;
     line->call.job = lane->job;
+    say_doing(lane, line);
     if (call->status != TALLY_OK) {
         (void)snprintf(own->text[lane->round % 2], TALLY__TEXT_BYTES, "%s", text);
     }
@@ -222,12 +206,12 @@ int tally__await(tally_lane *lane)
 {
     tally_group *group = lane->group;
     struct tally__late late;
-    char words[128];
+    char place[TALLY__PLACE_BYTES];
 
     for (int r = 0; r < group->size; r++) {
         if (!tally__has_arrived(lane, r) && tally__wait_for(lane, r, &late) != TALLY_OK) {
-            describe(tally__said(lane, group->rank), words, sizeof words);
-            return tally__give_up_late(lane, r, &late, words);
+            tally__place_of(lane, place);
+            return tally__give_up_late(lane, r, &late, place);
         }
     }
     /* Who has given up may have arrived here long ago, in a job that failed. */

@@ -42,8 +42,9 @@ int tally__round(tally_lane *lane, const struct tally__call *call);
 int tally__arrive(tally_lane *lane, const struct tally__call *call);
 int tally__await(tally_lane *lane);
 
-/* What rank said in the round just finished; valid until the next one. */
+/* What rank said in the round just finished, and what it is doing; valid until the next one. */
 const struct tally__call *tally__said(const tally_lane *lane, int rank);
+const struct tally__doing *tally__doing_of(const tally_lane *lane, int rank);
 
 /*
  * Tells the others, in place of the round they are about to wait in, that this rank's job has

@@ -42,13 +42,32 @@ struct tally__call {
 
 #define TALLY__NOT_SHARED UINT64_MAX
 
-/* One cache line: whoever sees the round has the call as well. */
+enum tally__doing_what {
+    TALLY__DOING_NOTHING, /* nothing was said: the call is the application's own */
+    TALLY__DOING_CALL,
+    TALLY__DOING_BUCKET,
+    TALLY__DOING_STEP_END
+};
+
+/* What the application is doing, for messages (doing.h). */
+struct tally__doing {
+    uint16_t what;     /* enum tally__doing_what */
+    uint16_t has_more; /* the bucket has more parameters than the one that is named */
+    int32_t bucket;
+    uint64_t step; /* that is under way, from 1; of a call, how many are over */
+    char name[56]; /* of the call, or of the bucket's first parameter; may be cut short */
+    char hook[56]; /* likewise */
+};
+
+/* One cache line: whoever sees the round has the call as well. Behind it lies what nobody reads
+ * unless there is something to report; it is written once per job. */
 struct tally__line {
     _Alignas(64) _Atomic uint32_t round; /* the futex of those who wait for this rank */
     struct tally__call call;
+    _Alignas(64) struct tally__doing doing;
 };
 
-_Static_assert(sizeof(struct tally__line) == 64, "a line is one cache line");
+_Static_assert(offsetof(struct tally__line, doing) == 64, "round and call are one cache line");
 
 struct tally__slot {
     struct tally__line line[2];

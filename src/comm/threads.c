@@ -87,6 +87,7 @@ static void run_job(tally_future *future)
     lane->bytes_sent = 0;
     lane->wire = (struct tally__wire){.dtype = TALLY_F32};
     lane->counts = (struct tally__counts){0};
+    lane->doing.what = TALLY__DOING_NOTHING;
     lane->host = NULL;
     lane->borrowed = NULL;
     lane->serial = ++future->threads->queue[lane->index].n_run;

@@ -17,8 +17,10 @@
 #include "base/relax.h"
 #include "base/status.h"
 #include "comm/ask.h"
+#include "comm/doing.h"
 #include "comm/ending.h"
 #include "comm/parcel.h"
+#include "comm/threads.h"
 
 /* Looks before the clock is asked for the first time: some 20 us. */
 #define N_SPINS 1000
@@ -233,7 +235,7 @@ static void list_missing(const tally_lane *lane, int rank, char *text, size_t by
     int n = 0;
 
     for (int r = 0; r < group->size && used + 16 < bytes; r++) {
-        if (r == rank || !tally__has_arrived(lane, r)) {
+        if (r != group->rank && (r == rank || !tally__has_arrived(lane, r))) {
             n++;
             used += (size_t)snprintf(text + used, bytes - used, "%s%d", n > 1 ? ", " : "",
                                      tally__number_of(group, r));
@@ -256,47 +258,52 @@ static int give_up_lost(tally_lane *lane, int rank, int status, const char *text
 }
 
 int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,
-                        const char *waiting_at)
+                        const char *place)
 {
     tally_group *group = lane->group;
-    unsigned long long job = (unsigned long long)lane->job;
-    const char *part = group->parent ? " of a sub-group" : "";
+    int own = tally__number_of(group, group->rank);
     char missing[128];
     char text[TALLY__TEXT_BYTES];
+    bool are_many;
 
     switch (late->why) {
     case TALLY__LATE_DIED:
-        (void)snprintf(text, sizeof text, "rank %d %s; waited for it at %s, job %llu of lane %d%s",
+        (void)snprintf(text, sizeof text, "rank %d %s; rank %d waited for it in %s",
                        tally__number_of(group, late->who),
-                       tally__ending_text(group->domain, group->domain_rank[late->who]), waiting_at,
-                       job, lane->index, part);
+                       tally__ending_text(group->domain, group->domain_rank[late->who]), own,
+                       place);
         return give_up_lost(lane, late->who, TALLY_PEER, text);
     case TALLY__LATE_CLOSED:
-        return tally__give_up(
-            group, TALLY_PEER,
-            "rank %d closed the group; waited for it at %s, job %llu of lane %d%s",
-            tally__number_of(group, late->who), waiting_at, job, lane->index, part);
+        return tally__give_up_closed(lane, late->who);
     case TALLY__LATE_GIVEN_UP:
         return tally__give_up(group, late->said->given_up_status, "%.*s", TALLY__TEXT_BYTES - 1,
                               late->said->given_up_text);
     case TALLY__LATE_HOST_FAILED: {
         const struct tally__slot *slot = lane->host->slots[late->who];
         uint64_t next = lane->host->round + 1;
+        const char *said = slot->text[next % 2];
 
-        return tally__give_up(group, slot->line[next % 2].call.status,
-                              "rank %d: %.*s (its job ended while others were in a sub-group)",
-                              late->who, TALLY__TEXT_BYTES - 128, slot->text[next % 2]);
+        if (tally__is_attributed(said)) {
+            return tally__give_up(group, slot->line[next % 2].call.status, "%.*s",
+                                  TALLY__TEXT_BYTES - 1, said);
+        }
+        return tally__give_up(group, slot->line[next % 2].call.status, "rank %d: %.*s",
+                              tally__number_of(lane->host->group, late->who),
+                              TALLY__TEXT_BYTES - 32, said);
     }
     case TALLY__LATE_BROKEN:
-        return tally__give_up(group, TALLY_SYSTEM, "%s; at %s, job %llu of lane %d%s",
-                              tally_last_error(), waiting_at, job, lane->index, part);
+        return tally__give_up(group, TALLY_SYSTEM, "%s; in %s", tally_last_error(), place);
     default:
         list_missing(lane, rank, missing, sizeof missing);
-        (void)snprintf(text, sizeof text,
-                       "rank%s %s did not arrive within %g s at %s, job %llu of lane %d%s",
-                       strchr(missing, ',') ? "s" : "", missing,
-                       (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, waiting_at, job,
-                       lane->index, part);
+        are_many = strchr(missing, ',') != NULL;
+        (void)snprintf(
+            text, sizeof text,
+            "rank%s %s did not arrive within %g s; rank %d waited for %s in %s%s",
+            are_many ? "s" : "", missing, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND,
+            own, are_many ? "them" : "it", place,
+            tally__threads_count(group->threads) == 0 && group->parent
+                ? " (with lanes = 0 all ranks must wait for their ddps in the same order)"
+                : "");
         return give_up_lost(lane, rank, TALLY_TIMEOUT, text);
     }
 }

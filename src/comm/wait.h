@@ -46,9 +46,9 @@ bool tally__is_given_up(const tally_lane *lane, struct tally__late *late);
 /* Waits until rank has arrived; any other outcome is described in late and is not TALLY_OK. */
 int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late);
 
-/* Gives the group up for what tally__wait_for found; waiting_at says in words what we wait in. */
+/* Gives the group up for what tally__wait_for found; place says in words what we wait in. */
 int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,
-                        const char *waiting_at);
+                        const char *place);
 
 /* Wakes the ranks that sleep on our line. */
 void tally__wake_sleepers(const tally_lane *lane, struct tally__line *line);

@@ -327,6 +327,7 @@ static int start(const struct creation *creation)
     config.check = -1;
     TRY(tally_ddp_create(averager->of->group, creation->params, averager->n_params, &config,
                          &averager->ddp));
+    averager->ddp->is_averagers = true;
     TRY(divide(averager));
     return tally_ddp_attach_hook(averager->ddp, averager->hook);
 }

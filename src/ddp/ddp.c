@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/doing.h"
 #include "comm/group.h"
 #include "comm/threads.h"
 #include "ddp/check.h"
@@ -31,15 +32,31 @@ void tally_ddp_config_init(tally_ddp_config *config, size_t size)
     tally__sized_init(DDP_CONFIG, &unset, config, size);
 }
 
+struct run {
+    const tally_ddp *ddp;
+    tally_job_fn job;
+    void *user;
+};
+
+/* Says first which call of the application's it is part of. */
+static int run_job(tally_lane *lane, void *user)
+{
+    const struct run *run = user;
+
+    tally__doing_call(lane, run->ddp->call, run->ddp->step + run->ddp->steps_before);
+    return run->job(lane, run->user);
+}
+
 int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
 {
+    struct run run = {ddp, job, user};
     tally_future *future;
     int status;
 
     if (tally__threads_is_lane(ddp->group->threads)) {
         return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
     }
-    TRY(tally_submit(ddp->group, 0, job, user, &future));
+    TRY(tally_submit(ddp->group, 0, run_job, &run, &future));
     status = tally_future_wait(future);
     tally__stats_other(ddp, tally_future_bytes_sent(future));
     tally_future_free(future);
@@ -59,6 +76,7 @@ int tally__check_between_steps(tally_ddp *ddp, const char *call)
     TRY(tally__check_ddp(ddp, call));
     (void)pthread_mutex_lock(&ddp->mutex);
     in_step = ddp->in_step;
+    ddp->call = in_step ? ddp->call : call;
     (void)pthread_mutex_unlock(&ddp->mutex);
     if (in_step) {
         return tally__fail(TALLY_STATE, "%s: a step is under way; call tally_ddp_wait first", call);
@@ -217,6 +235,7 @@ static int start(tally_group *group, struct creation *creation)
     struct tally__buckets buckets;
 
     ddp->group = group;
+    ddp->call = "tally_ddp_create";
     TRY(tally__ddp_run(ddp, create_job, creation));
     TRY(tally__buckets_make(ddp, ddp->order, &buckets));
     tally__buckets_adopt(ddp, &buckets);
@@ -311,15 +330,16 @@ int tally_ddp_free(tally_ddp *ddp)
     }
     /* A step that was begun and not ended will never end: the others must not wait for it. */
     if (ddp->in_step) {
-        (void)tally__fail(TALLY_ABORTED, "rank %d freed its ddp in the middle of a step",
-                          tally_group_rank(ddp->group));
+        (void)tally__fail(TALLY_ABORTED, "freed its ddp in the middle of step %llu",
+                          ddp->step + ddp->steps_before + 1);
         (void)tally__step_give_up(ddp, TALLY_ABORTED);
     }
     tally__optimizer_leave(ddp);
     tally__hook_detach(ddp->hook, ddp);
     tally__hook_leave(ddp->hook);
-    (void)snprintf(ddp->group->farewell, sizeof ddp->group->farewell,
-                   "freed its ddp after %llu steps", ddp->step + ddp->steps_before);
+    (void)snprintf(ddp->group->farewell, sizeof ddp->group->farewell, "freed its %s after %llu %s",
+                   ddp->is_averagers ? "averager" : "ddp", ddp->step + ddp->steps_before,
+                   ddp->is_averagers ? "averages" : "steps");
     unmake(ddp);
     return TALLY_OK;
 }

@@ -5,6 +5,7 @@
  * those who have, with zeros, until nobody has. The thread that has run out of input enters.
  */
 #include "base/status.h"
+#include "comm/doing.h"
 #include "comm/group.h"
 #include "ddp/ddp.h"
 #include "ddp/mixed.h"
@@ -14,7 +15,7 @@
 int tally__join_stopped(const tally_ddp *ddp)
 {
     return tally__fail(TALLY_STATE, "rank %d has run out of input, and config.join_stops is set",
-                       ddp->presence.who_ended);
+                       tally__number_of(ddp->group, ddp->presence.who_ended));
 }
 
 int tally__presence_job(tally_lane *lane, void *user)
@@ -27,6 +28,8 @@ int tally__presence_job(tally_lane *lane, void *user)
     int32_t active = presence->active;
     int32_t extremes[2] = {presence->active ? rank : -1, presence->active ? -size : -rank};
 
+    tally__doing_call(lane, presence->active ? "the start of a step" : "tally_ddp_join",
+                      ddp->step + ddp->steps_before);
     TRY(tally_lane_all_reduce(lane, &active, 1, TALLY_I32, TALLY_SUM));
     TRY(tally_lane_all_reduce(lane, extremes, 2, TALLY_I32, TALLY_MAX));
     presence->stopped = ddp->config.join_stops && active > 0 && active < size;

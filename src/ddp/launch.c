@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/doing.h"
 #include "comm/group.h"
 #include "ddp/check.h"
 #include "ddp/ddp.h"
@@ -226,12 +227,30 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
     return ddp->views ? reduce_views(lane, bucket) : reduce_copies(lane, bucket);
 }
 
+/* For messages. */
+static void say_doing(tally_lane *lane, const struct tally__bucket *bucket)
+{
+    const tally_ddp *ddp = bucket->ddp;
+    const struct tally__step_words words = {.step = bucket->seen.step + 1,
+                                            .bucket = bucket->seen.index,
+                                            .name = bucket->seen.params[0].name,
+                                            .has_more = bucket->seen.n_params > 1,
+                                            .hook = ddp->hook->table.name};
+
+    if (ddp->is_averagers) {
+        tally__doing_call(lane, "tally_averager_step", bucket->seen.step);
+    } else {
+        tally__doing_step(lane, &words);
+    }
+}
+
 static int bucket_job(tally_lane *lane, void *user)
 {
     struct tally__bucket *bucket = user;
     tally_ddp *ddp = bucket->ddp;
     int rc;
 
+    say_doing(lane, bucket);
     bucket->now.aside_bytes = 0;
     bucket->now.late_bytes = 0;
     bucket->now.late_ns = 0;

@@ -139,6 +139,38 @@ static int begin_step(tally_ddp *ddp)
     return tally__launch_complete(ddp);
 }
 
+/* With the mutex held: a gradient is announced once more than it may be. Where all had been, the
+ * next backward has begun without a wait. */
+static int refuse_again(const tally_ddp *ddp, const struct tally__param *param)
+{
+    unsigned long long n_steps = ddp->step + ddp->steps_before;
+    bool were_all = ddp->next_bucket >= ddp->buckets.n;
+    char no_wait[80] = "tally_ddp_wait has not been called yet";
+
+    if (n_steps > 0) {
+        (void)snprintf(no_wait, sizeof no_wait, "tally_ddp_wait was not called since step %llu",
+                       n_steps);
+    }
+    if (ddp->config.static_graph) {
+        return tally__fail(TALLY_STATE,
+                           "the graph has changed: parameter '%s' was announced %d times, %d in "
+                           "the first step%s%s",
+                           param->name, param->n_announced + 1, param->n_expected,
+                           were_all ? "; or " : "", were_all ? no_wait : "");
+    }
+    if (were_all) {
+        return tally__fail(TALLY_STATE,
+                           "parameter %d ('%s') was announced again after all gradients of step "
+                           "%llu: %s; call it after every backward",
+                           (int)(param - ddp->params), param->name, n_steps + 1, no_wait);
+    }
+    return tally__fail(TALLY_STATE,
+                       "parameter %d ('%s') was announced twice in one step: it is used in "
+                       "several places, or backward ran twice (%s); announce it once, when "
+                       "complete",
+                       (int)(param - ddp->params), param->name, no_wait);
+}
+
 /* With the mutex held: one more announcement. */
 static int announce(tally_ddp *ddp, struct tally__param *param)
 {
@@ -151,18 +183,9 @@ static int announce(tally_ddp *ddp, struct tally__param *param)
         return TALLY_OK;
     }
     /* What is refused does not count: the step can still be ended. */
-    if (ddp->config.static_graph && param->n_announced >= param->n_expected) {
-        return tally__fail(
-            TALLY_STATE,
-            "the graph has changed: parameter '%s' was announced %d times, %d in the "
-            "first step",
-            param->name, param->n_announced + 1, param->n_expected);
-    }
-    if (param->state != TALLY__GRAD_WAITING) {
-        return tally__fail(TALLY_STATE,
-                           "parameter %d ('%s') was announced twice in one step: it is used in "
-                           "several places, or backward ran twice; announce it once, when complete",
-                           (int)(param - ddp->params), param->name);
+    if (param->state != TALLY__GRAD_WAITING ||
+        (ddp->config.static_graph && param->n_announced >= param->n_expected)) {
+        return refuse_again(ddp, param);
     }
     param->n_announced++;
     if (ddp->config.static_graph && param->n_announced < param->n_expected) {
@@ -386,6 +409,7 @@ static int end_step(tally_ddp *ddp)
     if (ddp->no_sync) {
         return TALLY_OK;
     }
+    ddp->call = "tally_ddp_wait";
     lock(ddp);
     /* When the group is gone, others may still be at work in our buckets. */
     rc = tally__check_alive(ddp->group);

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/doing.h"
 #include "ddp/mixed.h"
 #include "ddp/optimizer.h"
 #include "num/num.h"
@@ -35,7 +36,12 @@ static int end_job(tally_lane *lane, void *user)
     tally_ddp *ddp = user;
     int root = ddp->config.join ? ddp->presence.root : 0;
     int32_t *counts = ddp->used + ddp->n_params;
+    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
+                                            .bucket = -1,
+                                            .name = "",
+                                            .hook = ddp->hook->table.name};
 
+    tally__doing_step(lane, &words);
     /* Buckets on other lanes may still read which gradients this rank has. */
     memcpy(counts, ddp->used, ddp->n_params * sizeof *counts);
     TRY(tally_lane_all_reduce(lane, counts, ddp->n_params, TALLY_I32, TALLY_SUM));
@@ -53,12 +59,15 @@ static int end_job(tally_lane *lane, void *user)
 int tally__step_end_launch(tally_ddp *ddp)
 {
     bool has_buffers = ddp->config.buffer_hook || (ddp->n_buffers > 0 && !ddp->config.keep_buffers);
+    int rc;
 
     /* Buffers are the application's until wait; a delayed gradient may still be announced. */
     if (ddp->end_future || has_buffers || ddp->buckets.n_delayed > 0 || ddp->config.join) {
         return TALLY_OK;
     }
-    return tally_submit(ddp->group, 0, end_job, ddp, &ddp->end_future);
+    rc = tally_submit(ddp->group, 0, end_job, ddp, &ddp->end_future);
+    /* Why the group is gone, wait hears from a bucket. */
+    return rc == TALLY_ABORTED ? TALLY_OK : rc;
 }
 
 /* A rank that only takes part in the others' steps. */

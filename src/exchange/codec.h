@@ -25,6 +25,7 @@ struct tally__direct {
     size_t n_out;
     void *const *out;
     const void *const *told;
+    const tally_group *ranks; /* that the inputs come from, one each */
 };
 
 /* Lists with an entry per rank, of the lane: none of them is on the stack, where a world of 4096

@@ -321,7 +321,8 @@ int tally__byte_reduce_direct(const struct tally__codec *codec, const struct tal
 {
     const void **in = codec->lists->run_inputs;
     void **out = codec->lists->run_outputs;
-    const struct tally__direct here = {direct->n_in, in, direct->n_out, out, direct->told};
+    const struct tally__direct here = {direct->n_in, in,           direct->n_out,
+                                       out,          direct->told, direct->ranks};
     struct form seen = {0};
     struct tally__run run;
 
@@ -336,7 +337,8 @@ int tally__byte_reduce_direct(const struct tally__codec *codec, const struct tal
         }
         rank = codec->map_kind->direct(codec, &run, &here);
         if (rank < direct->n_in && codec->names) {
-            return tally__fail(TALLY_NUMERIC, "of rank %zu: " NO_SCALE, rank, name_of(codec, &run));
+            return tally__fail(TALLY_NUMERIC, "rank %d: " NO_SCALE,
+                               tally__number_of(direct->ranks, (int)rank), name_of(codec, &run));
         }
     }
     return TALLY_OK;

@@ -137,6 +137,7 @@ static int reduce_own(const struct exchange *x, size_t c)
     if (x->codec->ops->wire_is_data) {
         void *outputs[2] = {data, own};
         const struct tally__direct direct = {.n_in = (size_t)group->size,
+                                             .ranks = group,
                                              .in = inputs,
                                              .n_out = x->scatter_only ? 1 : 2,
                                              .out = outputs};
@@ -245,6 +246,7 @@ static int run_direct(struct exchange *x)
     void **outputs = x->lists.outputs;
     struct tally__range shard = shard_of(x, group->rank);
     const struct tally__direct direct = {.n_in = (size_t)group->size,
+                                         .ranks = group,
                                          .in = inputs,
                                          .n_out = x->scatter_only ? 1 : (size_t)group->size,
                                          .out = outputs,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hook among the ranks of a sub-group, inside a job of the group around it. On lanes. */
 #include "base/status.h"
+#include "comm/doing.h"
 #include "comm/threads.h"
 #include "hook/hook.h"
 
@@ -41,9 +42,8 @@ int tally__hook_reduce_within(const tally_hook *hook, tally_lane *lane, tally_gr
     rc = tally__end_job(sub, TALLY__ENDS_WITH_ROUND, reduce(hook, sub, divisor, &part, by_active));
     /* Those that keep the divisor are not side by side. */
     if (rc != TALLY_OK && divisor == TALLY__DIVISOR_OF_GROUP) {
-        int first = tally_group_rank(lane->group) - tally_group_rank(group);
-
-        return tally__fail(rc, "among ranks %d..%d: %s", first, first + tally_group_size(group) - 1,
+        return tally__fail(rc, "among ranks %d..%d: %s", tally__number_of(group, 0),
+                           tally__number_of(group, tally_group_size(group) - 1),
                            tally_last_error());
     }
     return rc;

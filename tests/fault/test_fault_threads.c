@@ -159,7 +159,7 @@ static void one_never_comes(void **state)
 
     (void)state;
     play(STAYS_AWAY, 1, ranks);
-    expect_all(ranks, TALLY_TIMEOUT, "rank 3 did not arrive within 1 s at all-reduce of ");
+    expect_all(ranks, TALLY_TIMEOUT, "rank 3 did not arrive within 1 s; rank ");
     assert_true(fault_now_ns() - start < 10000 * FAULT_NS_PER_MS);
 }
 
@@ -217,7 +217,7 @@ static void one_closes(void **state)
 
     (void)state;
     play(CLOSES, 30, ranks);
-    expect_all(ranks, TALLY_PEER, "rank 3 closed the group");
+    expect_all(ranks, TALLY_PEER, "rank 3 closed its group");
 }
 
 int main(void)

@@ -130,6 +130,7 @@ static int with_failure(tally_group *group, const char *hook, size_t n, bool *me
 {
     bool fails = tally_group_rank(group) == tally_group_size(group) - 1;
     struct ddp_model model;
+    tally_future *future;
     size_t before;
     tally_ddp *ddp;
     int rc;
@@ -163,6 +164,8 @@ static int with_failure(tally_group *group, const char *hook, size_t n, bool *me
         atomic_store(&ranks_words()[1], counting_memory_calls() - before >= n);
     }
     CHECK_OK(group, tally_ddp_free(ddp));
+    CHECK_OK(group, tally_barrier(group, &future));
+    CHECK_OK(group, ranks_finish(future));
     *met = atomic_load(&ranks_words()[1]) != 0;
     ddp_model_free(&model);
     return 0;

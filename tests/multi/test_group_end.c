@@ -315,8 +315,8 @@ static int close_body(tally_group *group, void *user)
     }
     CHECK_OK(group, tally_barrier(group, &future));
     CHECK_STATUS(group, ranks_finish(future), TALLY_PEER);
-    CHECK_TEXT(group, tally_last_error(), "rank 0 closed the group");
-    return check_ended(group, "rank 0 closed the group");
+    CHECK_TEXT(group, tally_last_error(), "rank 0 closed its group");
+    return check_ended(group, "rank 0 closed its group");
 }
 
 /* The last rank closes: the others wait for rank 1 first, which is late. */
@@ -337,7 +337,7 @@ static int close_last_body(tally_group *group, void *user)
     }
     CHECK_OK(group, tally_barrier(group, &future));
     CHECK_STATUS(group, ranks_finish(future), TALLY_PEER);
-    (void)snprintf(text, sizeof text, "rank %d closed the group", last);
+    (void)snprintf(text, sizeof text, "rank %d closed its group", last);
     CHECK_TEXT(group, tally_last_error(), text);
     return 0;
 }
@@ -355,7 +355,7 @@ static int timeout_body(tally_group *group, void *user)
     }
     CHECK_OK(group, tally_barrier(group, &future));
     CHECK_STATUS(group, ranks_finish(future), TALLY_TIMEOUT);
-    CHECK_TEXT(group, tally_last_error(), "did not arrive within 0.5 s at barrier, job ");
+    CHECK_TEXT(group, tally_last_error(), "did not arrive within 0.5 s; rank ");
     atomic_fetch_add(&ranks_words()[0], 1);
     return check_ended(group, "did not arrive");
 }

@@ -299,7 +299,7 @@ static int closed_early_body(tally_group *group, void *user)
     if (tally_group_rank(child) != 0) {
         CHECK_OK(group, tally_barrier(child, &future));
         CHECK_STATUS(group, ranks_finish(future), TALLY_PEER);
-        CHECK_TEXT(group, tally_last_error(), "rank 0 closed the group");
+        CHECK_TEXT(group, tally_last_error(), "rank 0 closed its group");
     }
     CHECK_OK(group, tally_group_close(child));
     return check_sum(group, 1, tally_group_size(group));
