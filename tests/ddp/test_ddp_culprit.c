@@ -36,10 +36,11 @@ static int hook_body(tally_group *group, void *user)
         const char *hook;
         int culprit;
         const char *text;
-    } cases[] = {{"int8", 2, "rank 2: "},
-                 {"hosts:size=2(int8)", 2, "rank 2: "},
-                 {"hosts:size=2(int8)", 3, "rank 2: "},
-                 {"postlocal:start=0,group=2(int8)", 3, "among ranks 2..3: rank 3: "}};
+    } cases[] = {
+        {"quantize_per_tensor", 2, "rank 2: "},
+        {"hosts:size=2(quantize_per_tensor)", 2, "rank 2: "},
+        {"hosts:size=2(quantize_per_tensor)", 3, "rank 2: "},
+        {"postlocal:start=0,group=2(quantize_per_tensor)", 3, "among ranks 2..3: rank 3: "}};
 
     (void)user;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
