@@ -61,7 +61,7 @@ static int read_every(const tally_ddp *ddp, int *every)
 int tally__checks_make(tally_ddp *ddp)
 {
     struct tally__checks *made;
-    int every;
+    int every = 0;
 
     TRY(read_every(ddp, &every));
     if (every == 0) {
@@ -173,10 +173,9 @@ static void warn(const tally_ddp *ddp, const char *format, ...)
 {
     char text[TALLY__ERROR_BYTES];
     va_list args;
-    int used = snprintf(text, sizeof text, "rank %d: ", tally_group_rank(ddp->group));
 
     va_start(args, format);
-    (void)vsnprintf(text + used, sizeof text - (size_t)used, format, args);
+    (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (ddp->checks) {
         tally__log_asked(TALLY_LOG_WARN, text);

@@ -43,17 +43,17 @@ static size_t append(char *to, size_t used, size_t room, const char *text)
 #define N_DIGITS 24
 static const char *digits(char *buffer, bool negative, unsigned long long value)
 {
-    char *next = buffer + N_DIGITS - 1;
+    size_t at = N_DIGITS - 1;
 
-    *next = '\0';
+    buffer[at] = '\0';
     do {
-        *--next = (char)('0' + value % 10);
+        buffer[--at] = (char)('0' + value % 10);
         value /= 10;
     } while (value > 0);
     if (negative) {
-        *--next = '-';
+        buffer[--at] = '-';
     }
-    return next;
+    return &buffer[at];
 }
 
 /* A text in quotes; where it is cut, a hash tells it from others that begin alike. */
@@ -171,7 +171,7 @@ static int find_some(tally_lane *lane, const struct tally__hashed *hashed, size_
 {
     bool is_zero = tally_group_rank(tally_lane_group(lane)) == 0;
     uint64_t hashes[N_TOGETHER];
-    uint64_t theirs[N_TOGETHER];
+    uint64_t theirs[N_TOGETHER] = {0};
 
     for (size_t k = 0; k < n; k++) {
         hashes[k] = hashed->hash(hashed->of, i + k);

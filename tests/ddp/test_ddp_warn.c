@@ -134,7 +134,7 @@ int main(void)
     (void)unsetenv("TALLY_CHECK");
     n_failures += tally_log_set(hear, NULL, TALLY_LOG_WARN);
     n_failures += run(2, (struct course){.check = 1});
-    n_failures += expect("wrong", "rank 0: check: in the first 3 steps", true);
+    n_failures += expect("wrong", "check: in the first 3 steps", true);
     n_failures += expect("wrong", zeros, true);
     n_failures += expect("wrong", "tally_param.grad", true);
     n_failures += expect("wrong", stays, true);
@@ -151,13 +151,13 @@ int main(void)
     (void)unsetenv("TALLY_CHECK");
 
     n_failures += run(2, (struct course){.hook = "postlocal:start=2", .is_right = true});
-    n_failures += expect("postlocal", "rank 1: hook 'postlocal:start=2': after 2 steps", true);
+    n_failures += expect("postlocal", "hook 'postlocal:start=2': after 2 steps", true);
     n_failures += expect("postlocal", "tally_averager_create", true);
     n_failures += expect_lines("postlocal, each rank once", 2);
 
     n_failures += tally_log_set(NULL, NULL, TALLY_LOG_NONE);
     n_failures += run_without_callback((struct course){.check = 1});
-    n_failures += expect("stderr", "tally: warning: rank 0: check:", true);
+    n_failures += expect("stderr", "tally: warning: check:", true);
     n_failures += expect("stderr", zeros, true);
     n_failures += run_without_callback((struct course){.hook = "postlocal:start=2", .check = -1});
     n_failures += expect("stderr without check mode", "tally", false);
