@@ -67,6 +67,12 @@ echo "== found by its launcher; alone without one"
 launch "$mpi" -n 2 "$example"
 TALLY_BACKEND=mpi TALLY_MPI=$mpi "$example"
 
+echo "== the log says what the run is, once"
+said=$(TALLY_LOG=info TALLY_HOOK=hosts launch "$mpi" -n 3 "$example" 2>&1 | grep 'tally: info:')
+for text in '3 ranks on 1 machine, backend mpi over' 'each rank: kernels' 'ddp: .*, hook hosts$'; do
+    [ "$(grep -c "^\[0\] tally: info: $text" <<<"$said")" -eq 1 ] || { echo "$said" >&2 && exit 1; }
+done
+
 echo "== errors"
 expect "UNSUPPORTED" env TALLY_BACKEND=mpi TALLY_MPI=/nowhere/libtally-mpi.so "$example"
 expect "TALLY_MPI=mvapich" env TALLY_BACKEND=mpi TALLY_MPI=mvapich "$example"
