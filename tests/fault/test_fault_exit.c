@@ -151,7 +151,7 @@ static void closes_late(void **state)
     struct scene scene = {.world = 3, .closes_late = true};
 
     (void)state;
-    play(&scene, "closed the group");
+    play(&scene, "closed its group");
 }
 
 int main(void)
