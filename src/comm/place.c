@@ -240,7 +240,11 @@ static int find_backend(const char *backend, struct tally__place *place)
         place->is_self = place->world == 1;
     } else if (strcmp(backend, "self") == 0) {
         if (place->world > 1) {
-            return tally__fail(TALLY_ARG, "backend self has one rank, not %d", place->world);
+            return tally__fail(
+                TALLY_ARG,
+                "backend self has one rank, not %d as the launcher or the config says: unset "
+                "TALLY_BACKEND, or start the program alone",
+                place->world);
         }
         place->is_self = 1;
     } else if (strcmp(backend, "shm") == 0) {
