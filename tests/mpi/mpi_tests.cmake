@@ -6,9 +6,9 @@
 set(TALLY_MPI_TESTS "some" CACHE STRING "Tests of ranks to run under MPI: some, or all")
 
 set(mpi_some test_pieces test_jobs test_lanes test_split test_group_end test_rounds test_fork
-  test_ddp_means test_ddp_corners test_ddp_lost test_power_failures)
+  test_ddp_means test_ddp_corners test_ddp_lost test_ddp_several test_ddp_alone test_power_failures)
 set(mpi_all ${mpi_some} test_reductions test_exchange test_exchange_bytes test_borrowed_lanes
-  test_after_failure test_allocations
+  test_after_failure test_allocations test_ddp_culprit
   test_ddp_plan test_ddp_bits test_ddp_bucket test_ddp_unused test_ddp_errors test_ddp_disagree
   test_ddp_hook_errors test_ddp_join test_ddp_buffers test_ddp_helpers test_ddp_accumulate
   test_ddp_stats test_ddp_memory
