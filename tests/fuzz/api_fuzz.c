@@ -28,7 +28,7 @@
 #define MAX_WORKERS 16
 #define HANG_SECONDS 120
 /* Enough to call every function. Sanitizers are slow, and look for other mistakes. */
-#define N_ENOUGH 120
+#define N_ENOUGH 150
 #define N_PROGRAMS (TALLY_TESTS_SANITIZED ? 50 : N_ENOUGH)
 #define MAX_FAILED 10
 

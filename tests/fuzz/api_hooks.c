@@ -175,6 +175,7 @@ static void change_hook(struct api_rank *rank)
 {
     struct api_model *model = api_any_model(rank);
     const char *text = api_hook_text(rank);
+    tally_hook **hook;
     int status;
 
     switch (api_pick(rank, 3)) {
@@ -189,8 +190,11 @@ static void change_hook(struct api_rank *rank)
         model->divides = true; /* it may be noop */
         break;
     default:
-        status =
-            CALL(rank, tally_ddp_attach_hook(model->ddp, rank->hooks[api_pick(rank, API_N_HOOKS)]));
+        hook = &rank->hooks[api_pick(rank, API_N_HOOKS)];
+        if (!*hook && !api_chance(rank, 8)) {
+            *hook = api_own_hook(rank);
+        }
+        status = CALL(rank, tally_ddp_attach_hook(model->ddp, *hook));
         model->divides = true; /* it may be any */
     }
     if (status == TALLY_PEER || status == TALLY_TIMEOUT || status == TALLY_ABORTED) {

@@ -61,13 +61,16 @@ static void read_environment(void)
 {
     const char *said = getenv("TALLY_TEST_MPI_FAIL");
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
-    char entry[32] = "";
-    int victim = -1;
+    size_t length = said ? strcspn(said, " ") : 0;
+    char *end;
 
     rank = rank ? rank : getenv("PMI_RANK");
-    if (said && rank && sscanf(said, "%31s %ld %d", entry, &left, &victim) == 3 &&
-        victim == atoi(rank)) {
-        (void)snprintf(failing, sizeof failing, "%s", entry);
+    if (!said || !rank || length >= sizeof failing) {
+        return;
+    }
+    left = strtol(said + length, &end, 10);
+    if (strtol(end, NULL, 10) == strtol(rank, NULL, 10)) {
+        (void)snprintf(failing, sizeof failing, "%.*s", (int)length, said);
     }
 }
 
