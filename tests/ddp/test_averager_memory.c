@@ -135,6 +135,7 @@ static int save_and_load(tally_group *group, struct scene *scene)
 static int with_failure(tally_group *group, size_t n, bool *met)
 {
     bool fails = tally_group_rank(group) == tally_group_size(group) - 1;
+    tally_future *future;
     struct scene scene;
     size_t before;
     int rc;
@@ -166,6 +167,9 @@ static int with_failure(tally_group *group, size_t n, bool *met)
         atomic_store(&ranks_words()[1], counting_memory_calls() - before >= n);
     }
     CHECK_OK(group, end(group, &scene));
+    /* Freeing waits for nobody. */
+    CHECK_OK(group, tally_barrier(group, &future));
+    CHECK_OK(group, ranks_finish(future));
     *met = atomic_load(&ranks_words()[1]) != 0;
     return 0;
 }
