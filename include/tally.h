@@ -701,7 +701,8 @@ typedef enum tally_hook_name {
  * one flat array: what a hook needs side by side is copied into the bucket before it and out after
  * it, on the lane; a hook that takes each element for itself gets large gradients where they lie,
  * so that a flat array is nearly as fast as views. After the first step the buckets are arranged
- * once more by the order in which gradients became ready on rank 0.
+ * once more by the order in which gradients became ready on rank 0, unless the group has other ddps
+ * or sub-groups.
  *
  * Whose a gradient is. From grad_ready, or reduce_delayed, until wait returns it is tally's: the
  * application neither reads nor writes it.
@@ -763,7 +764,7 @@ TALLY_API void tally_ddp_config_init(tally_ddp_config *config, size_t size);
  * orders, also from different threads, beside collectives of the group. But a step of which wait
  * itself does a part is waited for in the same order on all ranks, or each from a thread of its
  * own: with buffers, delayed parameters, join, check mode, clipping or a loss scale of the
- * optimizer, unused parameters, and the first step of gradients in arrays of the application's own.
+ * optimizer, and unused parameters.
  * Without lane threads (lanes = 0) every step is: jobs then run inside wait.
  *
  * Collective; blocks. Errors: ARG, UNSUPPORTED, MISMATCH, NOMEM, those of any exchange.

@@ -183,6 +183,12 @@ int tally__give_up(tally_group *group, int status, const char *format, ...)
     return tally__fail(status, "%s", text);
 }
 
+bool tally__has_siblings(const tally_group *group)
+{
+    return group->parent &&
+           atomic_load_explicit(&group->parent->n_children, memory_order_relaxed) > 1;
+}
+
 bool tally__is_alive(const tally_group *group)
 {
     for (const tally_group *at = group; at; at = at->parent) {

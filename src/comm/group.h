@@ -175,6 +175,9 @@ static inline int tally__number_of(const tally_group *group, int rank)
 int tally__give_up(tally_group *group, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Whether the group's parent has other sub-groups that are open on this rank. Any thread. */
+bool tally__has_siblings(const tally_group *group);
+
 /* Whether neither the group nor one around it was given up. */
 bool tally__is_alive(const tally_group *group);
 

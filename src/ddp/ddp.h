@@ -162,7 +162,7 @@ struct tally_ddp {
     unsigned generation;
     unsigned long long step;
     unsigned long long steps_before; /* those of the run that was loaded; step counts on from 0 */
-    const char *call; /* the function of the application's that is under way, for messages */
+    const char *call;  /* the function of the application's that is under way, for messages */
     bool is_averagers; /* it brings an averager's means together */
     tally_hook *hook;
     struct tally__keeper *keeper;

@@ -30,6 +30,23 @@ static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
     return ddp->config.keep_buffers ? TALLY_OK : tally__buffers_broadcast(lane, ddp, root);
 }
 
+/* All ranks learn root's ready order. Arranging buckets needs all ranks inside wait at once. Where
+ * the group has other ddps, ranks may be inside the wait of another one: there buckets stay. */
+static int agree_on_order(tally_lane *lane, tally_ddp *ddp, int root)
+{
+    size_t bytes = ddp->n_params * sizeof *ddp->ready_order;
+    int32_t has_siblings = tally__has_siblings(ddp->group);
+
+    TRY(tally_lane_all_reduce(lane, &has_siblings, 1, TALLY_I32, TALLY_MAX));
+    if (has_siblings) {
+        ddp->rebuild_due = false;
+        return TALLY_OK;
+    }
+    /* A rank without input has no order; nobody takes it from there. */
+    memcpy(ddp->agreed_order, ddp->ready_order, bytes);
+    return tally_lane_broadcast(lane, ddp->agreed_order, bytes, root);
+}
+
 /* The exchanges at the end of a step, in one job. Under join the highest rank with input leads. */
 static int end_job(tally_lane *lane, void *user)
 {
@@ -46,14 +63,7 @@ static int end_job(tally_lane *lane, void *user)
     memcpy(counts, ddp->used, ddp->n_params * sizeof *counts);
     TRY(tally_lane_all_reduce(lane, counts, ddp->n_params, TALLY_I32, TALLY_SUM));
     TRY(align_buffers(lane, ddp, root));
-    if (tally__may_arrange(ddp)) {
-        size_t bytes = ddp->n_params * sizeof *ddp->ready_order;
-
-        /* A rank without input has no order; nobody takes it from there. */
-        memcpy(ddp->agreed_order, ddp->ready_order, bytes);
-        TRY(tally_lane_broadcast(lane, ddp->agreed_order, bytes, root));
-    }
-    return TALLY_OK;
+    return tally__may_arrange(ddp) ? agree_on_order(lane, ddp, root) : TALLY_OK;
 }
 
 int tally__step_end_launch(tally_ddp *ddp)

@@ -93,8 +93,7 @@ static int orders_body(tally_group *group, void *user)
                 CHECK_OK(group, announce(&scene, nth(group, step, k), step));
             }
             for (int k = 0; k < N_DDPS; k++) {
-                /* In the first step copies are arranged anew: a matter of all ranks. */
-                int d = copies && step == 0 ? k : nth(group, step + 1, k);
+                int d = nth(group, step + 1, k);
 
                 CHECK_OK(group, tally_ddp_wait(scene.ddp[d]));
                 CHECK(group, ddp_wrong_means(&scene.model[d], scene.ddp[d], seed_of(step, d),

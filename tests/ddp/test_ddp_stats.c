@@ -69,12 +69,14 @@ static int check_config(tally_group *group, const tally_ddp_stats *stats)
     return 0;
 }
 
-/* Beside the buckets travels who has which gradient, and once rank 0's order. */
+/* Beside the buckets travels who has which gradient, and once whether the group has other ddps, and
+ * rank 0's order. */
 static unsigned long long other_bytes(unsigned long long step, bool copies, int world, int rank)
 {
-    unsigned long long map = (unsigned long long)(world - 1) * N * sizeof(int32_t);
+    unsigned long long word = (unsigned long long)(world - 1) * sizeof(int32_t);
+    unsigned long long arranged = copies && step == 1 ? word + (rank == 0 ? N * word : 0) : 0;
 
-    return step == 0 ? 0 : copies && step == 1 && rank == 0 ? 2 * map : map;
+    return step == 0 ? 0 : N * word + arranged;
 }
 
 static int check_step(tally_group *group, const tally_ddp_stats *stats, unsigned long long step,
@@ -269,7 +271,8 @@ static int beside_body(tally_group *group, void *user)
         int params[1] = {-1};
 
         if (*(const int *)user && s < 2) {
-            expected += (rank == 0) * others * 2 * sizeof(int32_t); /* the order */
+            /* Whether the group has other ddps; the order. */
+            expected += others * sizeof(int32_t) + (rank == 0) * others * 2 * sizeof(int32_t);
         }
         if (s % 2 == 1) {
             CHECK_OK(group, tally_ddp_reduce_delayed(ddp));

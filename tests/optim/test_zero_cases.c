@@ -19,7 +19,8 @@ struct pair {
 };
 
 /* setup->config without shard, and with. */
-static int start(tally_group *group, const struct opt_setup *setup, struct pair *pair)
+static int start_in(tally_group *group, tally_group *other, const struct opt_setup *setup,
+                    struct pair *pair)
 {
     tally_optimizer_config config;
     struct opt_setup own = *setup;
@@ -31,8 +32,13 @@ static int start(tally_group *group, const struct opt_setup *setup, struct pair 
     own.config = &config;
     CHECK_OK(group, opt_start(group, &own, &pair->plain));
     config.shard = 1;
-    CHECK_OK(group, opt_start(group, &own, &pair->sharded));
+    CHECK_OK(group, opt_start(other, &own, &pair->sharded));
     return 0;
+}
+
+static int start(tally_group *group, const struct opt_setup *setup, struct pair *pair)
+{
+    return start_in(group, group, setup, pair);
 }
 
 static int end(struct pair *pair)
@@ -364,10 +370,14 @@ static int clip_body(tally_group *group, void *user)
 /* ---- the ddp around it ---- */
 
 /* Under a static graph; and buckets of copies are arranged anew only when the optimizer has gone.
- */
+ * Each ddp has a group to itself: buckets of several ddps of one group are not arranged. */
 static int buckets_body(tally_group *group, void *user)
 {
+    tally_group *apart[2];
+
     (void)user;
+    CHECK_OK(group, tally_group_split(group, 0, 0, &apart[0]));
+    CHECK_OK(group, tally_group_split(group, 0, 0, &apart[1]));
     for (int static_graph = 0; static_graph < 2; static_graph++) {
         tally_ddp_config ddp;
         const struct opt_setup setup = {.copies = true, .text = "adam", .ddp = &ddp};
@@ -377,7 +387,7 @@ static int buckets_body(tally_group *group, void *user)
         tally_ddp_config_init(&ddp, sizeof ddp);
         ddp.static_graph = static_graph;
         ddp.bucket_cap_bytes = 4000;
-        CHECK_OK(group, start(group, &setup, &pair));
+        CHECK_OK(group, start_in(apart[0], apart[1], &setup, &pair));
         for (unsigned s = 0; s < N_STEPS; s++) {
             CHECK_OK(group, step(&pair, s, 0));
             CHECK_OK(group, tally_ddp_get_stats(pair.sharded.ddp, &stats));
@@ -392,6 +402,8 @@ static int buckets_body(tally_group *group, void *user)
         CHECK(group, stats.rebuilt);
         CHECK_OK(group, end(&pair));
     }
+    CHECK_OK(group, tally_group_close(apart[1]));
+    CHECK_OK(group, tally_group_close(apart[0]));
     return 0;
 }
 
