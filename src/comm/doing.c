@@ -128,11 +128,13 @@ void tally__place_of(const tally_lane *lane, char *text)
 
 bool tally__is_attributed(const char *text)
 {
-    int rank;
-    int end = 0;
+    size_t n_digits;
 
-    return strncmp(text, "among ranks ", 12) == 0 ||
-           (sscanf(text, "rank %d:%n", &rank, &end) == 1 && end > 0);
+    if (strncmp(text, "rank ", 5) != 0) {
+        return strncmp(text, "among ranks ", 12) == 0;
+    }
+    n_digits = strspn(text + 5, "0123456789");
+    return n_digits > 0 && text[5 + n_digits] == ':';
 }
 
 /* ---- giving up ---- */

@@ -126,13 +126,13 @@ static int mean_of(tally_ddp *ddp, const char *call, double *values, size_t n)
         rc = many ? TALLY_OK : TALLY_NOMEM;
         scalars.values = many;
     }
-    if (rc == TALLY_OK && n > 0) {
+    if (rc == TALLY_OK && values) {
         memcpy(scalars.values, values, n * sizeof *values);
     }
     /* Whatever this rank lacks, it takes part until all know. */
     scalars.outcome = tally__outcome_of(rc);
     rc = tally__ddp_run(ddp, mean_job, &scalars);
-    if (rc == TALLY_OK && n > 0) {
+    if (rc == TALLY_OK && values) {
         memcpy(values, scalars.values, n * sizeof *values);
     }
     tally__free(many);

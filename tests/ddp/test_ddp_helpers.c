@@ -315,7 +315,7 @@ static int scalars_body(tally_group *group, void *user)
             double one = ddp_value(TALLY_F64, 3, rank, 0, e);
 
             CHECK_OK(group, tally_ddp_mean_scalar(ddp, &one));
-            CHECK(group, memcmp(&one, &values[e], sizeof one) == 0);
+            CHECK(group, one == values[e]);
         }
         values[0] = 7;
         CHECK_STATUS(group,

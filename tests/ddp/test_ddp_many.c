@@ -23,6 +23,14 @@ struct many {
 
 static const size_t shape = N_EACH;
 
+static void drop(struct many *many)
+{
+    free(many->params);
+    free(many->names);
+    free(many->data);
+    free(many->grads);
+}
+
 static int make(struct many *many, bool copies)
 {
     many->params = calloc(N, sizeof *many->params);
@@ -30,6 +38,7 @@ static int make(struct many *many, bool copies)
     many->data = calloc(N * N_EACH, sizeof *many->data);
     many->grads = calloc(N * N_EACH, sizeof *many->grads);
     if (!many->params || !many->names || !many->data || !many->grads) {
+        drop(many);
         return RANKS_FAILED;
     }
     for (size_t i = 0; i < N; i++) {
@@ -45,14 +54,6 @@ static int make(struct many *many, bool copies)
                                         .grad = copies ? many->grads + i * N_EACH : NULL};
     }
     return 0;
-}
-
-static void drop(struct many *many)
-{
-    free(many->params);
-    free(many->names);
-    free(many->data);
-    free(many->grads);
 }
 
 /* Rank r's gradient of parameter i is (r + 1) (i % 7): exact in every dtype. Halves stay zeros. */

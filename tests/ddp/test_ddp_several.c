@@ -78,6 +78,8 @@ static int announce(struct scene *scene, int d, int step)
  * under way meanwhile. */
 static int orders_body(tally_group *group, void *user)
 {
+    bool is_early = tally_group_rank(group) % 2 == 1;
+
     for (int copies = 0; copies < 2; copies++) {
         struct scene scene;
 
@@ -86,7 +88,7 @@ static int orders_body(tally_group *group, void *user)
         for (int step = 0; step < N_STEPS; step++) {
             tally_future *future;
 
-            if (tally_group_rank(group) % 2) {
+            if (is_early) {
                 CHECK_OK(group, tally_barrier(group, &future));
             }
             for (int k = 0; k < N_DDPS; k++) {
@@ -99,7 +101,7 @@ static int orders_body(tally_group *group, void *user)
                 CHECK(group, ddp_wrong_means(&scene.model[d], scene.ddp[d], seed_of(step, d),
                                              tally_group_size(group)) == 0);
             }
-            if (tally_group_rank(group) % 2 == 0) {
+            if (!is_early) {
                 CHECK_OK(group, tally_barrier(group, &future));
             }
             CHECK_OK(group, ranks_finish(future));

@@ -98,7 +98,7 @@ static void open_few_threads(struct api_rank *rank)
     config.lanes = (int)api_pick(rank, 3);
     if (CALL(rank, tally_group_open_threads(api_chance(rank, 3) ? NULL : &config, n,
                                             api_chance(rank, 6) ? NULL : groups)) == TALLY_OK) {
-        for (int r = 0; r < n; r++) {
+        for (int r = 0; r < n && r < 3; r++) {
             (void)CALL(rank, tally_group_close(groups[r]));
         }
     }

@@ -116,9 +116,20 @@ static int own_load(void *state, const tally_hook_blob *blobs, size_t n_blobs)
     return TALLY_OK;
 }
 
-tally_hook *api_own_hook(struct api_rank *rank)
+static struct own_hook *new_own(struct api_rank *rank)
 {
     struct own_hook *own = calloc(1, sizeof *own);
+
+    if (!own) {
+        api_fail(rank, "no memory for the fuzzer itself");
+    }
+    own->rank = rank;
+    return own;
+}
+
+tally_hook *api_own_hook(struct api_rank *rank)
+{
+    struct own_hook *own = new_own(rank);
     tally_hook_table table = {.size = sizeof table,
                               .name = "own",
                               .concurrent = api_chance(rank, 2),
@@ -130,10 +141,6 @@ tally_hook *api_own_hook(struct api_rank *rank)
                               .destroy = free};
     tally_hook *hook = NULL;
 
-    if (!own) {
-        api_fail(rank, "no memory for the fuzzer itself");
-    }
-    own->rank = rank;
     own->random = api_draw(&rank->random);
     own->uses_residuals = table.feedback;
     own->fails = api_chance(rank, 3);

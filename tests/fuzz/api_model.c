@@ -172,7 +172,7 @@ static void list_params(const struct api_model *model, tally_param *params)
 static void make_model(struct api_rank *rank, int number)
 {
     struct api_model *model = &rank->models[number];
-    tally_param params[API_MAX_PARAMS];
+    tally_param params[API_MAX_PARAMS] = {{0}};
     tally_ddp_config config;
     tally_buffer buffer = {sizeof buffer, "b0", model->buffer, sizeof model->buffer, TALLY_F32};
 

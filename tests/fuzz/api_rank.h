@@ -130,8 +130,8 @@ bool api_chance(struct api_rank *rank, unsigned n);
 /* ---- calls ---- */
 
 /* Prints what is wrong and ends the process; its parent prints the program. */
-_Noreturn void api_fail(const struct api_rank *rank, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void api_fail(const struct api_rank *rank, const char *format, ...)
+    __attribute__((noreturn, format(printf, 2, 3)));
 
 /* Adds a line to the list of calls. Any thread. */
 void api_note(const struct api_rank *rank, const char *format, ...)
