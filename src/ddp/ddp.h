@@ -241,6 +241,9 @@ int tally__hook_start(tally_ddp *ddp);
 /* launch.c: with the mutex held. The second launches every complete bucket whose turn it is. */
 int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket);
 int tally__launch_complete(tally_ddp *ddp);
+/* Without the mutex. Waits for all that was launched; the first failure counts, with its text. What
+ * is delayed, or another rank's step, counts as beside the buckets. */
+int tally__collect(tally_ddp *ddp);
 /* On a lane. Copies into their bucket, and means back; the hook on the bucket, which may leave the
  * mean of this rank's part alone if there is a cut. */
 void tally__bucket_gather(const struct tally__bucket *bucket);

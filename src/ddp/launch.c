@@ -3,8 +3,9 @@
  * Launching: hands buckets to their lanes, strictly in order, and runs the hook and the optimizer
  * there. Gradients that are copies are brought together in the bucket on the lane, and spread again
  * when the hook is done. Application threads enter with the ddp's mutex held; the job runs on a
- * lane.
+ * lane. Without the mutex, one thread waits for all that was launched.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "ddp/loss_scale.h"
 #include "ddp/mixed.h"
 #include "ddp/optimizer.h"
+#include "ddp/stats.h"
 
 /* What is brought together to be reduced and spread should stay in the caches meanwhile. */
 #define TOGETHER_BYTES ((size_t)256 << 10)
@@ -294,4 +296,50 @@ int tally__launch_complete(tally_ddp *ddp)
         ddp->next_bucket++;
     }
     return ddp->next_bucket == n ? tally__step_end_launch(ddp) : TALLY_OK;
+}
+
+/* ---- waiting ---- */
+
+/* Waits for one job of the step; the first failure counts, with its text. Returns the bytes sent.
+ */
+static uint64_t collect_one(tally_future *future, int *rc, char *text)
+{
+    int status = tally_future_wait(future);
+    uint64_t bytes_sent = tally_future_bytes_sent(future);
+
+    tally_future_free(future);
+    if (status != TALLY_OK && *rc == TALLY_OK) {
+        *rc = status;
+        (void)snprintf(text, TALLY__ERROR_BYTES, "%s", tally_last_error());
+    }
+    return bytes_sent;
+}
+
+int tally__collect(tally_ddp *ddp)
+{
+    struct tally__buckets *buckets = &ddp->buckets;
+    char text[TALLY__ERROR_BYTES];
+    int rc = TALLY_OK;
+
+    if (ddp->presence.future) {
+        tally__stats_other(ddp, collect_one(ddp->presence.future, &rc, text));
+        ddp->presence.future = NULL;
+    }
+    for (size_t b = 0; b < buckets->n + buckets->n_delayed; b++) {
+        struct tally__bucket *bucket = &buckets->bucket[b];
+
+        if (bucket->state == TALLY__BUCKET_LAUNCHED) {
+            bucket->now.bytes_sent = collect_one(bucket->future, &rc, text);
+            bucket->state = TALLY__BUCKET_FILLING;
+            if (b >= buckets->n || !ddp->in_step) {
+                tally__stats_other(ddp, bucket->now.bytes_sent);
+            }
+        }
+    }
+    if (ddp->end_future) {
+        tally__stats_other(ddp, collect_one(ddp->end_future, &rc, text));
+        ddp->end_future = NULL;
+        ddp->end_ran = true;
+    }
+    return rc == TALLY_OK ? TALLY_OK : tally__fail(rc, "%s", text);
 }

@@ -311,52 +311,6 @@ static int settle(tally_ddp *ddp)
     return tally__launch_complete(ddp);
 }
 
-/* Waits for one job of the step; the first failure counts, with its text. Returns the bytes sent.
- */
-static uint64_t collect_one(tally_future *future, int *rc, char *text)
-{
-    int status = tally_future_wait(future);
-    uint64_t bytes_sent = tally_future_bytes_sent(future);
-
-    tally_future_free(future);
-    if (status != TALLY_OK && *rc == TALLY_OK) {
-        *rc = status;
-        (void)snprintf(text, TALLY__ERROR_BYTES, "%s", tally_last_error());
-    }
-    return bytes_sent;
-}
-
-/* Waits for all that was launched. What is delayed, or another rank's step, counts as beside the
- * buckets. */
-static int collect(tally_ddp *ddp)
-{
-    struct tally__buckets *buckets = &ddp->buckets;
-    char text[TALLY__ERROR_BYTES];
-    int rc = TALLY_OK;
-
-    if (ddp->presence.future) {
-        tally__stats_other(ddp, collect_one(ddp->presence.future, &rc, text));
-        ddp->presence.future = NULL;
-    }
-    for (size_t b = 0; b < buckets->n + buckets->n_delayed; b++) {
-        struct tally__bucket *bucket = &buckets->bucket[b];
-
-        if (bucket->state == TALLY__BUCKET_LAUNCHED) {
-            bucket->now.bytes_sent = collect_one(bucket->future, &rc, text);
-            bucket->state = TALLY__BUCKET_FILLING;
-            if (b >= buckets->n || !ddp->in_step) {
-                tally__stats_other(ddp, bucket->now.bytes_sent);
-            }
-        }
-    }
-    if (ddp->end_future) {
-        tally__stats_other(ddp, collect_one(ddp->end_future, &rc, text));
-        ddp->end_future = NULL;
-        ddp->end_ran = true;
-    }
-    return rc == TALLY_OK ? TALLY_OK : tally__fail(rc, "%s", text);
-}
-
 /* Not all buckets were launched here: the others must not wait for the rest, nor take the next
  * step's buckets for it. */
 int tally__step_give_up(tally_ddp *ddp, int status)
@@ -370,7 +324,7 @@ int tally__step_give_up(tally_ddp *ddp, int status)
     lock(ddp);
     (void)tally_group_abort(ddp->group, text);
     unlock(ddp);
-    rc = collect(ddp);
+    rc = tally__collect(ddp);
     /* What a bucket met with says more than that the group is gone. */
     return status == TALLY_ABORTED && rc != TALLY_OK ? rc : tally__fail(status, "%s", text);
 }
@@ -421,7 +375,7 @@ static int end_step(tally_ddp *ddp)
     if (rc == TALLY_STATE) {
         return rc;
     }
-    rc = rc == TALLY_OK ? collect(ddp) : tally__step_give_up(ddp, rc);
+    rc = rc == TALLY_OK ? tally__collect(ddp) : tally__step_give_up(ddp, rc);
     /* A job that fails, fails on every rank: so all ranks get here, or none. */
     if (rc == TALLY_OK) {
         rc = tally__step_end(ddp);
@@ -459,7 +413,7 @@ int tally__shadow_step(tally_ddp *ddp)
         rc = tally__launch(ddp, &buckets->bucket[b]);
     }
     unlock(ddp);
-    rc = rc == TALLY_OK ? collect(ddp) : tally__step_give_up(ddp, rc);
+    rc = rc == TALLY_OK ? tally__collect(ddp) : tally__step_give_up(ddp, rc);
     if (rc == TALLY_OK) {
         rc = tally__step_end(ddp);
     }
