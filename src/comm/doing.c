@@ -9,6 +9,7 @@
 #include "comm/round.h"
 
 #define SAME_STEPS ": all ranks must take the same number of steps; see config.join"
+#define SAME_PLACE ": all ranks must make this call between the same two steps"
 #define SAME_CALLS ": all ranks must make the same calls in the same order"
 
 /* ---- saying it ---- */
@@ -144,16 +145,22 @@ static bool is_step(const struct tally__doing *doing)
     return doing->what == TALLY__DOING_BUCKET || doing->what == TALLY__DOING_STEP_END;
 }
 
+/* Whether one rank is in a call right before the step that the other rank is in. */
+static bool is_right_before(const struct tally__doing *call, const struct tally__doing *step)
+{
+    return call->what == TALLY__DOING_CALL && is_step(step) && call->step + 1 == step->step;
+}
+
 /* What the user probably has to change. */
 static const char *hint(const struct tally__doing *one, const struct tally__doing *other)
 {
+    if (is_right_before(one, other) || is_right_before(other, one)) {
+        return SAME_PLACE;
+    }
     if (is_step(one) && is_step(other)) {
         return one->step != other->step ? SAME_STEPS : "";
     }
-    if (is_step(one) || is_step(other)) {
-        return SAME_STEPS;
-    }
-    return SAME_CALLS;
+    return is_step(one) || is_step(other) ? SAME_STEPS : SAME_CALLS;
 }
 
 /* Two ranks in the same place: the difference is in the hook, or in what it does. */

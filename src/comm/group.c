@@ -422,7 +422,9 @@ int tally_group_close(tally_group *group)
         return TALLY_OK;
     }
     if (atomic_load_explicit(&group->n_children, memory_order_relaxed) > 0) {
-        return tally__fail(TALLY_STATE, "tally_group_close: %d sub-groups are still open",
+        return tally__fail(TALLY_STATE,
+                           "tally_group_close: %d ddps or sub-groups of this group are still open: "
+                           "free and close them first",
                            atomic_load_explicit(&group->n_children, memory_order_relaxed));
     }
     if (tally__threads_is_lane(group->threads)) {

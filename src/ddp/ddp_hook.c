@@ -47,9 +47,12 @@ struct description {
     char words[208];
 };
 
-/* What the words do not tell. */
+/* What two hooks of one name differ in. */
 static const char *hint(const struct description *a, const struct description *b)
 {
+    if (strcmp(a->words, b->words) != 0) {
+        return "";
+    }
     if (a->concurrent != b->concurrent) {
         return ", and one of them is concurrent";
     }
@@ -59,7 +62,7 @@ static const char *hint(const struct description *a, const struct description *b
     if (a->is_own != b->is_own) {
         return ", and one of them is the application's own";
     }
-    return strcmp(a->words, b->words) == 0 ? ": they differ at the end" : "";
+    return a->name != b->name ? ", and their names differ at the end" : "";
 }
 
 /* All ranks compare their hooks: the names, and what else exchanges depend on. */
@@ -81,8 +84,10 @@ static int compare_job(tally_lane *lane, void *user)
     if (memcmp(&ours, &theirs, sizeof ours) == 0) {
         return TALLY_OK;
     }
-    return tally__fail(TALLY_MISMATCH, "hook '%s' here, '%s' on rank 0%s", ours.words, theirs.words,
-                       hint(&ours, &theirs));
+    return tally__fail(
+        TALLY_MISMATCH,
+        "its hook is '%s', that of rank %d is '%s'%s: all ranks must give the same hook",
+        ours.words, tally__number_of(lane->group, 0), theirs.words, hint(&ours, &theirs));
 }
 
 /* ---- the state ---- */

@@ -275,9 +275,10 @@ static int report_missing(const tally_ddp *ddp)
     }
     return tally__fail(
         TALLY_STATE,
-        "%s%zu gradients were not announced before tally_ddp_wait: %s; announce them, "
-        "call tally_ddp_grad_absent, or set find_unused",
-        ddp->config.static_graph ? "the graph has changed: " : "", n_missing, list);
+        "%s%zu gradient%s announced before tally_ddp_wait: %s; call tally_ddp_grad_ready or "
+        "tally_ddp_grad_absent for each, or set find_unused",
+        ddp->config.static_graph ? "the graph has changed: " : "", n_missing,
+        n_missing == 1 ? " was not" : "s were not", list);
 }
 
 /* With the mutex held: under static_graph, what was never announced in the first step is absent,

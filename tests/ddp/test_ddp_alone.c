@@ -169,9 +169,9 @@ static int leave(struct scene *scene)
 
 static const struct clash clashes[] = {
     {step, mean_scalar, "rank 0 is in step 6 (bucket 0: 'bias', ...)",
-     "is in tally_ddp_mean_scalar after 5 steps", "the same number of steps; see config.join"},
+     "is in tally_ddp_mean_scalar after 5 steps", "between the same two steps"},
     {step, set_hook, "is in step 6", "is in tally_ddp_set_hook after 5 steps",
-     "the same number of steps"},
+     "between the same two steps"},
     {mean_scalar, set_hook, "rank 0 is in tally_ddp_mean_scalar after 5 steps",
      "is in tally_ddp_set_hook after 5 steps", "the same calls in the same order"},
     {set_hook, broadcast, "is in tally_ddp_set_hook", "is in tally_ddp_broadcast",

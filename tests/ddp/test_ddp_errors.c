@@ -60,7 +60,7 @@ static int missing(tally_group *group, tally_ddp *ddp, const struct ddp_model *m
             CHECK(group, strstr(tally_last_error(), "'frozen'") == NULL);
         }
         CHECK_OK(group, tally_ddp_grad_ready(ddp, 6));
-        CHECK_OK(group, expect(group, tally_ddp_wait(ddp), TALLY_STATE, "1 gradients"));
+        CHECK_OK(group, expect(group, tally_ddp_wait(ddp), TALLY_STATE, "1 gradient was not"));
         CHECK_OK(group, tally_ddp_grad_ready(ddp, 3));
     }
     CHECK_OK(group, tally_ddp_wait(ddp));

@@ -79,7 +79,7 @@ static int colors_body(tally_group *group, void *user)
         CHECK(group, check_sum(few, rank, sum) == 0);
     }
     CHECK_STATUS(group, tally_group_close(group), TALLY_STATE);
-    CHECK_TEXT(group, tally_last_error(), few ? "3 sub-groups" : "2 sub-groups");
+    CHECK_TEXT(group, tally_last_error(), few ? "3 ddps or sub-groups" : "2 ddps or sub-groups");
     CHECK_STATUS(group, tally_group_split(NULL, 0, 0, &same), TALLY_ARG);
     CHECK_STATUS(group, tally_group_split(group, 0, 0, NULL), TALLY_ARG);
     /* Closing is not collective: every rank has its own order. */
