@@ -237,11 +237,12 @@ static bool names_call(const char *text)
                                         "all-to-all",        "broadcast",         "barrier",
                                         "tally_group_alloc", "tally_group_split", "end of the job"};
     size_t n_calls = sizeof calls / sizeof calls[0];
-    const char *at = strstr(text, " at ");
+    static const char before[] = " waited for it in ";
+    const char *at = strstr(text, before);
 
     for (size_t i = 0; at && i < n_calls; i++) {
-        if (strncmp(at + 4, calls[i], strlen(calls[i])) == 0) {
-            return strstr(at, "job ") != NULL;
+        if (strncmp(at + strlen(before), calls[i], strlen(calls[i])) == 0) {
+            return true;
         }
     }
     return false;
