@@ -59,9 +59,9 @@
  *     TALLY_STATUS_LIST. tally_last_error() then gives the text, for the calling thread.
  *   - Outputs are written only on success.
  *   - A forked child (a data loader's worker) cannot use the objects of its parent. There, calls
- * that take one return STATE at once, and those that return a pointer return NULL; ..._free and
- *     tally_group_close do nothing and return TALLY_OK, so destructors may run; facts such as
- *     tally_group_rank stay known. The child may open groups of its own.
+ *     that take one return STATE at once, and those that return a pointer return NULL; ..._free
+ *     and tally_group_close do nothing and return TALLY_OK, so destructors may run; facts such as
+ *     tally_group_rank stay known. The child may open groups of its own (not over MPI).
  *   - Structs that begin with their size may grow in later versions. tally reads and writes no more
  *     of one than its size says, so a program built with an older header goes on working: what its
  *     struct lacks is "not set".

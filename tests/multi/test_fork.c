@@ -233,6 +233,7 @@ static int train_alone(void)
 
     tally_group_config_init(&config, sizeof config);
     config.backend = "self";
+    config.world = 1;
     rc = tally_group_open(&config, &group);
     rc = rc == TALLY_OK ? tally_ddp_create(group, params, 2, NULL, &ddp) : rc;
     rc = rc == TALLY_OK ? tally_ddp_grad_ready(ddp, 1) : rc;
@@ -240,6 +241,20 @@ static int train_alone(void)
     rc = rc == TALLY_OK ? tally_ddp_wait(ddp) : rc;
     rc = rc == TALLY_OK ? tally_ddp_free(ddp) : rc;
     return rc == TALLY_OK ? tally_group_close(group) : rc;
+}
+
+/* But not over MPI, whose connections are the parent's. */
+static int count_opened_over_mpi(void)
+{
+    tally_group *group = NULL;
+    int rc = tally_group_open(NULL, &group);
+
+    if (rc == TALLY_STATE && strstr(tally_last_error(), "forked child")) {
+        return 0;
+    }
+    (void)fprintf(stderr, "a forked child opens a group over MPI: %s\n",
+                  rc == TALLY_OK ? "OK" : tally_last_error());
+    return 1;
 }
 
 static int be_child(struct scene *scene)
@@ -259,7 +274,8 @@ static int be_child(struct scene *scene)
             }
         }
     }
-    if (ranks_now()->kind == RANKS_PROCESSES && !ranks_are_mpi() && train_alone() != TALLY_OK) {
+    n_wrong += ranks_are_mpi() ? count_opened_over_mpi() : 0;
+    if (ranks_now()->kind == RANKS_PROCESSES && train_alone() != TALLY_OK) {
         (void)fprintf(stderr, "a forked child cannot train: %s\n", tally_last_error());
         n_wrong++;
     }

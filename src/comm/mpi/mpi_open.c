@@ -5,17 +5,44 @@
  */
 #include "comm/mpi/mpi_open.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/owner.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_end.h"
 #include "comm/mpi/mpi_load.h"
 #include "comm/parcel.h"
 #include "comm/round.h"
 #include "comm/threads.h"
+
+static pthread_once_t owner_once = PTHREAD_ONCE_INIT;
+/* The process that was the first to open a group over MPI. Read after pthread_once. */
+static struct tally__owner owner;
+
+static void take_ownership(void)
+{
+    owner = tally__owner_here();
+}
+
+/* A forked child has its parent's MPI, with the same connections: whatever it does there breaks
+ * the parent's. Looks before the lock is taken: a thread that is gone may hold it. */
+static int check_is_owner(void)
+{
+    (void)pthread_once(&owner_once, take_ownership);
+    if (tally__is_owner(&owner)) {
+        return TALLY_OK;
+    }
+    return tally__fail(
+        TALLY_STATE,
+        "process %ld is a forked child and cannot use the MPI of its parent, process "
+        "%ld; open the group there, or here with backend self and world 1",
+        (long)getpid(), (long)owner.pid);
+}
 
 /* Loads and starts MPI. With the lock held. */
 static int start(const struct tally__place *place, const struct tally__mpi_api **api,
@@ -246,6 +273,7 @@ int tally__open_mpi(const struct tally__place *place, tally_group **group)
     tally_group *made;
     int rc;
 
+    TRY(check_is_owner());
     tally__mpi_lock();
     rc = open_domain(place, &mpi);
     tally__mpi_unlock();
