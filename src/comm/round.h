@@ -21,6 +21,7 @@
     X(ALLOC, "tally_group_alloc")       \
     X(FREE, "tally_group_free")         \
     X(SPLIT, "tally_group_split")       \
+    X(DDP, "tally_ddp_create")          \
     X(OPEN, "tally_group_open")
 
 enum tally__kind {

@@ -153,6 +153,12 @@ static int reach_slots(const tally_lane *lane, const struct split_request *reque
     return TALLY_OK;
 }
 
+/* What the application has called. */
+static enum tally__kind kind_of(const struct split_request *request)
+{
+    return request->threads == TALLY__THREADS_OWN ? TALLY__KIND_DDP : TALLY__KIND_SPLIT;
+}
+
 /* The same, and then the group: on all ranks or on none. */
 static int make_in_tight(tally_lane *lane, struct split_request *request, struct tally__call *call)
 {
@@ -162,7 +168,7 @@ static int make_in_tight(tally_lane *lane, struct split_request *request, struct
         rc = make_sub_group(lane, request);
     }
     if (rc != TALLY_OK) {
-        return tally__refuse(lane, TALLY__KIND_SPLIT, rc);
+        return tally__refuse(lane, kind_of(request), rc);
     }
     call->detail = 3;
     return tally__round(lane, call);
@@ -172,7 +178,7 @@ static int split_job(tally_lane *lane, void *user)
 {
     struct split_request *request = user;
     tally_group *parent = lane->group;
-    struct tally__call call = {.kind = TALLY__KIND_SPLIT};
+    struct tally__call call = {.kind = (uint16_t)kind_of(request)};
     struct split_card *card;
     int rc = TALLY_OK;
 
@@ -181,7 +187,7 @@ static int split_job(tally_lane *lane, void *user)
     request->first_slot =
         tally__alloc_array((size_t)parent->size, sizeof *request->first_slot, "a split");
     if (!request->domain_rank || !request->first_slot) {
-        return tally__refuse(lane, TALLY__KIND_SPLIT, TALLY_NOMEM);
+        return tally__refuse(lane, kind_of(request), TALLY_NOMEM);
     }
     /* After the first round every rank sees the same sub-groups closed; after the second nobody
      * looks at their slots any more. */
@@ -192,7 +198,7 @@ static int split_job(tally_lane *lane, void *user)
     if (request->color >= 0) {
         rc = take_slots(parent, &request->own_slots);
         if (rc != TALLY_OK) {
-            return tally__refuse(lane, TALLY__KIND_SPLIT, rc);
+            return tally__refuse(lane, kind_of(request), rc);
         }
     }
     card = (struct split_card *)(void *)tally__next_stage(lane);

@@ -257,6 +257,16 @@ static int give_up_lost(tally_lane *lane, int rank, int status, const char *text
     return tally__give_up(lane->group, status, "%s", text);
 }
 
+/* Where a group has several ddps, ranks may wait for each other in two of them. */
+static const char *order_hint(const tally_lane *lane)
+{
+    const tally_lane *host = lane->host ? lane->host : lane;
+
+    return tally__has_siblings(host->group)
+               ? " (if ranks wait for their ddps in different orders, see tally_ddp_create)"
+               : "";
+}
+
 int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,
                         const char *place)
 {
@@ -296,14 +306,11 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
     default:
         list_missing(lane, rank, missing, sizeof missing);
         are_many = strchr(missing, ',') != NULL;
-        (void)snprintf(
-            text, sizeof text,
-            "rank%s %s did not arrive within %g s; rank %d waited for %s in %s%s",
-            are_many ? "s" : "", missing, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND,
-            own, are_many ? "them" : "it", place,
-            tally__threads_count(group->threads) == 0 && group->parent
-                ? " (with lanes = 0 all ranks must wait for their ddps in the same order)"
-                : "");
+        (void)snprintf(text, sizeof text,
+                       "rank%s %s did not arrive within %g s; rank %d waited for %s in %s%s",
+                       are_many ? "s" : "", missing,
+                       (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, own,
+                       are_many ? "them" : "it", place, order_hint(lane));
         return give_up_lost(lane, rank, TALLY_TIMEOUT, text);
     }
 }
