@@ -85,6 +85,40 @@ static int check_mpi_launcher(struct tally__place *place)
     return TALLY_OK;
 }
 
+/* What only a process among several has, without their number; TALLY_WORLD outranks all. */
+static int check_no_rank(void)
+{
+    static const struct {
+        enum tally__env_id id;
+        int most; /* of a process that is alone */
+        enum tally__env_id size;
+    } signs[] = {{TALLY__ENV_RANK, 0, TALLY__ENV_WORLD},
+                 {TALLY__ENV_OTHER_RANK, 0, TALLY__ENV_OTHER_WORLD},
+                 {TALLY__ENV_OTHER_LOCAL_WORLD, 1, TALLY__ENV_OTHER_WORLD}};
+
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
+        tally_env_var var = {.size = sizeof var};
+        tally_env_var missing = {.size = sizeof missing};
+        int value;
+
+        if (!tally__env_is_set(signs[i].id) || tally__env_is_set(signs[i].size) ||
+            tally__env_is_set(TALLY__ENV_WORLD)) {
+            continue;
+        }
+        TRY(tally__env_count(signs[i].id, &value));
+        if (value > signs[i].most) {
+            TRY(tally_env_get((size_t)signs[i].id, &var));
+            TRY(tally_env_get((size_t)signs[i].size, &missing));
+            return tally__fail(TALLY_ARG,
+                               "%s=%d says that there are several ranks, but their number is "
+                               "missing: set %s too, or start the program with tally run, or "
+                               "unset %s",
+                               var.name, value, missing.name, var.name);
+        }
+    }
+    return TALLY_OK;
+}
+
 /* Alone, although a launcher started several of us: never in silence. */
 static int check_alone(void)
 {
@@ -94,7 +128,7 @@ static int check_alone(void)
 
     TRY(find_launcher(&i, &size));
     if (i == N_SIZES) {
-        return TALLY_OK;
+        return check_no_rank();
     }
     TRY(tally_env_get((size_t)sizes[i], &var));
     return tally__fail(TALLY_ARG,
@@ -131,7 +165,7 @@ int tally__check_mpi_world(const char *mpi, int n_processes)
                                var.name, size, size, mpi, n_processes, var.name);
         }
     }
-    return TALLY_OK;
+    return n_processes == 1 ? check_no_rank() : TALLY_OK;
 }
 
 static int place_by_launcher(const tally_group_config *config, struct tally__place *place)

@@ -22,6 +22,7 @@ static const char *const variables[] = {
     "TALLY_LANES",         "TALLY_TIMEOUT",        "TALLY_OPEN_TIMEOUT", "RANK",
     "WORLD_SIZE",          "LOCAL_WORLD_SIZE",     "MASTER_ADDR",        "MASTER_PORT",
     "TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",           "SLURM_STEP_NUM_TASKS",
+    "LOCAL_RANK",
 };
 
 static int clear_environment(void **state)
@@ -96,6 +97,19 @@ static const struct environment environments[] = {
     {"WORLD_SIZE=1", TALLY_OK, 0, 1, ""},
     /* never alone in silence */
     {"WORLD_SIZE=4", TALLY_ARG, 0, 0, "WORLD_SIZE=4"},
+    {"TALLY_RANK=1", TALLY_ARG, 0, 0, "TALLY_RANK=1 says"},
+    {"TALLY_RANK=1", TALLY_ARG, 0, 0, "set TALLY_WORLD too"},
+    {"TALLY_RANK=1 TALLY_RENDEZVOUS=@x", TALLY_ARG, 0, 0, "TALLY_WORLD"},
+    {"TALLY_RANK=1 TALLY_BACKEND=shm", TALLY_ARG, 0, 0, "TALLY_WORLD"},
+    {"TALLY_RANK=1 WORLD_SIZE=1", TALLY_ARG, 0, 0, "TALLY_WORLD"},
+    {"TALLY_RANK=x", TALLY_ARG, 0, 0, "TALLY_RANK"},
+    {"TALLY_RANK=0", TALLY_OK, 0, 1, ""},
+    {"RANK=1", TALLY_ARG, 0, 0, "RANK=1 says"},
+    {"RANK=1 MASTER_PORT=9 LOCAL_RANK=1", TALLY_ARG, 0, 0, "set WORLD_SIZE too"},
+    {"LOCAL_RANK=1 LOCAL_WORLD_SIZE=2", TALLY_ARG, 0, 0, "LOCAL_WORLD_SIZE=2 says"},
+    {"RANK=0 LOCAL_WORLD_SIZE=2", TALLY_ARG, 0, 0, "set WORLD_SIZE too"},
+    {"RANK=0 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1", TALLY_OK, 0, 1, ""},
+    {"TALLY_WORLD=1 TALLY_RANK=0 RANK=1", TALLY_OK, 0, 1, ""},
     {"TALLY_BACKEND=shm OMPI_COMM_WORLD_SIZE=2", TALLY_ARG, 0, 0, "OMPI_COMM_WORLD_SIZE=2"},
     {"OMPI_COMM_WORLD_SIZE=1", TALLY_OK, 0, 1, ""},
     {"TALLY_BACKEND=self PMI_SIZE=3", TALLY_ARG, 0, 0, "PMI_SIZE=3"},
@@ -169,6 +183,9 @@ static void test_mpi_worlds(void **state)
         {"TALLY_WORLD=2", 2, TALLY_OK, ""},
         {"TALLY_WORLD=1", 1, TALLY_OK, ""},
         {"TALLY_WORLD=1", 4, TALLY_OK, ""},
+        {"TALLY_RANK=1", 1, TALLY_ARG, "set TALLY_WORLD too"},
+        {"RANK=1", 1, TALLY_ARG, "set WORLD_SIZE too"},
+        {"RANK=1", 2, TALLY_OK, ""},
         {"WORLD_SIZE=3", 1, TALLY_ARG, "WORLD_SIZE=3"},
         {"WORLD_SIZE=3", 2, TALLY_ARG, "TALLY_BACKEND=shm"},
         {"WORLD_SIZE=3", 3, TALLY_OK, ""},
@@ -257,6 +274,7 @@ static const struct configured configured[] = {
     {"", 0, 0, NULL, NULL, TALLY_OK, 0, 1, ""},
     /* A world of one that was asked for is not a silent one. */
     {"OMPI_COMM_WORLD_SIZE=4", 0, 1, NULL, NULL, TALLY_OK, 0, 1, ""},
+    {"TALLY_RANK=1", 0, 1, NULL, NULL, TALLY_OK, 0, 1, ""},
     /* Of MPI, what is given is only compared. */
     {"TALLY_WORLD=2 TALLY_RANK=0 TALLY_RENDEZVOUS=@e", -1, 0, NULL, "mpi", TALLY_OK, -1, 0, ""},
     {"", 3, 4, NULL, "mpi", TALLY_OK, 3, 4, ""},
