@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Starts the ranks of one attempt and watches over them: passes on signals and output, finds the
- * first rank that fails, and sees to the end of the others. One thread, one place where it waits.
- *
- * Each rank leads a process group of its own, and signals go to the group: what the user sends
- * reaches a rank and its children exactly once, also from the keyboard, because the terminal sends
- * to our group only. The exception is rank 0 when it reads from a terminal: only the foreground
- * group may do that, so it stays in ours, and gets from the terminal itself what the terminal
- * sends.
+ * first rank that fails, and sees to the end of the others, also when the user wants the job to end
+ * and a rank does not. One thread, one place where it waits.
  */
 #include "tools/run_job.h"
 
@@ -23,6 +18,7 @@
 
 #include "tools/command.h"
 #include "tools/run_output.h"
+#include "tools/run_ranks.h"
 
 /* How long ranks have to notice by themselves that another one failed: they know it within a
  * second, and their own words about it are better than a signal. */
@@ -30,6 +26,9 @@
 /* The same after a signal by the user: they may be busy with saving their work. */
 #define NOTICE_INTERRUPTED_MS 10000
 #define TERMINATE_MS 3000
+/* A second signal that comes sooner is the same wish: timeout(1) sends its signal to its child and
+ * then to the group they are in. */
+#define SECOND_MS 200
 /* How long the children of ranks may outlive them: a tee that writes the rest of a log. */
 #define LEAVE_MS 2000
 #define SWEEP_MS 100
@@ -39,7 +38,7 @@
 
 enum phase {
     PHASE_RUNNING,
-    PHASE_NOTICING,    /* a rank failed; the others may find out */
+    PHASE_NOTICING,    /* a rank failed, or the user wants the end; ranks may act on it */
     PHASE_TERMINATING, /* they were asked to end */
     PHASE_KILLING,     /* they were not asked */
     PHASE_LEAVING,     /* no rank is left; their children may end */
@@ -47,18 +46,12 @@ enum phase {
     PHASE_OVER,        /* no process is left; output may still have to be written */
 };
 
-struct rank {
-    pid_t pid; /* 0: has ended */
-    bool own_group;
-};
-
 struct job {
     struct run_plan *plan;
-    struct rank *ranks;
+    struct run_ranks ranks;
     struct run_stream *streams; /* with a prefix: output and error of rank 0, of rank 1, ... */
     struct pollfd *polled;      /* signals, two sinks, streams */
     int n_streams;
-    int n_running;
     struct run_sink out;
     struct run_sink err;
     enum phase phase;
@@ -67,7 +60,10 @@ struct job {
     int exit_code;
     int first_done; /* the first rank that ended with status 0; -1: none did */
     bool rank_failed;
-    bool interrupted;
+    int end_signal;     /* the first by which the user asked for the end; 0: none came */
+    int64_t end_due_ms; /* from then on another one means: at once */
+    bool end_announced; /* the user has read what happens to ranks that do not end */
+    bool hurried;       /* the user does not want to wait for them */
 };
 
 static int64_t now_ms(void)
@@ -76,20 +72,6 @@ static int64_t now_ms(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static void signal_rank(const struct rank *rank, int number)
-{
-    if (rank->pid > 0) {
-        (void)kill(rank->own_group ? -rank->pid : rank->pid, number);
-    }
-}
-
-static void signal_ranks(const struct job *job, int number)
-{
-    for (int i = 0; i < job->plan->n_ranks; i++) {
-        signal_rank(&job->ranks[i], number);
-    }
 }
 
 /* Whatever is in the pipes; a process that we could not end may write for ever. */
@@ -108,6 +90,11 @@ static void close_streams(struct job *job, const struct run_sink *of)
     }
 }
 
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
 /* The one function that changes the phase. */
 static void enter(struct job *job, enum phase phase)
 {
@@ -117,16 +104,23 @@ static void enter(struct job *job, enum phase phase)
     case PHASE_RUNNING:
         break;
     case PHASE_NOTICING:
-        limit_ms = job->interrupted ? NOTICE_INTERRUPTED_MS : NOTICE_MS;
+        limit_ms = job->end_signal != 0 ? NOTICE_INTERRUPTED_MS : NOTICE_MS;
         break;
     case PHASE_TERMINATING:
-        run_say(&job->err, "ending %d other rank%s", job->n_running,
-                job->n_running == 1 ? "" : "s");
-        signal_ranks(job, SIGTERM);
+        if (!job->end_announced) {
+            run_say(&job->err, "ending %d other rank%s", job->ranks.n_running,
+                    plural(job->ranks.n_running));
+        }
+        run_ranks_signal(&job->ranks, SIGTERM);
+        run_ranks_signal(&job->ranks, SIGCONT); /* a stopped one could not act on it */
         limit_ms = TERMINATE_MS;
         break;
     case PHASE_KILLING:
-        signal_ranks(job, SIGKILL);
+        if (job->end_signal != 0) {
+            run_say(&job->err, "killing %d rank%s that did not end", job->ranks.n_running,
+                    plural(job->ranks.n_running));
+        }
+        run_ranks_signal(&job->ranks, SIGKILL);
         break;
     case PHASE_LEAVING:
         limit_ms = LEAVE_MS;
@@ -163,8 +157,8 @@ static void escalate(struct job *job)
 /* Looks whether the phase has reached its end, by what has happened or by the clock. */
 static void advance(struct job *job)
 {
-    if (job->phase < PHASE_LEAVING && job->n_running == 0) {
-        enter(job, PHASE_LEAVING);
+    if (job->phase < PHASE_LEAVING && job->ranks.n_running == 0) {
+        enter(job, job->hurried ? PHASE_SWEEPING : PHASE_LEAVING);
     }
     if ((job->phase == PHASE_LEAVING || job->phase == PHASE_SWEEPING) &&
         run_leftovers_signal(&job->plan->leftovers, 0) == 0) {
@@ -193,17 +187,9 @@ static void report_failure(struct job *job, int rank, int status)
         job->exit_code = WEXITSTATUS(status);
     }
     job->rank_failed = true;
-    enter(job, PHASE_NOTICING);
-}
-
-static int find_rank(const struct job *job, pid_t pid)
-{
-    for (int i = 0; i < job->plan->n_ranks; i++) {
-        if (job->ranks[i].pid == pid) {
-            return i;
-        }
+    if (job->phase == PHASE_RUNNING) {
+        enter(job, PHASE_NOTICING);
     }
-    return -1;
 }
 
 /* Of ranks found dead together, one killed by a signal is the cause: who merely notices that
@@ -211,6 +197,12 @@ static int find_rank(const struct job *job, pid_t pid)
 static bool is_likelier_cause(int status, int than)
 {
     return WIFSIGNALED(status) && !WIFSIGNALED(than);
+}
+
+/* No rank has failed yet, and we have not ended any. */
+static bool may_be_first(const struct job *job)
+{
+    return !job->rank_failed && job->phase <= PHASE_NOTICING;
 }
 
 static void reap(struct job *job)
@@ -221,15 +213,15 @@ static void reap(struct job *job)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        int rank = find_rank(job, pid);
+        int rank = run_ranks_find(&job->ranks, pid);
 
         if (rank < 0) {
             run_leftovers_forget(&job->plan->leftovers, pid);
             continue;
         }
-        job->ranks[rank].pid = 0;
-        job->n_running--;
-        if (status == 0 && job->first_done < 0 && job->phase == PHASE_RUNNING) {
+        job->ranks.all[rank].pid = 0;
+        job->ranks.n_running--;
+        if (status == 0 && job->first_done < 0 && may_be_first(job)) {
             job->first_done = rank;
         }
         if (status != 0 && (failed < 0 || is_likelier_cause(status, failed_status))) {
@@ -238,17 +230,10 @@ static void reap(struct job *job)
         }
     }
     /* Later ones fail because this one did, or because we ended them. */
-    if (failed >= 0 && job->phase == PHASE_RUNNING) {
+    if (failed >= 0 && may_be_first(job)) {
         report_failure(job, failed, failed_status);
-    }
-}
-
-static void pass_on(const struct job *job, const struct run_signal *signal)
-{
-    for (int i = 0; i < job->plan->n_ranks; i++) {
-        if (job->ranks[i].own_group || !signal->from_terminal) {
-            signal_rank(&job->ranks[i], signal->number);
-        }
+    } else if (failed >= 0 && job->exit_code == 0) {
+        job->exit_code = EXIT_SIGNALLED + job->end_signal;
     }
 }
 
@@ -257,18 +242,45 @@ static void pause_job(struct job *job, const struct run_signal *signal)
 {
     int64_t start_ms = now_ms();
 
-    pass_on(job, signal);
+    run_ranks_pass_on(&job->ranks, signal);
     (void)kill(getpid(), SIGSTOP);
-    signal_ranks(job, SIGCONT);
+    run_ranks_signal(&job->ranks, SIGCONT);
     if (job->deadline_ms >= 0) {
         job->deadline_ms += now_ms() - start_ms;
     }
 }
 
+/* The first wish for the end. Ranks that cannot or will not act on it are killed later. */
+static void begin_end(struct job *job, int number)
+{
+    job->end_signal = number;
+    job->end_due_ms = now_ms() + SECOND_MS;
+    if (job->phase == PHASE_RUNNING && job->ranks.n_running > 0) {
+        run_say(&job->err,
+                "signal %d (%s) was passed on to %d rank%s; ranks that do not end are killed in %d "
+                "s, or at once after a second SIGINT or SIGTERM",
+                number, strsignal(number), job->ranks.n_running, plural(job->ranks.n_running),
+                (NOTICE_INTERRUPTED_MS + TERMINATE_MS) / 1000);
+        job->end_announced = true;
+        enter(job, PHASE_NOTICING);
+    }
+}
+
 static void interrupt_job(struct job *job, const struct run_signal *signal)
 {
-    job->interrupted = true;
-    pass_on(job, signal);
+    bool is_second = job->end_signal != 0 && now_ms() >= job->end_due_ms &&
+                     (signal->number == SIGINT || signal->number == SIGTERM);
+
+    job->hurried = job->hurried || is_second;
+    if (is_second && job->phase < PHASE_KILLING && job->ranks.n_running > 0) {
+        enter(job, PHASE_KILLING);
+        return;
+    }
+    run_ranks_pass_on(&job->ranks, signal);
+    run_ranks_signal(&job->ranks, SIGCONT); /* a stopped one could not act on it */
+    if (job->end_signal == 0) {
+        begin_end(job, signal->number);
+    }
     if (job->phase == PHASE_LEAVING) {
         enter(job, PHASE_SWEEPING);
     } else if (job->phase == PHASE_OVER) {
@@ -290,7 +302,7 @@ static void obey_signals(struct job *job)
             interrupt_job(job, &signal);
             break;
         case RUN_WISH_TELL:
-            pass_on(job, &signal);
+            run_ranks_pass_on(&job->ranks, &signal);
             break;
         case RUN_WISH_PAUSE:
             pause_job(job, &signal);
@@ -375,7 +387,7 @@ static void refuse(struct job *job, int rank, const struct run_refusal *refusal)
         run_say(&job->err, "cannot start rank %d of %d: %s: %s", rank, job->plan->n_ranks,
                 steps[refusal->step], strerror(refusal->error));
     }
-    if (job->n_running > 0) {
+    if (job->ranks.n_running > 0) {
         enter(job, PHASE_TERMINATING);
     }
 }
@@ -409,9 +421,9 @@ static bool start_rank(struct job *job, int rank, struct run_refusal *refusal)
     if (plan->prefix && !open_streams(job, &how)) {
         *refusal = (struct run_refusal){RUN_STEP_FILES, errno};
     } else {
-        started = run_start(&how, &job->ranks[rank].pid, refusal);
-        job->ranks[rank].own_group = how.own_group;
-        job->n_running += started;
+        started = run_start(&how, &job->ranks.all[rank].pid, refusal);
+        job->ranks.all[rank].own_group = how.own_group;
+        job->ranks.n_running += started;
     }
     if (how.out_fd >= 0) {
         (void)close(how.out_fd);
@@ -438,10 +450,11 @@ static bool open_job(struct job *job, int attempt)
 {
     int n_ranks = job->plan->n_ranks;
 
-    job->ranks = calloc((size_t)n_ranks, sizeof *job->ranks);
+    job->ranks.n = n_ranks;
+    job->ranks.all = calloc((size_t)n_ranks, sizeof *job->ranks.all);
     job->streams = calloc(2 * (size_t)n_ranks, sizeof *job->streams);
     job->polled = calloc(3 + 2 * (size_t)n_ranks, sizeof *job->polled);
-    if (!job->ranks || !job->streams || !job->polled) {
+    if (!job->ranks.all || !job->streams || !job->polled) {
         return false;
     }
     return run_environment_set(n_ranks, attempt);
@@ -451,7 +464,7 @@ static void close_job(struct job *job)
 {
     run_sink_clear(&job->out);
     run_sink_clear(&job->err);
-    free(job->ranks);
+    free(job->ranks.all);
     free(job->streams);
     free(job->polled);
 }
@@ -475,7 +488,7 @@ struct run_result run_job(struct run_plan *plan, int attempt)
     result.exit_code = job.exit_code;
     /* Where the output is lost, another attempt would lose it too. */
     result.may_restart =
-        job.rank_failed && !job.interrupted && !job.out.given_up && !job.err.given_up;
+        job.rank_failed && job.end_signal == 0 && !job.out.given_up && !job.err.given_up;
     close_job(&job);
     return result;
 }

@@ -2,8 +2,9 @@
 /*
  * A rank of a real group, for test_run.sh: all-reduces its number and prints the sum. With a
  * number R, rank R kills itself, or returns 0 when "return" follows, and the others go on until
- * they are told.
+ * they are told. With "leave" the main thread of every rank ends and leaves tally's threads behind.
  */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,11 @@ int main(int argc, char **argv)
     }
     if (rc == TALLY_OK && victim < 0) {
         printf("rank %d of %d: sum %g\n", tally_group_rank(group), tally_group_size(group), value);
+    }
+    if (rc == TALLY_OK && argc > 1 && strcmp(argv[1], "leave") == 0) {
+        puts("left");
+        (void)fflush(stdout);
+        pthread_exit(NULL);
     }
     if (rc == TALLY_OK && victim == tally_group_rank(group)) {
         if (argc > 2 && strcmp(argv[2], "return") == 0) {

@@ -5,6 +5,17 @@
 # shellcheck source=tests/tool/run_support.sh
 source "$(dirname "$0")/run_support.sh"
 
+# Ranks that act on no signal are killed after a time. This job waits for it beside the others.
+patient_mark=$mark-patient
+set -m # else SIGINT is ignored in the background
+env "$patient_mark" "$tally" run -n 2 --max-restarts 5 \
+    bash -c 'trap "" TERM INT; echo ready; while :; do sleep 0.1; done' \
+    >"$work/patient_out" 2>"$work/patient_err" </dev/null &
+patient=$!
+set +m
+wait_until has_lines patient_out '^ready$' 2 || complain "the patient job did not start"
+kill -INT "$patient"
+
 # A rank that says what it gets, and its child, which would say so too. SIGHUP ends both.
 listen='
 for s in INT TERM USR1; do trap "echo got $s" "$s"; done
@@ -15,7 +26,7 @@ while :; do wait; sleep 0.1; done'
 
 start -n 3 bash -c "$listen"
 wait_until has_lines out '^ready$' 3 || complain "'$what': not all ranks started"
-for signal in TERM USR1; do
+for signal in USR1 TERM; do
     kill "-$signal" "$launcher"
     wait_until has_lines out "^got $signal$" 3 || complain "'$what': $signal was not passed on"
     wait_until has_lines out "^child got $signal$" 3 || complain "'$what': children did not get $signal"
@@ -38,6 +49,59 @@ finish
 expect_rc 143
 expect err '^tally run: rank [012] was killed by signal 15 \(Terminated\)$' 1
 expect err 'restarting' 0
+expect_nobody
+
+# A second signal means: at once. The ranks get the first one only.
+start -n 3 --max-restarts 5 bash -c 'trap "echo got TERM" TERM; echo ready; while :; do sleep 0.1; done'
+wait_until has_lines out '^ready$' 3
+kill -TERM "$launcher"
+wait_until has_lines out '^got TERM$' 3 || complain "'$what': TERM was not passed on"
+sleep 0.3
+kill -TERM "$launcher"
+finish
+expect_rc 143
+expect out '^got TERM$' 3
+expect err '^tally run: signal 15 \(Terminated\) was passed on to 3 ranks; .* are killed in [0-9]+ s, ' 1
+expect err '^tally run: killing 3 ranks that did not end$' 1
+expect err '^tally run: ' 2
+expect_nobody
+
+# timeout sends its signal twice in a row, which is not a second wish: ranks may save their work.
+what='timeout 60 tally run'
+env "$mark" timeout 60 "$tally" run -n 2 \
+    bash -c 'trap "sleep 0.5; echo saved; exit 0" TERM; echo ready; while :; do sleep 0.1; done' \
+    >"$work/out" 2>"$work/err" </dev/null &
+launcher=$!
+wait_until has_lines out '^ready$' 2
+kill -TERM "$launcher"
+finish
+expect out '^saved$' 2
+expect err 'killing' 0
+expect_nobody
+
+# A stopped rank acts on the signal too.
+start -n 2 bash -c 'echo $$; exec sleep 1000'
+wait_until has_lines out '' 2
+mapfile -t ranks <"$work/out"
+kill -STOP "${ranks[@]}"
+wait_until all_are T "${ranks[@]}" || complain "'$what': ranks did not stop"
+kill -TERM "$launcher"
+finish
+expect_rc 143
+expect err '^tally run: rank [01] was killed by signal 15 \(Terminated\)$' 1
+expect err 'killing' 0
+expect_nobody
+
+# Only threads of tally are left, which take no signals.
+start -n 2 "$reduce" leave
+wait_until has_lines out '^left$' 2 || complain "'$what': $(cat "$work/err")"
+kill -TERM "$launcher"
+wait_until has_lines err 'was passed on to 2 ranks' 1
+sleep 0.3
+kill -TERM "$launcher"
+finish
+expect_rc 143
+expect err '^tally run: killing 2 ranks that did not end$' 1
 expect_nobody
 
 # The launcher is killed: no rank is left, whatever it does with signals.
@@ -142,4 +206,14 @@ rc=$?
 expect_rc 0
 expect out '\[0\] <hello>' 1
 expect out '\[1\] <>' 1
+
+what="the patient job"
+mark=$patient_mark
+launcher=$patient
+finish
+mv "$work/patient_err" "$work/err"
+expect_rc 130
+expect err '^tally run: signal 2 \(Interrupt\) was passed on to 2 ranks; ' 1
+expect err '^tally run: killing 2 ranks that did not end$' 1
+expect err '^tally run: ' 2
 conclude
