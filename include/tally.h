@@ -357,7 +357,7 @@ TALLY_API int tally_submit(tally_group *group, int lane, tally_job_fn job, void 
 /*
  * Waits for the job and returns its status; tally_last_error() then gives its text. May be called
  * again. With lanes = 0 it runs the jobs submitted so far, up to this one. Any thread; blocks; not
- * from a lane of the same group.
+ * from a lane.
  */
 TALLY_API int tally_future_wait(tally_future *future);
 

@@ -96,7 +96,7 @@ int tally_future_wait_for(tally_future *future, double seconds)
                            FOREVER_S);
     }
     if (!tally__future_is_done(future)) {
-        if (tally__threads_is_lane(future->threads)) {
+        if (tally__is_lane_thread()) {
             return tally__fail(TALLY_STATE, "tally_future_wait: a lane cannot wait for a job");
         }
         if (future->threads->n == 0) {

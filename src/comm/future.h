@@ -42,9 +42,7 @@ struct tally__threads {
     struct tally__owner owner;
     struct tally__domain *domain;
     pthread_mutex_t mutex;
-    pthread_mutex_t inline_mutex;    /* with n = 0: one waiting thread at a time runs jobs */
-    _Atomic pthread_t inline_thread; /* which one that is, while runs_inline */
-    atomic_bool runs_inline;
+    pthread_mutex_t inline_mutex; /* with n = 0: one waiting thread at a time runs jobs */
     int n;
     atomic_bool stopping;
     tally_future *free_futures;

@@ -427,7 +427,7 @@ int tally_group_close(tally_group *group)
                            "free and close them first",
                            atomic_load_explicit(&group->n_children, memory_order_relaxed));
     }
-    if (tally__threads_is_lane(group->threads)) {
+    if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "tally_group_close: not from a job on a lane");
     }
     if (group->parent && !group->is_adopted) {

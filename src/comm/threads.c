@@ -22,6 +22,9 @@
 
 #define IDLE_NS 100000000u
 
+/* The calling thread is a lane thread, of whatever group, or runs jobs in place of one. */
+static _Thread_local bool is_lane_thread;
+
 int tally__end_job(tally_lane *lane, enum tally__job_end end, int status)
 {
     const struct tally__call call = {.kind = TALLY__KIND_END};
@@ -39,6 +42,17 @@ int tally__end_job(tally_lane *lane, enum tally__job_end end, int status)
     return end == TALLY__ENDS_WITH_ROUND ? tally__round(lane, &call) : TALLY_OK;
 }
 
+/* A job, or a hook in it, may be the application's, and return anything. */
+static int known_status(int status)
+{
+    return strcmp(tally_status_name(status), tally_status_name(1)) != 0
+               ? status
+               : tally__fail(TALLY_ARG,
+                             "a job or a hook returned %d, which is no status: it returns TALLY_OK "
+                             "or a code of TALLY_STATUS_LIST",
+                             status);
+}
+
 /* A job that fails without a text of its own must not pass on that of an earlier failure; one that
  * succeeds leaves the thread's text as it was. */
 static int run_function(tally_future *future)
@@ -51,7 +65,7 @@ static int run_function(tally_future *future)
         memcpy(before, tally_last_error(), length + 1);
         (void)tally__fail(TALLY_OK, "%s", "");
     }
-    status = future->fn(future->lane, future->user);
+    status = known_status(future->fn(future->lane, future->user));
     status = tally__end_job(future->lane, future->end, status);
     if (length > 0 && status == TALLY_OK) {
         (void)tally__fail(TALLY_OK, "%s", before);
@@ -133,12 +147,10 @@ static bool run_next(struct tally__threads *threads, struct tally__queue *queue)
 void tally__threads_run_inline(struct tally__threads *threads, const tally_future *until)
 {
     (void)pthread_mutex_lock(&threads->inline_mutex);
-    threads->inline_thread = pthread_self();
-    /* Partner: the load in tally__threads_is_lane. */
-    atomic_store_explicit(&threads->runs_inline, true, memory_order_release);
+    is_lane_thread = true;
     while (!(until && tally__future_is_done(until)) && run_next(threads, &threads->queue[0])) {
     }
-    atomic_store_explicit(&threads->runs_inline, false, memory_order_relaxed);
+    is_lane_thread = false;
     (void)pthread_mutex_unlock(&threads->inline_mutex);
 }
 
@@ -162,6 +174,7 @@ static void *lane_main(void *argument)
     struct tally__threads *threads = queue->threads;
     uint64_t idle_since_ns = tally__now_ns();
 
+    is_lane_thread = true;
     for (;;) {
         /* Partner: the increment in enqueue and in tally__threads_stop. Read before the queue, so
          * that a job that comes in between changes the word we would sleep on. */
@@ -313,16 +326,9 @@ void tally__threads_stop(struct tally__threads *threads)
     free_threads(threads);
 }
 
-bool tally__threads_is_lane(const struct tally__threads *threads)
+bool tally__is_lane_thread(void)
 {
-    for (int i = 0; i < threads->n; i++) {
-        if (pthread_equal(threads->queue[i].thread, pthread_self())) {
-            return true;
-        }
-    }
-    /* With no lane threads: whoever runs the jobs now. Partner: tally__threads_run_inline. */
-    return atomic_load_explicit(&threads->runs_inline, memory_order_acquire) &&
-           pthread_equal(threads->inline_thread, pthread_self());
+    return is_lane_thread;
 }
 
 static int submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
@@ -379,7 +385,7 @@ int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user)
     int status;
 
     TRY(tally__check_owner(&lane->group->owner));
-    if (tally__threads_is_lane(lane->group->threads)) {
+    if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
     }
     TRY(tally__submit(lane, fn, user, NULL, TALLY__ENDS_WITH_ROUND, &future));

@@ -35,8 +35,8 @@ int tally__threads_count(const struct tally__threads *threads);
 /* Finishes what was submitted, stops the threads, frees the futures. NULL is accepted. */
 void tally__threads_stop(struct tally__threads *threads);
 
-/* Whether the calling thread is one of these lane threads, or runs a job in place of one. */
-bool tally__threads_is_lane(const struct tally__threads *threads);
+/* Whether the calling thread is a lane thread, of whatever group, or runs a job in place of one. */
+bool tally__is_lane_thread(void);
 
 /*
  * Submits a job; fn gets user, or, where args is not NULL, the copy of args that the future keeps.

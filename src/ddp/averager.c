@@ -394,7 +394,7 @@ int tally_averager_free(tally_averager *averager)
     if (!averager || !tally__is_owner(&averager->of->group->owner)) {
         return TALLY_OK;
     }
-    if (tally__threads_is_lane(averager->of->group->threads)) {
+    if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "tally_averager_free: not from a job on a lane");
     }
     if (tally__averager_is_run(averager)) {

@@ -53,7 +53,7 @@ int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
     tally_future *future;
     int status;
 
-    if (tally__threads_is_lane(ddp->group->threads)) {
+    if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
     }
     TRY(tally_submit(ddp->group, 0, run_job, &run, &future));
@@ -322,7 +322,7 @@ int tally_ddp_free(tally_ddp *ddp)
     if (!ddp || !tally__is_owner(&ddp->group->owner)) {
         return TALLY_OK;
     }
-    if (tally__threads_is_lane(ddp->group->threads)) {
+    if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "tally_ddp_free: not from a job on a lane");
     }
     if (ddp->averager) {

@@ -362,7 +362,7 @@ int tally_optimizer_free(tally_optimizer *optimizer)
         return TALLY_OK;
     }
     if (optimizer->ddp) {
-        if (tally__threads_is_lane(optimizer->ddp->group->threads)) {
+        if (tally__is_lane_thread()) {
             return tally__fail(TALLY_STATE, "tally_optimizer_free: not from a job on a lane");
         }
         TRY(tally__check_between_steps(optimizer->ddp, "tally_optimizer_free"));

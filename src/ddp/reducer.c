@@ -358,7 +358,7 @@ static int end_step(tally_ddp *ddp)
     unsigned long long step = ddp->step;
     int rc;
 
-    if (tally__threads_is_lane(ddp->group->threads)) {
+    if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "tally_ddp_wait: this call blocks: it is not for jobs");
     }
     if (ddp->no_sync) {
