@@ -208,6 +208,11 @@ static int report_lack(uint64_t bytes, const struct tally__room *room, const cha
                        (unsigned long long)bytes, what, (unsigned long long)room->bytes);
 }
 
+static bool is_lack(int error)
+{
+    return error == ENOMEM || error == ENOSPC || error == EDQUOT || error == EFBIG;
+}
+
 int tally__take_memory(uint64_t bytes, int n_takers, tally__take_fn *take, void *user,
                        const char *what)
 {
@@ -232,8 +237,9 @@ int tally__take_memory(uint64_t bytes, int n_takers, tally__take_fn *take, void 
         }
         error = take(user, done, part);
         if (error != 0) {
-            return tally__fail_errno(TALLY_NOMEM, error, "cannot reserve %llu bytes of %s",
-                                     (unsigned long long)bytes, what);
+            return tally__fail_errno(is_lack(error) ? TALLY_NOMEM : TALLY_SYSTEM, error,
+                                     "cannot reserve %llu bytes of %s", (unsigned long long)bytes,
+                                     what);
         }
         done += part;
     }

@@ -27,7 +27,8 @@ typedef int tally__take_fn(void *user, uint64_t offset, uint64_t bytes);
 
 /*
  * Has memory taken in pieces as long as there is room for n_takers who do the same. Errors: NOMEM,
- * with what there is, and take's. What was taken until then stays taken.
+ * with what there is; of take's, NOMEM for a lack of memory or space, SYSTEM for the rest. What was
+ * taken until then stays taken.
  */
 int tally__take_memory(uint64_t bytes, int n_takers, tally__take_fn *take, void *user,
                        const char *what);

@@ -210,7 +210,7 @@ static void socket_of_the_living(const char *before)
     second.opener[0].config.rendezvous = first.rendezvous;
     fault_opening_start(&second, 0);
     fault_opening_wait(&second, SLACK_S);
-    fault_expect_failure(&second, 0, TALLY_ARG, "exists already");
+    fault_expect_failure(&second, 0, TALLY_ARG, "another rank 0 of this job, or another job");
     fault_opening_start(&first, 1);
     fault_opening_wait(&first, 2 * SLACK_S);
     fault_expect_success(&first, 0);

@@ -162,6 +162,7 @@ static void test_here(void **state)
 struct taking {
     uint64_t taken;
     uint64_t fails_at;
+    int error;
 };
 
 static int take(void *user, uint64_t offset, uint64_t bytes)
@@ -171,13 +172,14 @@ static int take(void *user, uint64_t offset, uint64_t bytes)
     assert_int_equal(offset, taking->taken);
     assert_true(bytes > 0);
     taking->taken += bytes;
-    return taking->taken > taking->fails_at ? ENOSPC : 0;
+    return taking->taken > taking->fails_at ? taking->error : 0;
 }
 
 static void test_pieces(void **state)
 {
     struct taking all = {.fails_at = UINT64_MAX};
-    struct taking some = {.fails_at = 20 * MIB};
+    struct taking some = {.fails_at = 20 * MIB, .error = ENOSPC};
+    struct taking closed = {.error = EBADF};
     struct taking none = {.fails_at = UINT64_MAX};
 
     (void)state;
@@ -186,6 +188,8 @@ static void test_pieces(void **state)
     assert_int_equal(tally__take_memory(100 * MIB, 1, take, &some, "it"), TALLY_NOMEM);
     assert_true(some.taken < 40 * MIB);
     assert_non_null(strstr(tally_last_error(), "cannot reserve 104857600 bytes of it"));
+    /* A descriptor that the program has closed is no lack of memory. */
+    assert_int_equal(tally__take_memory(MIB, 1, take, &closed, "it"), TALLY_SYSTEM);
     assert_int_equal(tally__take_memory(UINT64_C(1) << 60, 1, take, &none, "it"), TALLY_NOMEM);
     assert_int_equal(none.taken, 0);
     assert_non_null(strstr(tally_last_error(), "bytes of it: "));

@@ -106,6 +106,22 @@ void tally__unix_remove_left(const char *name)
     }
 }
 
+/* Something is at the name that is not stale. */
+static int fail_in_use(const char *name)
+{
+    struct stat info;
+
+    if (has_path(name) &&
+        (lstat(name, &info) != 0 || !S_ISSOCK(info.st_mode) || info.st_uid != geteuid())) {
+        return tally__fail(TALLY_ARG, "rendezvous %s exists already and is not ours to use", name);
+    }
+    return tally__fail(TALLY_ARG,
+                       "rendezvous %s exists already: another rank 0 of this job, or another job, "
+                       "listens there; give each process a rank of its own, and each job a "
+                       "rendezvous or MASTER_PORT of its own",
+                       name);
+}
+
 static int bind_listener(const char *name, int listener)
 {
     struct sockaddr_un address;
@@ -123,7 +139,7 @@ static int bind_listener(const char *name, int listener)
         }
     }
     if (errno == EADDRINUSE) {
-        return tally__fail(TALLY_ARG, "rendezvous %s exists already and is not ours to use", name);
+        return fail_in_use(name);
     }
     return tally__fail_errno(TALLY_SYSTEM, errno, "cannot make rendezvous %s", name);
 }
