@@ -112,13 +112,14 @@ static int mean_job(tally_lane *lane, void *user)
     return tally_lane_all_reduce(lane, scalars->values, scalars->n, TALLY_F64, TALLY_MEAN);
 }
 
-/* Values change on success only: a copy travels. */
-static int mean_of(tally_ddp *ddp, const char *call, double *values, size_t n)
+/* The mean of what the call's parameter NAME points to. Values change on success only: a copy
+ * travels. */
+static int mean_of(tally_ddp *ddp, const char *call, const char *name, double *values, size_t n)
 {
     double few[16];
     double *many = NULL;
     struct scalars scalars = {.n = n, .values = few};
-    int rc = values || n == 0 ? TALLY_OK : tally__fail(TALLY_ARG, "%s: values is NULL", call);
+    int rc = values || n == 0 ? TALLY_OK : tally__fail(TALLY_ARG, "%s: %s is NULL", call, name);
 
     TRY(tally__check_between_steps(ddp, call));
     if (rc == TALLY_OK && n > sizeof few / sizeof *few) {
@@ -141,10 +142,10 @@ static int mean_of(tally_ddp *ddp, const char *call, double *values, size_t n)
 
 int tally_ddp_mean_scalars(tally_ddp *ddp, double *values, size_t n)
 {
-    return mean_of(ddp, "tally_ddp_mean_scalars", values, n);
+    return mean_of(ddp, "tally_ddp_mean_scalars", "values", values, n);
 }
 
 int tally_ddp_mean_scalar(tally_ddp *ddp, double *value)
 {
-    return mean_of(ddp, "tally_ddp_mean_scalar", value, 1);
+    return mean_of(ddp, "tally_ddp_mean_scalar", "value", value, 1);
 }

@@ -332,7 +332,9 @@ static int errors_body(tally_group *group, void *user)
         CHECK_OK(group, expect_error(group, ddp, TALLY_ARG, s + 1, "'still'"));
     }
     CHECK_STATUS(group, tally_ddp_mean_scalar(ddp, NULL), TALLY_ARG);
-    CHECK_OK(group, expect_error(group, ddp, TALLY_ARG, 3, "values is NULL"));
+    CHECK_OK(group, expect_error(group, ddp, TALLY_ARG, 3, ": value is NULL"));
+    CHECK_STATUS(group, tally_ddp_mean_scalars(ddp, NULL, 2), TALLY_ARG);
+    CHECK_OK(group, expect_error(group, ddp, TALLY_ARG, 3, ": values is NULL"));
     CHECK_STATUS(group, tally_ddp_join(ddp), TALLY_STATE);
     CHECK_OK(group, expect_error(group, ddp, TALLY_STATE, 3, "config.join"));
     CHECK_STATUS(group, tally_ddp_set_hook(ddp, "no such hook"), TALLY_ARG);
