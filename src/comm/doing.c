@@ -135,7 +135,7 @@ bool tally__is_attributed(const char *text)
         return strncmp(text, "among ranks ", 12) == 0;
     }
     n_digits = strspn(text + 5, "0123456789");
-    return n_digits > 0 && text[5 + n_digits] == ':';
+    return n_digits > 0 && (text[5 + n_digits] == ':' || text[5 + n_digits] == ',');
 }
 
 /* ---- giving up ---- */

@@ -29,7 +29,7 @@ void tally__doing_step(tally_lane *lane, const struct tally__step_words *words);
 /* Where this rank is in words: "step 6 (bucket 0: 'wte', ...)". */
 void tally__place_of(const tally_lane *lane, char *text);
 
-/* Whether a text names the rank at fault already: "rank 2: ...". */
+/* Whether a text names the rank at fault already: "rank 2: ...", "rank 2, or another ...". */
 bool tally__is_attributed(const char *text);
 
 /* Ranks have said different things in the round just finished, rank 0 and this one among them. */

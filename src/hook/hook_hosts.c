@@ -9,6 +9,7 @@
  * time. State of the hook inside, residuals among it, is the leaders'.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "base/boot_id.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/doing.h"
 #include "comm/open.h"
 #include "comm/threads.h"
 #include "exchange/keeper.h"
@@ -202,6 +204,35 @@ static tally_lane *lane_within(const struct hosts *hosts, tally_lane *lane)
     return within;
 }
 
+/* The rank that a text names, "rank 2: ...", and where the rest begins; this rank if it names none.
+ */
+static int culprit_of(const tally_lane *lane, const char **text)
+{
+    char *end = NULL;
+    long rank = tally__is_attributed(*text) ? strtol(*text + strlen("rank "), &end, 10) : -1;
+
+    if (!end || *end != ':') {
+        return tally__number_of(lane->group, lane->group->rank);
+    }
+    *text = end + 2;
+    return (int)rank;
+}
+
+/* Why the exchange failed. A value that the hook refuses may come from any rank of the host. */
+static void tell(const tally_lane *lane, struct outcome *outcome)
+{
+    const char *text = tally_last_error();
+
+    if (outcome->status == TALLY_NUMERIC) {
+        int culprit = culprit_of(lane, &text);
+
+        (void)snprintf(outcome->text, sizeof outcome->text,
+                       "rank %d, or another rank of its host: %s", culprit, text);
+    } else {
+        (void)snprintf(outcome->text, sizeof outcome->text, "%s", text);
+    }
+}
+
 /* The host's sum is in the bucket. A leader that has run out of input sends that of the others. */
 static struct outcome exchange(const struct hosts *hosts, tally_lane *lane,
                                const tally_bucket *bucket)
@@ -215,7 +246,7 @@ static struct outcome exchange(const struct hosts *hosts, tally_lane *lane,
     outcome.status = tally__hook_reduce_within(hosts->wrapper.inner, lane, hosts->leaders,
                                                TALLY__DIVISOR_STAYS, &of_host);
     if (outcome.status != TALLY_OK) {
-        (void)snprintf(outcome.text, sizeof outcome.text, "%s", tally_last_error());
+        tell(lane, &outcome);
     }
     return outcome;
 }

@@ -29,7 +29,7 @@ static int bad_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *
     return 0;
 }
 
-/* What a hook refuses is the culprit's on all ranks; within hosts, that of its first rank. */
+/* What a hook refuses is the culprit's on all ranks; within hosts, that of the host's ranks. */
 static int hook_body(tally_group *group, void *user)
 {
     static const struct {
@@ -38,8 +38,8 @@ static int hook_body(tally_group *group, void *user)
         const char *text;
     } cases[] = {
         {"quantize_per_tensor", 2, "rank 2: "},
-        {"hosts:size=2(quantize_per_tensor)", 2, "rank 2: "},
-        {"hosts:size=2(quantize_per_tensor)", 3, "rank 2: "},
+        {"hosts:size=2(quantize_per_tensor)", 2, "rank 2, or another rank of its host: the gradient of"},
+        {"hosts:size=2(quantize_per_tensor)", 3, "rank 2, or another rank of its host: the gradient of"},
         {"postlocal:start=0,group=2(quantize_per_tensor)", 3, "among ranks 2..3: rank 3: "}};
 
     (void)user;
