@@ -237,11 +237,10 @@ static bool names_call(const char *text)
                                         "all-to-all",        "broadcast",         "barrier",
                                         "tally_group_alloc", "tally_group_split", "end of the job"};
     size_t n_calls = sizeof calls / sizeof calls[0];
-    static const char before[] = " waited for it in ";
-    const char *at = strstr(text, before);
+    const char *at = strstr(text, " waited for ");
 
     for (size_t i = 0; at && i < n_calls; i++) {
-        if (strncmp(at + strlen(before), calls[i], strlen(calls[i])) == 0) {
+        if (strstr(at, calls[i])) {
             return true;
         }
     }
