@@ -38,8 +38,10 @@ static int hook_body(tally_group *group, void *user)
         const char *text;
     } cases[] = {
         {"quantize_per_tensor", 2, "rank 2: "},
-        {"hosts:size=2(quantize_per_tensor)", 2, "rank 2, or another rank of its host: the gradient of"},
-        {"hosts:size=2(quantize_per_tensor)", 3, "rank 2, or another rank of its host: the gradient of"},
+        {"hosts:size=2(quantize_per_tensor)", 2,
+         "rank 2, or another rank of its host: the gradient of"},
+        {"hosts:size=2(quantize_per_tensor)", 3,
+         "rank 2, or another rank of its host: the gradient of"},
         {"postlocal:start=0,group=2(quantize_per_tensor)", 3, "among ranks 2..3: rank 3: "}};
 
     (void)user;
