@@ -17,7 +17,7 @@
 #define PIECE_BYTES (UINT64_C(8) << 20)
 /* A limit from here on is none: version 1 writes the largest number of pages. */
 #define NO_LIMIT (UINT64_C(1) << 60)
-/* What the kernel itself needs for page tables and the like is charged to the cgroup too. */
+/* The kernel charges its own needs, such as page tables, to the cgroup too. */
 #define KERNEL_SHARE 32
 #define MOST_FOR_KERNEL (UINT64_C(64) << 20)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks are doing, in words. The record travels with a rank's line (slot.h). */
+/* Describes in words what ranks are doing. The record travels with a rank's line (slot.h). */
 #include "comm/doing.h"
 
 #include <stdio.h>
@@ -151,7 +151,7 @@ static bool is_right_before(const struct tally__doing *call, const struct tally_
     return call->what == TALLY__DOING_CALL && is_step(step) && call->step + 1 == step->step;
 }
 
-/* What the user probably has to change. */
+/* Advice: the change that the application probably needs. */
 static const char *hint(const struct tally__doing *one, const struct tally__doing *other)
 {
     if (is_right_before(one, other) || is_right_before(other, one)) {

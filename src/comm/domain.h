@@ -89,7 +89,7 @@ struct tally__domain {
     const struct tally__carrier_ops *carrier; /* NULL: ranks reach each other's memory */
     bool may_linger;                          /* the carrier may be asked while no job runs */
     bool is_tight; /* some rank has little address space; the same on all ranks */
-    /* What its groups have met, sub-groups included. Stored by tally__give_up. */
+    /* Failures of its groups, sub-groups included. Stored by tally__give_up. */
     atomic_bool has_lost;   /* a rank has died, left, or not come in time */
     atomic_bool has_failed; /* a group was given up for another reason */
     /* The lane threads that may use the carrier's sums, which know no groups: all ranks must begin

@@ -8,7 +8,7 @@
 
 #include "comm/group.h"
 
-/* What is said of such a rank. */
+/* The words for such a rank. */
 #define TALLY__ENDED_OPEN "ended without closing its group"
 
 /* From here until tally__ending_forget the end of the process leaves the mark. The group spans a
@@ -18,7 +18,7 @@ void tally__ending_watch(tally_group *group);
 /* Before the group is freed. Also for groups that are not watched. */
 void tally__ending_forget(tally_group *group);
 
-/* What happened to a rank of the domain that is known not to be alive. Any thread. */
+/* Says how a rank of the domain that is not alive has ended. Any thread. */
 const char *tally__ending_text(const struct tally__domain *domain, int rank);
 
 #endif

@@ -149,7 +149,7 @@ static void publish_leaving(tally_group *group, int status, const char *text)
     tally__carry_leaving(group);
 }
 
-/* What the end of the process goes by. Partners: the loads in mpi_end.c. */
+/* Tells the end of the process how the group fared. Partners: the loads in mpi_end.c. */
 static void note_in_domain(struct tally__domain *domain, int status)
 {
     bool may_be_lost = status == TALLY_PEER || status == TALLY_TIMEOUT || status == TALLY_SYSTEM;

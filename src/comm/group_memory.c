@@ -72,7 +72,7 @@ int tally__reach_always(struct tally__domain *domain, int rank, uint64_t offset,
     return TALLY_OK;
 }
 
-/* Where address space is short, all ranks map what each has just said it has, or none keeps it. */
+/* In a domain short of address space, all ranks map each other's new memory, or none keeps it. */
 static int reach_all(tally_lane *lane, struct tally__call *call)
 {
     const tally_group *group = lane->group;

@@ -199,7 +199,7 @@ static void tell_end(struct tally__mpi_domain *mpi)
     }
 }
 
-/* Words are brought on their way, receives taken back. What is still not quiet then stays as it is.
+/* Words are brought on their way, receives taken back. A post that is not quiet then stays.
  * With the lock held. */
 static bool end_all(uint64_t words_ns)
 {
