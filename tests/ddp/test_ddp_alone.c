@@ -227,7 +227,7 @@ static int forgotten_body(tally_group *group, void *user)
 
 /* Kibibytes that the process may grow by: 36 ddps that stay would be 144 MiB per rank. Sanitizers
  * keep freed memory for a while. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef TALLY_TESTS_SANITIZED
 #define MAX_GROWTH_KB (1024L * 1024)
 #else
 #define MAX_GROWTH_KB (96L * 1024)
