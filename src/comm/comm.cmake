@@ -16,11 +16,11 @@ target_sources(tally_objects PRIVATE
   comm/mpi/mpi_open.c
   comm/mpi/mpi_post.c
   comm/mpi/mpi_process.c
-  comm/native.c
+  comm/mpi_all_reduce.c
   comm/open.c
   comm/parcel.c
-  comm/pieces.c
-  comm/place.c
+  comm/collectives.c
+  comm/group_config.c
   comm/round.c
   comm/shm/extents.c
   comm/shm/life.c

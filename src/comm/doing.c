@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Describes in words what ranks are doing. The record travels with a rank's line (slot.h). */
+/* Describes in words what ranks are doing. The record travels with a rank's line (shared_layout.h).
+ */
 #include "comm/doing.h"
 
 #include <stdio.h>
@@ -101,19 +102,19 @@ static void describe_place(const tally_group *group, const struct tally__doing *
 
     switch (doing->what) {
     case TALLY__DOING_CALL:
-        (void)snprintf(text, TALLY__PLACE_BYTES, "%.*s after %llu step%s",
+        (void)snprintf(text, TALLY__DOING_BYTES, "%.*s after %llu step%s",
                        (int)sizeof doing->name - 1, doing->name, step, step == 1 ? "" : "s");
         break;
     case TALLY__DOING_BUCKET:
-        (void)snprintf(text, TALLY__PLACE_BYTES, "step %llu (bucket %d: '%.*s'%s)", step,
+        (void)snprintf(text, TALLY__DOING_BYTES, "step %llu (bucket %d: '%.*s'%s)", step,
                        (int)doing->bucket, (int)sizeof doing->name - 1, doing->name,
                        doing->has_more ? ", ..." : "");
         break;
     case TALLY__DOING_STEP_END:
-        (void)snprintf(text, TALLY__PLACE_BYTES, "the end of step %llu", step);
+        (void)snprintf(text, TALLY__DOING_BYTES, "the end of step %llu", step);
         break;
     default:
-        describe_call(group, call, text, TALLY__PLACE_BYTES);
+        describe_call(group, call, text, TALLY__DOING_BYTES);
     }
 }
 
@@ -122,7 +123,7 @@ static const tally_lane *host_of(const tally_lane *lane)
     return lane->host ? lane->host : lane;
 }
 
-void tally__place_of(const tally_lane *lane, char *text)
+void tally__describe_doing(const tally_lane *lane, char *text)
 {
     describe_place(lane->group, &host_of(lane)->doing, tally__said(lane, lane->group->rank), text);
 }
@@ -192,8 +193,8 @@ int tally__give_up_mismatch(tally_lane *lane, int rank)
     tally_group *group = lane->group;
     const struct tally__doing *first = tally__doing_of(lane, 0);
     const struct tally__doing *other = tally__doing_of(lane, rank);
-    char one[TALLY__PLACE_BYTES];
-    char two[TALLY__PLACE_BYTES];
+    char one[TALLY__DOING_BYTES];
+    char two[TALLY__DOING_BYTES];
 
     describe_place(group, first, tally__said(lane, 0), one);
     describe_place(group, other, tally__said(lane, rank), two);
@@ -209,9 +210,9 @@ int tally__give_up_closed(tally_lane *lane, int rank)
 {
     tally_group *group = lane->group;
     const struct tally__slot *slot = group->lanes[0].slots[rank];
-    char place[TALLY__PLACE_BYTES];
+    char place[TALLY__DOING_BYTES];
 
-    tally__place_of(lane, place);
+    tally__describe_doing(lane, place);
     if (slot->given_up_text[0] == '\0') {
         return tally__give_up(
             group, TALLY_PEER, "rank %d closed its group while rank %d waits in %s",

@@ -9,8 +9,8 @@
 
 #include "comm/group.h"
 
-/* Room for what tally__place_of says. */
-#define TALLY__PLACE_BYTES 200
+/* Room for what tally__describe_doing says. */
+#define TALLY__DOING_BYTES 200
 
 /* At the start of a job: it is part of this call of the application's, after so many steps. */
 void tally__doing_call(tally_lane *lane, const char *call, uint64_t n_steps);
@@ -27,7 +27,7 @@ struct tally__step_words {
 void tally__doing_step(tally_lane *lane, const struct tally__step_words *words);
 
 /* Where this rank is in words: "step 6 (bucket 0: 'wte', ...)". */
-void tally__place_of(const tally_lane *lane, char *text);
+void tally__describe_doing(const tally_lane *lane, char *text);
 
 /* Whether a text names the rank at fault already: "rank 2: ...", "rank 2, or another ...". */
 bool tally__is_attributed(const char *text);

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/slot.h"
+#include "comm/shared_layout.h"
 
 struct tally__domain;
 

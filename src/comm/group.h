@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/owner.h"
 #include "comm/domain.h"
-#include "comm/slot.h"
+#include "comm/shared_layout.h"
 #include "tally.h"
 
 struct tally__threads;

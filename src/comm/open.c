@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening groups: finds the place, picks the domain, waits until all ranks are there. */
-#include "comm/open.h"
+/* Opening groups: finds the settings, picks the domain, waits until all ranks are there. */
+#include "comm/group_config.h"
 
 #include "base/log.h"
 #include "base/status.h"
@@ -22,7 +22,7 @@ static const char *plural(int n)
 }
 
 /* One rank says for all what this run is. */
-static void say_opened(const tally_group *group, const struct tally__place *place)
+static void say_opened(const tally_group *group, const struct tally__settings *settings)
 {
     const struct tally__domain *domain = group->domain;
     const char *isa = "";
@@ -35,49 +35,49 @@ static void say_opened(const tally_group *group, const struct tally__place *plac
                domain->ops->name, domain->medium ? " over " : "",
                domain->medium ? domain->medium : "");
     tally__log(TALLY_LOG_INFO, "each rank: kernels %s, %d lane%s; late after %g s", isa,
-               place->lanes, plural(place->lanes), place->timeout_s);
+               settings->lanes, plural(settings->lanes), settings->timeout_s);
 }
 
-static int open_place(const struct tally__place *place, tally_group **group)
+static int open_with(const struct tally__settings *settings, tally_group **group)
 {
-    if (place->is_self) {
-        return tally__open_threads(1, place->lanes, place->timeout_s, group);
+    if (settings->is_self) {
+        return tally__open_threads(1, settings->lanes, settings->timeout_s, group);
     }
-    return (place->is_mpi ? tally__open_mpi : tally__open_shm)(place, group);
+    return (settings->is_mpi ? tally__open_mpi : tally__open_shm)(settings, group);
 }
 
 int tally__open_inner(const tally_group_config *config, tally_group **group)
 {
-    struct tally__place place;
+    struct tally__settings settings;
 
-    TRY(tally__find_place(config, &place));
-    return open_place(&place, group);
+    TRY(tally__group_config_resolve(config, &settings));
+    return open_with(&settings, group);
 }
 
 int tally_group_open(const tally_group_config *config, tally_group **group)
 {
-    struct tally__place place;
+    struct tally__settings settings;
 
     if (!group) {
         return tally__fail(TALLY_ARG, "tally_group_open: group is NULL");
     }
     TRY(tally__num_start());
-    TRY(tally__find_place(config, &place));
-    if (!place.is_self && place.rank >= 0) {
-        tally__log_set_rank(place.rank);
+    TRY(tally__group_config_resolve(config, &settings));
+    if (!settings.is_self && settings.rank >= 0) {
+        tally__log_set_rank(settings.rank);
     }
-    TRY(open_place(&place, group));
-    if (!place.is_self) {
+    TRY(open_with(&settings, group));
+    if (!settings.is_self) {
         tally__log_set_rank((*group)->rank);
     }
-    say_opened(*group, &place);
+    say_opened(*group, &settings);
     return TALLY_OK;
 }
 
 int tally_group_open_threads(const tally_group_config *config, int n, tally_group **groups)
 {
     tally_group_config given;
-    struct tally__place place;
+    struct tally__settings settings;
 
     if (!groups) {
         return tally__fail(TALLY_ARG, "tally_group_open_threads: groups is NULL");
@@ -98,8 +98,8 @@ int tally_group_open_threads(const tally_group_config *config, int n, tally_grou
     given.world = 1;
     given.backend = "self";
     TRY(tally__num_start());
-    TRY(tally__find_place(&given, &place));
-    TRY(tally__open_threads(n, place.lanes, place.timeout_s, groups));
-    say_opened(groups[0], &place);
+    TRY(tally__group_config_resolve(&given, &settings));
+    TRY(tally__open_threads(n, settings.lanes, settings.timeout_s, groups));
+    say_opened(groups[0], &settings);
     return TALLY_OK;
 }

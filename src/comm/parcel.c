@@ -49,9 +49,9 @@ int tally__parcel(tally_lane *lane, int rank, uint64_t round, size_t offset, siz
             asking = (struct tally__asking){0};
         }
         if (tally__ask_for_room(lane, rank, &asking, &late) != TALLY_OK) {
-            char place[TALLY__PLACE_BYTES];
+            char place[TALLY__DOING_BYTES];
 
-            tally__place_of(lane, place);
+            tally__describe_doing(lane, place);
             return tally__give_up_late(lane, rank, &late, place);
         }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rounds: arriving, waiting, comparing what was said. Only the thread that runs a lane's jobs
- * enters with that lane. Keeps true what comm/slot.h says about who writes which word.
+ * enters with that lane. Keeps true what comm/shared_layout.h says about who writes which word.
  */
 #include "comm/round.h"
 
@@ -206,11 +206,11 @@ int tally__await(tally_lane *lane)
 {
     tally_group *group = lane->group;
     struct tally__late late;
-    char place[TALLY__PLACE_BYTES];
+    char place[TALLY__DOING_BYTES];
 
     for (int r = 0; r < group->size; r++) {
         if (!tally__has_arrived(lane, r) && tally__wait_for(lane, r, &late) != TALLY_OK) {
-            tally__place_of(lane, place);
+            tally__describe_doing(lane, place);
             return tally__give_up_late(lane, r, &late, place);
         }
     }

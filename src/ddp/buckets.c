@@ -9,8 +9,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
-#include "ddp/mixed.h"
 #include "ddp/plan.h"
+#include "train/mixed.h"
 
 /* Splits the order: first all that travel with the step, then the delayed ones; keeps the rest. */
 static size_t put_delayed_last(const tally_ddp *ddp, const int *from, int *order)
@@ -73,7 +73,7 @@ static tally_bucket empty_bucket(const tally_ddp *ddp, const struct tally__bucke
                           .index = (int)(b - first),
                           .count = (int)count,
                           .is_last = b + 1 == first + count,
-                          .keeper = ddp->keeper,
+                          .keeper = ddp->residuals,
                           .n_ranks = tally_group_size(ddp->group)};
 }
 

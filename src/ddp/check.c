@@ -14,10 +14,10 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "ddp/averager.h"
 #include "ddp/compare.h"
-#include "ddp/optimizer.h"
 #include "ddp/stats.h"
+#include "train/averager.h"
+#include "train/optimizer.h"
 
 /* Steps after which a gradient that was always zeros, and a parameter that never changed, are
  * reported. */

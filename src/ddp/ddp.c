@@ -16,9 +16,9 @@
 #include "comm/group.h"
 #include "comm/threads.h"
 #include "ddp/check.h"
-#include "ddp/mixed.h"
-#include "ddp/optimizer.h"
 #include "ddp/stats.h"
+#include "train/mixed.h"
+#include "train/optimizer.h"
 
 #define DEFAULT_CAP_BYTES ((size_t)25 << 20)
 #define DEFAULT_FIRST_BYTES ((size_t)1 << 20)
@@ -177,7 +177,7 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
     TRY(copy_config(ddp, config));
     TRY(tally__params_copy(ddp, params, n));
     TRY(tally__checks_make(ddp));
-    TRY(tally__keeper_make(n, &ddp->keeper));
+    TRY(tally__residuals_make(n, &ddp->residuals));
     return tally_hook_parse("allreduce", &ddp->hook);
 }
 
@@ -218,7 +218,7 @@ static void unmake(tally_ddp *ddp)
     tally__params_free(ddp);
     tally__mixed_buffers_free(ddp);
     tally_hook_free(ddp->hook);
-    tally__keeper_free(ddp->keeper);
+    tally__residuals_free(ddp->residuals);
     tally__free(ddp->caps);
     for (size_t i = 0; i < ddp->n_buffers; i++) {
         tally__free((void *)ddp->buffers[i].name);

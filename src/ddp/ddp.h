@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "comm/group.h"
-#include "exchange/keeper.h"
+#include "exchange/residuals.h"
 #include "hook/hook.h"
 #include "tally.h"
 
@@ -165,7 +165,7 @@ struct tally_ddp {
     const char *call;  /* the function of the application's that is under way, for messages */
     bool is_averagers; /* it brings an averager's means together */
     tally_hook *hook;
-    struct tally__keeper *keeper;
+    struct tally__residuals *residuals;
     tally_optimizer *optimizer;   /* NULL: none; changes between steps only */
     tally_averager *averager;     /* NULL: none */
     struct tally__checks *checks; /* check mode; NULL: off */
@@ -234,7 +234,7 @@ int tally__outcome_job(tally_lane *lane, void *user);
 /* ddp_hook.c */
 /* Makes all residuals plain, and passes on what is owned, as how says. Collective. Errors: NOMEM on
  * any rank: on all of them, and no residual is lost. */
-int tally__residuals_pass(tally_ddp *ddp, enum tally__pass how);
+int tally__ddp_move_residuals(tally_ddp *ddp, enum tally__move how);
 /* Sets the hook that config or environment names. Collective. */
 int tally__hook_start(tally_ddp *ddp);
 
@@ -245,10 +245,11 @@ int tally__launch_complete(tally_ddp *ddp);
  * is delayed, or another rank's step, counts as beside the buckets. */
 int tally__collect(tally_ddp *ddp);
 /* On a lane. Copies into their bucket, and means back; the hook on the bucket, which may leave the
- * mean of this rank's part alone if there is a cut. */
+ * mean in this rank's shard alone if shard_starts is given. */
 void tally__bucket_gather(const struct tally__bucket *bucket);
 void tally__bucket_spread(const struct tally__bucket *bucket);
-int tally__bucket_reduce(tally_lane *lane, const struct tally__bucket *bucket, const size_t *cut);
+int tally__bucket_reduce(tally_lane *lane, const struct tally__bucket *bucket,
+                         const size_t *shard_starts);
 
 /* reducer.c */
 /* Ends a step that cannot be finished: gives the ddp's group up, waits for what was launched, and

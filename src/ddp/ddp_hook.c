@@ -11,9 +11,9 @@
 #include "base/env.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "ddp/averager.h"
 #include "ddp/ddp.h"
 #include "ddp/stats.h"
+#include "train/averager.h"
 
 struct tally__outcome tally__outcome_of(int status)
 {
@@ -160,10 +160,10 @@ static int hand_over(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 /* ---- residuals ---- */
 
 struct handing {
-    struct tally__keeper *keeper;
+    struct tally__residuals *residuals;
     struct tally__outcome outcome;
     bool passes;
-    struct tally__passing passing;
+    struct tally__moving passing;
 };
 
 static int pass_job(tally_lane *lane, void *user)
@@ -171,22 +171,23 @@ static int pass_job(tally_lane *lane, void *user)
     struct handing *handing = user;
 
     TRY(tally__outcome_job(lane, &handing->outcome));
-    return handing->passes ? tally__keeper_pass(lane, handing->keeper, &handing->passing)
+    return handing->passes ? tally__residuals_move(lane, handing->residuals, &handing->passing)
                            : TALLY_OK;
 }
 
-static int pass_residuals(tally_ddp *ddp, bool passes, enum tally__pass how)
+static int pass_residuals(tally_ddp *ddp, bool passes, enum tally__move how)
 {
-    struct handing handing = {.keeper = ddp->keeper, .passes = passes, .passing = {.how = how}};
+    struct handing handing = {
+        .residuals = ddp->residuals, .passes = passes, .passing = {.how = how}};
 
     if (!ddp->hook->table.feedback) {
         return TALLY_OK;
     }
-    handing.outcome = tally__outcome_of(tally__keeper_settle(ddp->keeper));
+    handing.outcome = tally__outcome_of(tally__residuals_make_plain(ddp->residuals));
     return tally__ddp_run(ddp, pass_job, &handing);
 }
 
-int tally__residuals_pass(tally_ddp *ddp, enum tally__pass how)
+int tally__ddp_move_residuals(tally_ddp *ddp, enum tally__move how)
 {
     return pass_residuals(ddp, true, how);
 }
@@ -231,7 +232,7 @@ static int inherit(tally_ddp *ddp, tally_hook *hook, bool is_attached)
     struct tally__outcome outcome = tally__outcome_of(hand_over(ddp, hook, is_attached));
 
     TRY(tally__ddp_run(ddp, tally__outcome_job, &outcome));
-    return pass_residuals(ddp, !is_equal(ddp->hook, hook), TALLY__PASS_SENT);
+    return pass_residuals(ddp, !is_equal(ddp->hook, hook), TALLY__MOVE_SENT);
 }
 
 /* Puts hook in the place of the old one; status says why there is none on this rank. */

@@ -9,11 +9,11 @@
 #include "base/checksum.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/open.h"
-#include "ddp/blob.h"
+#include "comm/group_config.h"
 #include "ddp/ddp.h"
 #include "ddp/step_end.h"
 #include "num/num.h"
+#include "state/blob.h"
 
 /* One blob, looked through; everything points into it. */
 struct saved {
@@ -31,13 +31,13 @@ struct loading {
     tally_ddp *ddp;
     size_t n;
     struct saved *saved;
-    struct tally__blob_param *params; /* of all blobs */
-    tally_hook_blob *states;          /* of all blobs */
-    bool same_world;                  /* as many ranks as then */
-    bool same_hook;                   /* the hook is the one that saved, to the bit; */
-    bool same_kind;                   /* or one that takes its state */
-    struct tally__keeper *keeper;     /* the new residuals */
-    uint64_t digest;                  /* of all blobs */
+    struct tally__blob_param *params;   /* of all blobs */
+    tally_hook_blob *states;            /* of all blobs */
+    bool same_world;                    /* as many ranks as then */
+    bool same_hook;                     /* the hook is the one that saved, to the bit; */
+    bool same_kind;                     /* or one that takes its state */
+    struct tally__residuals *residuals; /* the new residuals */
+    uint64_t digest;                    /* of all blobs */
 };
 
 /* ---- looking at blobs ---- */
@@ -304,9 +304,9 @@ static int make_residuals(struct loading *loading)
     loading->same_world = loading->n == (size_t)tally_group_size(ddp->group);
     loading->same_kind = tally__hook_same_kind(first->kind, tally__hook_kind_name(ddp->hook));
     loading->same_hook = is_same_hook(first, name, strlen(name), tally__hook_kind_name(ddp->hook));
-    TRY(tally__keeper_make(ddp->n_params, &loading->keeper));
+    TRY(tally__residuals_make(ddp->n_params, &loading->residuals));
     for (size_t i = 0; i < ddp->n_params; i++) {
-        struct tally__residual *residual = &loading->keeper->params[i];
+        struct tally__residual *residual = &loading->residuals->params[i];
 
         residual->n = ddp->params[i].n;
         TRY(take_sent(loading, i, residual));
@@ -371,7 +371,7 @@ static int load_hook(const struct loading *loading)
     const tally_hook *hook = loading->ddp->hook;
     tally_hook_blob before = {.size = sizeof before};
     struct tally__outcome outcome;
-    int loaded = tally__keeper_settle(loading->ddp->keeper);
+    int loaded = tally__residuals_make_plain(loading->ddp->residuals);
     int rc;
 
     if (loaded == TALLY_OK) {
@@ -395,11 +395,11 @@ static int load_hook(const struct loading *loading)
 static void take_effect(struct loading *loading)
 {
     tally_ddp *ddp = loading->ddp;
-    struct tally__residual *old = ddp->keeper->params;
+    struct tally__residual *old = ddp->residuals->params;
     const struct saved *first = &loading->saved[0];
 
-    ddp->keeper->params = loading->keeper->params;
-    loading->keeper->params = old;
+    ddp->residuals->params = loading->residuals->params;
+    loading->residuals->params = old;
     ddp->steps_before = first->blob.head.n_steps - ddp->step;
     /* Some hooks' bits depend on the layout. */
     if (first->order && tally__may_arrange(ddp)) {
@@ -413,7 +413,7 @@ static void clean_up(struct loading *loading)
     for (size_t r = 0; loading->saved && r < loading->n; r++) {
         tally__blob_close(&loading->saved[r].blob);
     }
-    tally__keeper_free(loading->keeper);
+    tally__residuals_free(loading->residuals);
     tally__free(loading->saved);
     tally__free(loading->states);
     tally__free(loading->params);
@@ -430,7 +430,7 @@ int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes
     if (rc == TALLY_OK) {
         rc = load_hook(&loading);
     }
-    if (rc == TALLY_OK && loading.keeper) {
+    if (rc == TALLY_OK && loading.residuals) {
         take_effect(&loading);
     }
     clean_up(&loading);

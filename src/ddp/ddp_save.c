@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "ddp/blob.h"
 #include "ddp/ddp.h"
+#include "state/blob.h"
 
 static void put_all(const tally_ddp *ddp, const tally_hook_blob *state,
                     struct tally__blob_writer *writer)
@@ -30,7 +30,7 @@ static void put_all(const tally_ddp *ddp, const tally_hook_blob *state,
     tally__blob_put_array(writer, ddp->order,
                           ddp->stats.rebuilt ? ddp->n_order * sizeof *ddp->order : 0);
     for (size_t i = 0; i < ddp->n_params; i++) {
-        tally__blob_put_param(writer, &ddp->params[i], &ddp->keeper->params[i]);
+        tally__blob_put_param(writer, &ddp->params[i], &ddp->residuals->params[i]);
     }
     tally__blob_put_array(writer, state->data, state->bytes);
 }
@@ -62,7 +62,7 @@ int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes)
     if (!bytes) {
         return tally__fail(TALLY_ARG, "tally_ddp_save: bytes is NULL");
     }
-    TRY(tally__keeper_settle(ddp->keeper));
+    TRY(tally__residuals_make_plain(ddp->residuals));
     TRY(tally__hook_state_take(ddp->hook, &state));
     rc = save(ddp, &state, blob, bytes);
     tally__hook_state_free(&state);

@@ -8,9 +8,9 @@
 #include "comm/doing.h"
 #include "comm/group.h"
 #include "ddp/ddp.h"
-#include "ddp/mixed.h"
-#include "ddp/optimizer.h"
 #include "ddp/stats.h"
+#include "train/mixed.h"
+#include "train/optimizer.h"
 
 int tally__join_stopped(const tally_ddp *ddp)
 {

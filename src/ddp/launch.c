@@ -14,10 +14,10 @@
 #include "comm/group.h"
 #include "ddp/check.h"
 #include "ddp/ddp.h"
-#include "ddp/loss_scale.h"
-#include "ddp/mixed.h"
-#include "ddp/optimizer.h"
 #include "ddp/stats.h"
+#include "train/loss_scale.h"
+#include "train/mixed.h"
+#include "train/optimizer.h"
 
 /* What is brought together to be reduced and spread should stay in the caches meanwhile. */
 #define TOGETHER_BYTES ((size_t)256 << 10)
@@ -122,20 +122,21 @@ void tally__bucket_spread(const struct tally__bucket *bucket)
 static int run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket)
 {
     if (!ddp->hook->table.feedback) {
-        TRY(tally__keeper_deliver(bucket));
+        TRY(tally__residuals_deliver(bucket));
     }
     return ddp->hook->table.reduce(ddp->hook->state, lane, bucket);
 }
 
-int tally__bucket_reduce(tally_lane *lane, const struct tally__bucket *bucket, const size_t *cut)
+int tally__bucket_reduce(tally_lane *lane, const struct tally__bucket *bucket,
+                         const size_t *shard_starts)
 {
     const tally_hook *hook = bucket->ddp->hook;
 
-    if (!cut || !hook->scatter) {
+    if (!shard_starts || !hook->scatter) {
         return run_hook(lane, bucket->ddp, &bucket->seen);
     }
-    TRY(tally__keeper_deliver(&bucket->seen));
-    return hook->scatter(hook->state, lane, &bucket->seen, cut);
+    TRY(tally__residuals_deliver(&bucket->seen));
+    return hook->scatter(hook->state, lane, &bucket->seen, shard_starts);
 }
 
 /* Whether the hook can take a gradient where it lies. */

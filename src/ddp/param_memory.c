@@ -8,8 +8,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
-#include "ddp/mixed.h"
 #include "ddp/stats.h"
+#include "train/mixed.h"
 
 static size_t to_line(size_t bytes)
 {

@@ -14,7 +14,7 @@
 #include "ddp/broadcast.h"
 #include "ddp/compare.h"
 #include "ddp/ddp.h"
-#include "ddp/mixed.h"
+#include "train/mixed.h"
 
 static bool has_gradient(unsigned flags)
 {

@@ -14,11 +14,11 @@
 #include "comm/threads.h"
 #include "ddp/check.h"
 #include "ddp/ddp.h"
-#include "ddp/loss_scale.h"
-#include "ddp/optimizer.h"
 #include "ddp/stats.h"
 #include "ddp/step_end.h"
 #include "num/num.h"
+#include "train/loss_scale.h"
+#include "train/optimizer.h"
 
 static void lock(tally_ddp *ddp)
 {

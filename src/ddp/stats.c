@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "ddp/optimizer.h"
+#include "train/optimizer.h"
 
 static double seconds(uint64_t ns)
 {

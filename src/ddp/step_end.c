@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "comm/doing.h"
-#include "ddp/mixed.h"
-#include "ddp/optimizer.h"
 #include "num/num.h"
+#include "train/mixed.h"
+#include "train/optimizer.h"
 
 bool tally__may_arrange(const tally_ddp *ddp)
 {
@@ -121,7 +121,7 @@ static void take_down(tally_ddp *ddp)
 void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param)
 {
     if (ddp->hook->table.feedback) {
-        tally__residual_add(&ddp->keeper->params[param - ddp->params], param->n,
+        tally__residual_add(&ddp->residuals->params[param - ddp->params], param->n,
                             (const float *)(void *)tally__slice(ddp, param));
     }
 }
@@ -184,7 +184,7 @@ void tally__step_arrange(tally_ddp *ddp)
             ddp->agreed_order[--n] = ddp->order[k];
         }
     }
-    rc = tally__residuals_pass(ddp, TALLY__PASS_WHOLE);
+    rc = tally__ddp_move_residuals(ddp, TALLY__MOVE_WHOLE);
     if (rc == TALLY_OK) {
         rc = tally__buckets_make(ddp, ddp->agreed_order, &buckets);
     }

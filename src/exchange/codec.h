@@ -92,7 +92,7 @@ struct tally__codec {
     size_t element_bytes; /* of the application's array */
     size_t block;
     const struct tally__segments *segments; /* NULL: blocks start at the first element only */
-    const size_t *cut;                      /* as in struct tally__layout; of plain and half */
+    const size_t *shard_starts;             /* as in struct tally__layout; of plain and half */
     double
         divisor;  /* of the sum; the plain codec divides for the mean only, by W where this is 0 */
     int dtype;    /* of the plain codec; of the elements that the byte codecs do not code */

@@ -8,8 +8,8 @@ target_sources(tally_objects PRIVATE
   exchange/codec_plain.c
   exchange/codec_scaled.c
   exchange/codec_u8.c
-  exchange/keeper.c
-  exchange/keeper_pass.c
+  exchange/residuals.c
+  exchange/residuals_move.c
   exchange/layout.c
   exchange/two_phase.c
 )

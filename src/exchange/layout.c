@@ -98,9 +98,9 @@ struct tally__range tally__shard_of(const struct tally__layout *layout, int size
     size_t first = share * r + rest * r / (size_t)size;
     size_t end = share * (r + 1) + rest * (r + 1) / (size_t)size;
 
-    if (layout->cut) {
-        first = layout->cut[r];
-        end = layout->cut[r + 1];
+    if (layout->shard_starts) {
+        first = layout->shard_starts[r];
+        end = layout->shard_starts[r + 1];
     }
     return tally__range_of(layout, first, end - first);
 }

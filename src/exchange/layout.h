@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How data is cut. A segment is a run of elements that belong together: a parameter. Blocks start
- * at segment starts and have the same length but for a segment's last; they are the units that are
- * never cut further. A shard is a run of blocks, one shard per rank; a range is any run of blocks.
+ * How data is divided. A segment is a run of elements that belong together: a parameter. Blocks
+ * start at segment starts and have the same length but for a segment's last; they are the units
+ * that are never divided further. A shard is a run of blocks, one shard per rank; a range is any
+ * run of blocks.
  */
 #ifndef TALLY_EXCHANGE_LAYOUT_H
 #define TALLY_EXCHANGE_LAYOUT_H
@@ -28,8 +29,8 @@ struct tally__layout {
     size_t n; /* elements */
     size_t block;
     const struct tally__segments *segments; /* NULL: all data is one segment */
-    const size_t *cut; /* where each rank's shard begins, and the end; NULL: all alike. With blocks
-                          of one element. */
+    const size_t *shard_starts; /* where each rank's shard begins, and the end; NULL: all alike.
+                          With blocks of one element. */
 };
 
 struct tally__range {

@@ -472,7 +472,7 @@ int tally__exchange(tally_lane *lane, const struct tally__codec *codec, struct t
                          .codec = codec,
                          .call = call,
                          .data = data,
-                         .layout = {n, codec->block, codec->segments, codec->cut}};
+                         .layout = {n, codec->block, codec->segments, codec->shard_starts}};
 
     take_lists(&x);
     return run_exchange(&x);
@@ -485,7 +485,7 @@ int tally__exchange_scatter(tally_lane *lane, const struct tally__codec *codec,
                          .codec = codec,
                          .call = call,
                          .data = data,
-                         .layout = {n, codec->block, codec->segments, codec->cut},
+                         .layout = {n, codec->block, codec->segments, codec->shard_starts},
                          .scatter_only = true};
 
     take_lists(&x);

@@ -19,7 +19,7 @@ int tally__exchange(tally_lane *lane, const struct tally__codec *codec, struct t
                     void *data, size_t n);
 
 /* The first phase alone: only this rank's shard of data gets its result. Shards are those of the
- * codec's cut, if it has one. */
+ * codec's shard_starts, if it has them. */
 int tally__exchange_scatter(tally_lane *lane, const struct tally__codec *codec,
                             struct tally__call call, void *data, size_t n);
 

@@ -3,7 +3,7 @@
 target_sources(tally_objects PRIVATE
   hook/describe.c
   hook/hook.c
-  hook/cuts.c
+  hook/bucket_segments.c
   hook/hook_all_reduce.c
   hook/hook_half.c
   hook/hook_hosts.c
@@ -18,6 +18,6 @@ target_sources(tally_objects PRIVATE
   hook/power_residual.c
   hook/power_state.c
   hook/power_step.c
-  hook/within.c
+  hook/subgroup.c
   hook/wrapper.c
 )

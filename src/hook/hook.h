@@ -20,9 +20,10 @@ struct tally_hook {
      * dtype and divisor: so it may be given a bucket in parts, wherever they lie. */
     bool elementwise;
     /* As reduce, to the same bits, but the mean is left in this rank's shard of data alone, where
-     * rank r's shard is elements cut[r] up to cut[r + 1]; the rest is undefined. NULL where a hook
-     * cannot do that for less than the whole costs. */
-    int (*scatter)(void *state, tally_lane *lane, const tally_bucket *bucket, const size_t *cut);
+     * rank r's shard is elements shard_starts[r] up to shard_starts[r + 1]; the rest is undefined.
+     * NULL where a hook cannot do that for less than the whole costs. */
+    int (*scatter)(void *state, tally_lane *lane, const tally_bucket *bucket,
+                   const size_t *shard_starts);
     /* From step local_start on, ranks get different means. */
     bool is_local;
     uint64_t local_start;
@@ -49,8 +50,8 @@ enum tally__divisor { TALLY__DIVISOR_OF_GROUP, TALLY__DIVISOR_STAYS };
  * group, which may fail without an end to the sub-group. Errors: what reduce returns on any of
  * these ranks.
  */
-int tally__hook_reduce_within(const tally_hook *hook, tally_lane *lane, tally_group *group,
-                              enum tally__divisor divisor, const tally_bucket *bucket);
+int tally__hook_reduce_in_subgroup(const tally_hook *hook, tally_lane *lane, tally_group *group,
+                                   enum tally__divisor divisor, const tally_bucket *bucket);
 
 /* The hook itself or the one inside that is local; NULL: none is. */
 const tally_hook *tally__hook_local(const tally_hook *hook);

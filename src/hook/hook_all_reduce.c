@@ -2,7 +2,7 @@
 /* The hook that sends gradients as they are: one exchange per bucket, or its first phase alone. No
  * state; on lanes. */
 #include "base/status.h"
-#include "comm/native.h"
+#include "comm/mpi_all_reduce.h"
 #include "exchange/two_phase.h"
 #include "hook/hook.h"
 #include "hook/kind.h"
@@ -24,7 +24,8 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return tally__hook_send_plain(lane, bucket);
 }
 
-static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, const size_t *cut)
+static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
+                   const size_t *shard_starts)
 {
     const struct tally__call call = {
         .kind = TALLY__KIND_REDUCE_SCATTER, .dtype = (uint8_t)bucket->dtype, .op = TALLY_MEAN};
@@ -32,9 +33,9 @@ static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, co
         tally__codec_of_lane(lane, bucket->dtype, TALLY_MEAN, bucket->divisor);
 
     (void)state;
-    /* Neither elements as they are nor halves know blocks: any cut will do. */
+    /* Neither elements as they are nor halves know blocks: any shards will do. */
     codec.block = 1;
-    codec.cut = cut;
+    codec.shard_starts = shard_starts;
     return tally__exchange_scatter(lane, &codec, call, bucket->data, bucket->n);
 }
 
@@ -46,10 +47,10 @@ static int reduce_native(void *state, tally_lane *lane, const tally_bucket *buck
 
     (void)state;
     if (bucket->dtype != TALLY_F32 || lane->wire.dtype != TALLY_F32 ||
-        !tally__has_native_sum(lane)) {
+        !tally__has_mpi_all_reduce(lane)) {
         return tally__hook_send_plain(lane, bucket);
     }
-    TRY(tally__native_sum(lane, bucket->data, bucket->n));
+    TRY(tally__mpi_all_reduce(lane, bucket->data, bucket->n));
     tally__reduce(TALLY_F32, TALLY_MEAN, bucket->n, &mean);
     return TALLY_OK;
 }

@@ -28,7 +28,8 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return rc;
 }
 
-static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, const size_t *cut)
+static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
+                   const size_t *shard_starts)
 {
     const struct half *half = state;
     const tally_hook *inner = half->wrapper.inner;
@@ -36,7 +37,7 @@ static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket, co
     int rc;
 
     lane->wire = half->wire;
-    rc = inner->scatter(inner->state, lane, bucket, cut);
+    rc = inner->scatter(inner->state, lane, bucket, shard_starts);
     lane->wire = outer;
     return rc;
 }

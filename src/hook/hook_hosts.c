@@ -18,9 +18,9 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/doing.h"
-#include "comm/open.h"
+#include "comm/group_config.h"
 #include "comm/threads.h"
-#include "exchange/keeper.h"
+#include "exchange/residuals.h"
 #include "hook/kind.h"
 #include "hook/wrapper.h"
 
@@ -186,12 +186,12 @@ static void leave(void *state)
  * they have of means that a leader owns now is a copy. */
 static int give_up_residuals(const tally_bucket *bucket)
 {
-    struct tally__keeper *keeper = bucket->keeper;
+    struct tally__residuals *residuals = bucket->keeper;
 
     for (int k = 0; k < bucket->n_params; k++) {
-        tally__residual_disown(&keeper->params[bucket->params[k].index], bucket->n_ranks);
+        tally__residual_disown(&residuals->params[bucket->params[k].index], bucket->n_ranks);
     }
-    return tally__keeper_deliver(bucket);
+    return tally__residuals_deliver(bucket);
 }
 
 /* Among the ranks of this host. What stays on it travels as it is, whatever a wrapper around says.
@@ -243,8 +243,8 @@ static struct outcome exchange(const struct hosts *hosts, tally_lane *lane,
     if (tally_group_size(hosts->local) > 1) {
         of_host.shadows = 0;
     }
-    outcome.status = tally__hook_reduce_within(hosts->wrapper.inner, lane, hosts->leaders,
-                                               TALLY__DIVISOR_STAYS, &of_host);
+    outcome.status = tally__hook_reduce_in_subgroup(hosts->wrapper.inner, lane, hosts->leaders,
+                                                    TALLY__DIVISOR_STAYS, &of_host);
     if (outcome.status != TALLY_OK) {
         tell(lane, &outcome);
     }

@@ -2,19 +2,19 @@
 /*
  * The hook int8: uint8 with one scale per block, and error feedback where a rank sends and where
  * the owner of a shard sends the means on. Vectors and scalars, which are few and matter, travel as
- * numbers. What is not fp32 travels as it is. On lanes, several at once. State: how buckets are
- * cut; the residuals are the keeper's.
+ * numbers. What is not fp32 travels as it is. On lanes, several at once. State: the
+ * segments of buckets; residuals.h has the residuals.
  */
 #include "base/memory.h"
 #include "base/status.h"
-#include "exchange/keeper.h"
+#include "exchange/residuals.h"
 #include "exchange/two_phase.h"
-#include "hook/cuts.h"
+#include "hook/bucket_segments.h"
 #include "hook/hook.h"
 #include "hook/kind.h"
 
 struct int8 {
-    struct tally__cuts cuts;
+    struct tally__segment_table table;
     bool feedback;
     bool passes; /* infinity and NaN */
 };
@@ -35,21 +35,21 @@ static size_t owned_part(const struct tally__segments *segments, size_t s,
 
 /* Points the codec at the residuals: a rank that shadows sends zeros, and keeps what it owes. */
 static int find_feedback(const tally_group *group, const tally_bucket *bucket,
-                         struct tally__cut *cut, size_t block)
+                         struct tally__bucket_segments *segments, size_t block)
 {
     const struct tally__layout layout = {
-        .n = bucket->n, .block = block, .segments = &cut->segments};
+        .n = bucket->n, .block = block, .segments = &segments->of_codec};
     struct tally__range shard =
         tally__shard_of(&layout, tally_group_size(group), tally_group_rank(group));
-    struct tally__keeper *keeper = bucket->keeper;
+    struct tally__residuals *residuals = bucket->keeper;
 
-    for (size_t s = 0; s < cut->segments.n; s++) {
-        struct tally__residual *residual = &keeper->params[bucket->params[s].index];
+    for (size_t s = 0; s < segments->of_codec.n; s++) {
+        struct tally__residual *residual = &residuals->params[bucket->params[s].index];
         struct tally__owned *owned;
         size_t first;
-        size_t n = owned_part(&cut->segments, s, &shard, &first);
+        size_t n = owned_part(&segments->of_codec, s, &shard, &first);
 
-        if (cut->raw[s]) {
+        if (segments->raw[s]) {
             /* Left by a hook that compressed this one too. */
             if (!bucket->shadows) {
                 tally__residual_deliver(residual, bucket->params[s].gradient);
@@ -58,8 +58,8 @@ static int find_feedback(const tally_group *group, const tally_bucket *bucket,
         }
         TRY(tally__residual_send(residual, bucket->params[s].n));
         TRY(tally__residual_own(residual, first, n, bucket->n_ranks, &owned));
-        cut->feedback[s] = (struct tally__feedback){bucket->shadows ? NULL : residual->sent,
-                                                    owned->values, owned->first};
+        segments->feedback[s] = (struct tally__feedback){bucket->shadows ? NULL : residual->sent,
+                                                         owned->values, owned->first};
     }
     return TALLY_OK;
 }
@@ -67,33 +67,33 @@ static int find_feedback(const tally_group *group, const tally_bucket *bucket,
 static int attach(void *state, tally_ddp *ddp)
 {
     (void)ddp;
-    return tally__cuts_attach(&((struct int8 *)state)->cuts);
+    return tally__segment_table_attach(&((struct int8 *)state)->table);
 }
 
 static void detach(void *state, tally_ddp *ddp)
 {
     (void)ddp;
-    tally__cuts_detach(&((struct int8 *)state)->cuts);
+    tally__segment_table_detach(&((struct int8 *)state)->table);
 }
 
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     struct int8 *int8 = state;
     const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE, .op = TALLY_MEAN};
-    struct tally__codec codec = tally__codec_scaled(int8->cuts.block, bucket->divisor);
-    struct tally__cut *cut;
+    struct tally__codec codec = tally__codec_scaled(int8->table.block, bucket->divisor);
+    struct tally__bucket_segments *segments;
 
     if (bucket->dtype != TALLY_F32) {
         return tally__hook_send_plain(lane, bucket);
     }
-    TRY(tally__cuts_of(&int8->cuts, bucket, &cut));
-    codec.segments = &cut->segments;
+    TRY(tally__bucket_segments_of(&int8->table, bucket, &segments));
+    codec.segments = &segments->of_codec;
     codec.dtype = lane->wire.dtype;
     codec.counts_for = lane->wire.saturates ? lane : NULL;
     codec.names = int8->passes ? NULL : bucket;
     if (int8->feedback) {
-        TRY(find_feedback(tally_lane_group(lane), bucket, cut, int8->cuts.block));
-        codec.feedback = cut->feedback;
+        TRY(find_feedback(tally_lane_group(lane), bucket, segments, int8->table.block));
+        codec.feedback = segments->feedback;
     }
     return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
 }
@@ -102,7 +102,7 @@ static void destroy(void *state)
 {
     struct int8 *int8 = state;
 
-    tally__cuts_clear(&int8->cuts);
+    tally__segment_table_clear(&int8->table);
     tally__free(int8);
 }
 
@@ -129,7 +129,7 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     }
     int8->feedback = values[FEEDBACK] != 0;
     int8->passes = values[NONFINITE] != 0;
-    tally__cuts_init(&int8->cuts, (size_t)values[BLOCK], values[EXEMPT] == 0);
+    tally__segment_table_init(&int8->table, (size_t)values[BLOCK], values[EXEMPT] == 0);
     rc = tally_hook_create(&table, int8, hook);
     if (rc != TALLY_OK) {
         destroy(int8);

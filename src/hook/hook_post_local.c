@@ -2,12 +2,12 @@
 /*
  * The wrapper postlocal, for post-local SGD: the hook inside means gradients over all ranks up to a
  * step, and from then on over groups of consecutive ranks, or not at all. An
- * averager brings the parameters together again (ddp/averager.h). Reduces on lanes; the rest is the
- * application's thread's, between steps. Serves one ddp at a time.
+ * averager brings the parameters together again (train/averager.h). Reduces on lanes; the rest is
+ * the application's thread's, between steps. Serves one ddp at a time.
  */
 #include "base/memory.h"
 #include "base/status.h"
-#include "exchange/keeper.h"
+#include "exchange/residuals.h"
 #include "hook/kind.h"
 #include "hook/wrapper.h"
 
@@ -81,20 +81,21 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     const struct post_local *local = state;
     const tally_hook *inner = local->wrapper.inner;
-    const struct tally__passing passing = {TALLY__PASS_SENT, bucket, stays, local};
+    const struct tally__moving passing = {TALLY__MOVE_SENT, bucket, stays, local};
 
     if (bucket->step < local->start) {
         return inner->table.reduce(inner->state, lane, bucket);
     }
     /* All ranks lack what was left out of the means of all. */
-    if (tally__keeper_has_to_pass(bucket->keeper, &passing)) {
-        TRY(tally__keeper_pass(lane, bucket->keeper, &passing));
+    if (tally__residuals_must_move(bucket->keeper, &passing)) {
+        TRY(tally__residuals_move(lane, bucket->keeper, &passing));
     }
     if (!local->group) {
         /* Nobody is sent what was left out before: this rank applies it itself. */
-        return tally__keeper_deliver(bucket);
+        return tally__residuals_deliver(bucket);
     }
-    return tally__hook_reduce_within(inner, lane, local->group, TALLY__DIVISOR_OF_GROUP, bucket);
+    return tally__hook_reduce_in_subgroup(inner, lane, local->group, TALLY__DIVISOR_OF_GROUP,
+                                          bucket);
 }
 
 enum { START, GROUP };

@@ -4,14 +4,14 @@
  * a zero point per parameter or per block of elements. In two phases the owner of a shard sends the
  * means on with a scale and a zero point per block. exchange=gather is PyTorch's own arithmetic:
  * everybody gets everything, and the mean is not quantized. What is not fp32 travels as it is. On
- * lanes, several at once. State: how buckets are cut.
+ * lanes, several at once. State: the segments of buckets.
  */
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/status.h"
 #include "exchange/two_phase.h"
-#include "hook/cuts.h"
+#include "hook/bucket_segments.h"
 #include "hook/hook.h"
 #include "hook/kind.h"
 #include "num/num.h"
@@ -23,7 +23,7 @@
 #define CACHED_ELEMENTS ((size_t)1 << 20)
 
 struct quantize {
-    struct tally__cuts cuts;
+    struct tally__segment_table table;
     bool per_tensor;
     bool of_bucket; /* the whole bucket is one tensor */
     bool gathers;
@@ -43,30 +43,30 @@ static struct tally__affine map_of(const tally_bucket *bucket)
 static int attach(void *state, tally_ddp *ddp)
 {
     (void)ddp;
-    return tally__cuts_attach(&((struct quantize *)state)->cuts);
+    return tally__segment_table_attach(&((struct quantize *)state)->table);
 }
 
 static void detach(void *state, tally_ddp *ddp)
 {
     (void)ddp;
-    tally__cuts_detach(&((struct quantize *)state)->cuts);
+    tally__segment_table_detach(&((struct quantize *)state)->table);
 }
 
 static int reduce_together(struct quantize *quantize, tally_lane *lane, const tally_bucket *bucket)
 {
     const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE, .op = TALLY_MEAN};
-    struct tally__codec codec = tally__codec_affine(quantize->cuts.block, bucket->divisor);
-    struct tally__cut *cut;
+    struct tally__codec codec = tally__codec_affine(quantize->table.block, bucket->divisor);
+    struct tally__bucket_segments *segments;
 
-    TRY(tally__cuts_of(&quantize->cuts, bucket, &cut));
-    codec.segments = quantize->of_bucket ? NULL : &cut->segments;
+    TRY(tally__bucket_segments_of(&quantize->table, bucket, &segments));
+    codec.segments = quantize->of_bucket ? NULL : &segments->of_codec;
     codec.gathers = quantize->gathers;
     codec.names = quantize->passes ? NULL : bucket;
     if (quantize->per_tensor) {
-        memset(cut->maps, 0, cut->segments.n * sizeof *cut->maps);
-        codec.maps = cut->maps;
+        memset(segments->maps, 0, segments->of_codec.n * sizeof *segments->maps);
+        codec.maps = segments->maps;
         if (quantize->of_bucket) {
-            cut->maps[0] = map_of(bucket);
+            segments->maps[0] = map_of(bucket);
         }
     }
     return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
@@ -111,7 +111,7 @@ static void destroy(void *state)
 {
     struct quantize *quantize = state;
 
-    tally__cuts_clear(&quantize->cuts);
+    tally__segment_table_clear(&quantize->table);
     tally__free(quantize);
 }
 
@@ -138,7 +138,7 @@ static int make(const char *name, const double *values, size_t block, tally_hook
     quantize->gathers = values[EXCHANGE] != 0;
     quantize->passes = values[NONFINITE] != 0;
     quantize->of_bucket = values[SCOPE] != 0;
-    tally__cuts_init(&quantize->cuts, block, false);
+    tally__segment_table_init(&quantize->table, block, false);
     rc = tally_hook_create(&table, quantize, hook);
     if (rc != TALLY_OK) {
         destroy(quantize);

@@ -4,10 +4,10 @@
  * parameter, or, batched, a whole bucket. Its factors are keyed by parameter (batched: by the
  * bucket's first), so they outlive bucket layouts.
  *
- * The residual of a matrix is not stored while steps follow one another: the keeper's array
+ * The residual of a matrix is not stored while steps follow one another: the residuals's array
  * (batched: the matrix's own) holds the corrected gradient, from which P Q^T is yet to be taken
- * away (num/ low_rank.h). The keeper counts it as held then, and has it written down before anybody
- * else sees it; nothing here knows in which of the two forms it is.
+ * away (num/ low_rank.h). The residuals counts it as held then, and has it written down before
+ * anybody else sees it; nothing here knows in which of the two forms it is.
  *
  * A rank takes away what it sent, P times its own Q. PyTorch takes away P times the mean of all Q:
  * the sum over the ranks is the same, and so are the means, but a rank's residual then also has all
@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "exchange/keeper.h"
+#include "exchange/residuals.h"
 #include "num/low_rank.h"
 #include "tally.h"
 
@@ -86,7 +86,7 @@ struct tally__power {
 static inline struct tally__residual *tally__power_residual(const tally_bucket *bucket,
                                                             const tally_bucket_param *param)
 {
-    return &((struct tally__keeper *)bucket->keeper)->params[param->index];
+    return &((struct tally__residuals *)bucket->keeper)->params[param->index];
 }
 
 /* power_plan.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PowerSGD's residuals between two forms: plain, as the keeper has them, and held, as steps use
+ * PowerSGD's residuals between two forms: plain, as the residuals has them, and held, as steps use
  * them (hook/power.h). Lanes enter, several at once, each with matrices of its own; between steps
  * the application's thread.
  */
@@ -23,16 +23,16 @@ void tally__power_take_away(struct tally__power_matrix *matrix, float *corrected
     tally__power_forget_factors(matrix);
 }
 
-/* The keeper's array is where the matrix is corrected. */
-static int write_down_layer(void *state, struct tally__keeper *keeper, size_t i)
+/* The residuals's array is where the matrix is corrected. */
+static int write_down_layer(void *state, struct tally__residuals *residuals, size_t i)
 {
-    tally__power_take_away(state, keeper->params[i].held);
-    tally__residual_settled(&keeper->params[i]);
+    tally__power_take_away(state, residuals->params[i].held);
+    tally__residual_became_plain(&residuals->params[i]);
     return TALLY_OK;
 }
 
 /* From the matrix's array to those of its parameters. */
-static int write_down_square(void *state, struct tally__keeper *keeper, size_t i)
+static int write_down_square(void *state, struct tally__residuals *residuals, size_t i)
 {
     struct tally__power_matrix *matrix = state;
 
@@ -40,15 +40,15 @@ static int write_down_square(void *state, struct tally__keeper *keeper, size_t i
     for (int k = 0; k < matrix->n_parts; k++) {
         const tally_bucket_param *part = &matrix->parts[k];
 
-        TRY(tally__residual_send(&keeper->params[part->index], part->n));
+        TRY(tally__residual_send(&residuals->params[part->index], part->n));
     }
     tally__power_take_away(matrix, matrix->corrected);
     for (int k = 0; k < matrix->n_parts; k++) {
         const tally_bucket_param *part = &matrix->parts[k];
-        struct tally__residual *residual = &keeper->params[part->index];
+        struct tally__residual *residual = &residuals->params[part->index];
 
         memcpy(residual->sent, matrix->corrected + part->offset, part->n * sizeof(float));
-        tally__residual_settled(residual);
+        tally__residual_became_plain(residual);
     }
     return TALLY_OK;
 }
@@ -67,7 +67,7 @@ static int hold_layer(struct tally__residual *residual, size_t n,
  * itself stays where it is: it may have to do so in every step. */
 static int hold_square(const tally_bucket *bucket, struct tally__power_matrix *matrix)
 {
-    struct tally__keeper *keeper = bucket->keeper;
+    struct tally__residuals *residuals = bucket->keeper;
     bool is_new = !matrix->corrected;
 
     if (is_new) {
@@ -83,7 +83,7 @@ static int hold_square(const tally_bucket *bucket, struct tally__power_matrix *m
     memset(matrix->corrected, 0, bucket->n * sizeof *matrix->corrected);
     for (int k = 0; k < bucket->n_params; k++) {
         const tally_bucket_param *part = &bucket->params[k];
-        struct tally__residual *residual = &keeper->params[part->index];
+        struct tally__residual *residual = &residuals->params[part->index];
         float *here = matrix->corrected + part->offset;
 
         if (is_new) {

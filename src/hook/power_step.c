@@ -321,7 +321,7 @@ int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucke
         return tally__hook_send_plain(lane, bucket);
     }
     if (step.number < power->options.start) {
-        TRY(tally__keeper_deliver(bucket));
+        TRY(tally__residuals_deliver(bucket));
         return tally__hook_send_plain(lane, bucket);
     }
     TRY(tally__power_plan_of(power, bucket, &step.plan));
@@ -333,7 +333,7 @@ int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucke
                    (unsigned long long)step.number, bucket->n, sent);
     }
     if (step.plan->n_matrices == 0) {
-        TRY(tally__keeper_deliver(bucket));
+        TRY(tally__residuals_deliver(bucket));
         return tally__hook_send_plain(lane, bucket);
     }
     return compress(lane, &step);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "ddp/blob.h"
+#include "state/blob.h"
 
 enum { SET, FLIP, ADD, CUT, N_CHANGES };
 

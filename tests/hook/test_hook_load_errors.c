@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ddp/blob.h"
+#include "state/blob.h"
 #include "support/hook_states.h"
 
 #define N_BEFORE 3

@@ -28,7 +28,7 @@ static int sum_job(tally_lane *lane, void *user)
  * left out of the means that it owned, which all ranks of an exchange lack. */
 static double lacks(const tally_ddp *ddp, size_t e)
 {
-    const struct tally__residual *residual = &ddp->keeper->params[0];
+    const struct tally__residual *residual = &ddp->residuals->params[0];
     double sum = residual->sent ? residual->sent[e] : 0;
 
     for (const struct tally__owned *owned = residual->owned; owned; owned = owned->next) {
@@ -75,7 +75,7 @@ static int lost_run(tally_group *group, int group_size, bool is_late)
             CHECK(group, fabs(rest) < 2e-5);
         }
     }
-    CHECK(group, group_size > 0 || !ddp->keeper->params[0].sent);
+    CHECK(group, group_size > 0 || !ddp->residuals->params[0].sent);
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
     return 0;

@@ -277,7 +277,7 @@ static int apart_body(tally_group *group, void *user)
     for (unsigned s = 0; s < RANKS_REPEATS(2000, 200); s++) {
         CHECK_OK(group, power_run_step(group, ddp, &model, apart, s));
         CHECK(group, hash_of(&model, ddp, 1) == expected);
-        CHECK(group, !ddp->keeper->params[1].sent);
+        CHECK(group, !ddp->residuals->params[1].sent);
     }
     return end(group, &model, ddp);
 }

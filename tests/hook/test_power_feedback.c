@@ -143,7 +143,7 @@ static float largest(const tally_ddp *ddp, const struct ddp_model *model)
 
     for (size_t i = 0; i < model->n; i++) {
         for (size_t e = 0; e < model->count[i]; e++) {
-            most = fmaxf(most, fabsf(ddp->keeper->params[i].sent[e]));
+            most = fmaxf(most, fabsf(ddp->residuals->params[i].sent[e]));
         }
     }
     return most;
@@ -172,7 +172,7 @@ static int small_body(tally_group *group, void *user)
         for (unsigned s = 0; s < RANKS_REPEATS(1000, 100); s++) {
             CHECK_OK(group, power_run_step(group, ddp, &model, steady, s));
         }
-        CHECK_OK(group, tally__keeper_settle(ddp->keeper));
+        CHECK_OK(group, tally__residuals_make_plain(ddp->residuals));
         CHECK(group, largest(ddp, &model) > 0.1F);
         CHECK(group, largest(ddp, &model) < 50);
         CHECK_OK(group, tally_ddp_free(ddp));

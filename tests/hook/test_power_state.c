@@ -221,7 +221,7 @@ static int check_load(tally_group *group, struct state_run *run, const tally_hoo
     tally_hook_blob after;
     int rc;
 
-    CHECK_OK(group, tally__keeper_settle(run->ddp->keeper));
+    CHECK_OK(group, tally__residuals_make_plain(run->ddp->residuals));
     CHECK_OK(group, tally__hook_state_take(run->ddp->hook, &before));
     rc = tally__power_load(power, blob, 1);
     CHECK(group, rc == TALLY_OK || rc == TALLY_ARG);
@@ -289,7 +289,7 @@ static int damaged(tally_group *group, const char *text)
     }
     CHECK_OK(group, refuse_nan(group, &run, &blob));
     /* The state it had lets it go on. */
-    CHECK_OK(group, tally__keeper_settle(run.ddp->keeper));
+    CHECK_OK(group, tally__residuals_make_plain(run.ddp->residuals));
     CHECK_OK(group, tally__power_load(run.ddp->hook->state, &blob, 1));
     for (unsigned s = 0; s < 3; s++) {
         CHECK_OK(group, step(group, &run, s, &hash));

@@ -5,7 +5,7 @@
 # 3, 4 and 7 ranks.
 set(TALLY_MPI_TESTS "some" CACHE STRING "Tests of ranks to run under MPI: some, or all")
 
-set(mpi_some test_pieces test_jobs test_lanes test_split test_group_end test_rounds test_fork
+set(mpi_some test_collectives test_jobs test_lanes test_split test_group_end test_rounds test_fork
   test_ddp_means test_ddp_corners test_ddp_lost test_ddp_several test_ddp_alone test_power_failures)
 set(mpi_all ${mpi_some} test_reductions test_exchange test_exchange_bytes test_borrowed_lanes
   test_after_failure test_allocations test_ddp_culprit
@@ -19,7 +19,7 @@ set(mpi_all ${mpi_some} test_reductions test_exchange test_exchange_bytes test_b
   test_power_feedback test_power_state
   test_averager test_averager_changes test_optimizer_backward test_optimizer_groups
   test_optimizer_memory test_optimizer_overlap test_optimizer_save test_post_local
-  test_zero_bits test_zero_cases test_zero_cut test_zero_failures test_zero_join test_zero_save)
+  test_zero_bits test_zero_cases test_zero_shards test_zero_failures test_zero_join test_zero_save)
 
 include(CheckCSourceCompiles)
 

@@ -20,7 +20,7 @@ endfunction()
 
 tally_multi_test(test_reductions)
 tally_multi_test(test_group_end)
-tally_multi_test(test_pieces)
+tally_multi_test(test_collectives)
 tally_multi_test(test_exchange)
 tally_multi_test(test_exchange_bytes)
 tally_multi_test(test_jobs)

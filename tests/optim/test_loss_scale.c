@@ -137,7 +137,7 @@ static int hash_residuals(const struct run *run, uint64_t *hash)
     CHECK_OK(run->group, tally_ddp_save(run->ddp, NULL, &bytes));
     *hash = 0;
     for (size_t i = 0; i < run->model.n; i++) {
-        const struct tally__residual *residual = &run->ddp->keeper->params[i];
+        const struct tally__residual *residual = &run->ddp->residuals->params[i];
 
         *hash = ranks_hash(*hash, residual->sent, residual->sent ? residual->n * 4 : 0);
         for (const struct tally__owned *owned = residual->owned; owned; owned = owned->next) {

@@ -141,7 +141,7 @@ static void check_pieces(const char *text)
     tally__rule_free(rule);
 }
 
-static void test_pieces(void **state)
+static void test_collectives(void **state)
 {
     size_t live = counting_memory_live();
 
@@ -371,7 +371,7 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),          cmocka_unit_test(test_factor),
+        cmocka_unit_test(test_collectives),     cmocka_unit_test(test_factor),
         cmocka_unit_test(test_whole_parameter), cmocka_unit_test(test_what_is_told),
         cmocka_unit_test(test_nothing_covered), cmocka_unit_test(test_failures),
         cmocka_unit_test(test_no_memory),

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ddp/blob.h"
+#include "state/blob.h"
 
 const struct ddp_spec state_specs[STATE_N_PARAMS] = {
     {"embedding", TALLY_F32, 0, 2, {40, 60}}, {"bias", TALLY_F32, 0, 1, {60}},

@@ -372,11 +372,11 @@ int power_reference_take(struct power_reference *reference, tally_group *group, 
 {
     struct tally__power *power = ddp->hook->state;
 
-    CHECK_OK(group, tally__keeper_settle(ddp->keeper));
+    CHECK_OK(group, tally__residuals_make_plain(ddp->residuals));
     for (size_t i = 0; i < reference->model->n; i++) {
         const struct tally__power_matrix *matrix = &power->matrices[i];
 
-        CHECK_OK(group, take_residual(reference, group, &ddp->keeper->params[i], i));
+        CHECK_OK(group, take_residual(reference, group, &ddp->residuals->params[i], i));
         for (size_t e = 0; reference->q[i] && e < matrix->shape.m * matrix->shape.r; e++) {
             reference->q[i][e] = (double)matrix->q[e];
         }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Groups, and what ranks share, as far as one process can see it.
 tally_unit_test(test_extents)
-tally_unit_test(test_place)
+tally_unit_test(test_group_config)
 tally_unit_test(test_room)
 tally_unit_test(test_sized)
-tally_unit_test(test_zero_cut)
+tally_unit_test(test_zero_shards)

@@ -175,7 +175,7 @@ static int take(void *user, uint64_t offset, uint64_t bytes)
     return taking->taken > taking->fails_at ? taking->error : 0;
 }
 
-static void test_pieces(void **state)
+static void test_collectives(void **state)
 {
     struct taking all = {.fails_at = UINT64_MAX};
     struct taking some = {.fails_at = 20 * MIB, .error = ENOSPC};
@@ -200,7 +200,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trees),
         cmocka_unit_test(test_here),
-        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_collectives),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,7 @@ static int check_is_owner(void)
 }
 
 /* Loads and starts MPI. With the lock held. */
-static int start(const struct tally__place *place, const struct tally__mpi_api **api,
+static int start(const struct tally__settings *settings, const struct tally__mpi_api **api,
                  bool *may_linger)
 {
     static const char *const levels[] = {"SINGLE", "FUNNELED"};
@@ -59,7 +59,7 @@ static int start(const struct tally__place *place, const struct tally__mpi_api *
     if ((*api)->start(tally__mpi_end, &threads, &n_processes) != 0) {
         return tally__fail(TALLY_SYSTEM, "%s: %s", (*api)->name, (*api)->error());
     }
-    if (threads < TALLY__MPI_SERIALIZED && place->lanes > 0) {
+    if (threads < TALLY__MPI_SERIALIZED && settings->lanes > 0) {
         return tally__fail(TALLY_ARG,
                            "this program has initialized %s with MPI_THREAD_%s: lane threads need "
                            "MPI_THREAD_SERIALIZED at least; ask for it with MPI_Init_thread, or "
@@ -68,16 +68,16 @@ static int start(const struct tally__place *place, const struct tally__mpi_api *
     }
     *may_linger = threads == TALLY__MPI_MULTIPLE;
     /* A world of one that the config asks for is not a silent one. */
-    return place->world == 1 ? TALLY_OK : tally__check_mpi_world((*api)->name, n_processes);
+    return settings->world == 1 ? TALLY_OK : tally__check_mpi_world((*api)->name, n_processes);
 }
 
 /* Waits until a communicator is duplicated. With the lock held, but not while it waits. */
-static int wait_duplicate(const struct tally__mpi_api *api, const struct tally__place *place,
+static int wait_duplicate(const struct tally__mpi_api *api, const struct tally__settings *settings,
                           struct tally__mpi_handle *request)
 {
     const struct timespec pause = {0, 100000};
     uint64_t end_ns =
-        tally__now_ns() + (uint64_t)(place->open_timeout_s * (double)TALLY__NS_PER_SECOND);
+        tally__now_ns() + (uint64_t)(settings->open_timeout_s * (double)TALLY__NS_PER_SECOND);
     struct tally__mpi_status status = {0};
 
     while (!status.is_done) {
@@ -91,7 +91,7 @@ static int wait_duplicate(const struct tally__mpi_api *api, const struct tally__
                 tally__mpi_note_lost();
                 return tally__fail(TALLY_TIMEOUT,
                                    "not all ranks of MPI have opened the group within %g s",
-                                   place->open_timeout_s);
+                                   settings->open_timeout_s);
             }
             tally__mpi_unlock();
             (void)nanosleep(&pause, NULL);
@@ -102,16 +102,16 @@ static int wait_duplicate(const struct tally__mpi_api *api, const struct tally__
 }
 
 /* A communicator of our own: nobody else's messages are in it. */
-static int duplicate(struct tally__mpi_domain *mpi, const struct tally__place *place)
+static int duplicate(struct tally__mpi_domain *mpi, const struct tally__settings *settings)
 {
     const struct tally__mpi_api *api = mpi->post.api;
     struct tally__mpi_handle request;
-    int rc = api->duplicate(place->mpi_comm, &mpi->post.comm, &request);
+    int rc = api->duplicate(settings->mpi_comm, &mpi->post.comm, &request);
 
     if (rc != 0) {
         tally__mpi_note_half_duplicated();
     } else {
-        rc = wait_duplicate(api, place, &request);
+        rc = wait_duplicate(api, settings, &request);
         if (rc != TALLY_OK) {
             tally__mpi_note_half_duplicated();
             return rc;
@@ -122,48 +122,49 @@ static int duplicate(struct tally__mpi_domain *mpi, const struct tally__place *p
 }
 
 /* What the config says of rank and world must be what MPI says. */
-static int check_place(const struct tally__mpi_domain *mpi, const struct tally__place *place)
+static int check_settings(const struct tally__mpi_domain *mpi,
+                          const struct tally__settings *settings)
 {
     if (mpi->common.n_ranks > TALLY__MAX_WORLD) {
         return tally__fail(TALLY_ARG, "a world of %d ranks is not in 1..%d", mpi->common.n_ranks,
                            TALLY__MAX_WORLD);
     }
-    if (place->world != 0 && place->world != mpi->common.n_ranks) {
+    if (settings->world != 0 && settings->world != mpi->common.n_ranks) {
         return tally__fail(TALLY_ARG, "the config asks for a world of %d ranks, MPI has %d",
-                           place->world, mpi->common.n_ranks);
+                           settings->world, mpi->common.n_ranks);
     }
-    if (place->rank >= 0 && place->rank != mpi->common.rank) {
+    if (settings->rank >= 0 && settings->rank != mpi->common.rank) {
         return tally__fail(TALLY_ARG, "the config asks for rank %d, which MPI calls rank %d",
-                           place->rank, mpi->common.rank);
+                           settings->rank, mpi->common.rank);
     }
     return TALLY_OK;
 }
 
 /* With the lock held. On failure the domain is gone. */
-static int open_domain(const struct tally__place *place, struct tally__mpi_domain **domain)
+static int open_domain(const struct tally__settings *settings, struct tally__mpi_domain **domain)
 {
     const struct tally__mpi_api *api = NULL;
     struct tally__mpi_domain *mpi;
     bool may_linger = false;
     int rc;
 
-    TRY(start(place, &api, &may_linger));
+    TRY(start(settings, &api, &may_linger));
     tally__mpi_reap();
     mpi = tally__mpi_make(api);
     if (!mpi) {
         return TALLY_NOMEM;
     }
     mpi->common.may_linger = may_linger;
-    mpi->timeout_ns = (uint64_t)(place->timeout_s * (double)TALLY__NS_PER_SECOND);
-    rc = duplicate(mpi, place);
+    mpi->timeout_ns = (uint64_t)(settings->timeout_s * (double)TALLY__NS_PER_SECOND);
+    rc = duplicate(mpi, settings);
     if (rc == TALLY_TIMEOUT) {
         return rc; /* MPI may still write to it */
     }
     if (rc == TALLY_OK) {
-        rc = check_place(mpi, place);
+        rc = check_settings(mpi, settings);
     }
     if (rc == TALLY_OK) {
-        rc = tally__mpi_map(mpi, place->lanes > 0 ? place->lanes : 1);
+        rc = tally__mpi_map(mpi, settings->lanes > 0 ? settings->lanes : 1);
     }
     if (rc == TALLY_OK) {
         mpi->post.n_ranks = mpi->common.n_ranks;
@@ -240,7 +241,7 @@ static int first_job(tally_lane *lane, void *user)
 }
 
 /* And one for each lane; all ranks have as many. With the lock held. */
-static int open_lanes(struct tally__mpi_domain *mpi, const struct tally__place *place, int n)
+static int open_lanes(struct tally__mpi_domain *mpi, const struct tally__settings *settings, int n)
 {
     const struct tally__mpi_api *api = mpi->post.api;
 
@@ -255,7 +256,7 @@ static int open_lanes(struct tally__mpi_domain *mpi, const struct tally__place *
         if (api->duplicate_ours(&mpi->post.comm, &lane->comm, &lane->request) != 0) {
             return tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
         }
-        rc = wait_duplicate(api, place, &lane->request);
+        rc = wait_duplicate(api, settings, &lane->request);
         if (rc != TALLY_OK) {
             /* MPI may still write to it. */
             mpi->lanes = NULL;
@@ -267,7 +268,7 @@ static int open_lanes(struct tally__mpi_domain *mpi, const struct tally__place *
     return TALLY_OK;
 }
 
-int tally__open_mpi(const struct tally__place *place, tally_group **group)
+int tally__open_mpi(const struct tally__settings *settings, tally_group **group)
 {
     struct tally__mpi_domain *mpi;
     tally_group *made;
@@ -275,15 +276,15 @@ int tally__open_mpi(const struct tally__place *place, tally_group **group)
 
     TRY(check_is_owner());
     tally__mpi_lock();
-    rc = open_domain(place, &mpi);
+    rc = open_domain(settings, &mpi);
     tally__mpi_unlock();
     TRY(rc);
-    TRY(tally__group_open_domain(&mpi->common, mpi->slots, place->lanes, place->open_timeout_s,
-                                 &made));
+    TRY(tally__group_open_domain(&mpi->common, mpi->slots, settings->lanes,
+                                 settings->open_timeout_s, &made));
     rc = tally__submit_and_wait(&made->lanes[0], first_job, mpi);
     if (rc == TALLY_OK) {
         tally__mpi_lock();
-        rc = open_lanes(mpi, place, made->n_lanes);
+        rc = open_lanes(mpi, settings, made->n_lanes);
         tally__mpi_unlock();
     }
     if (rc != TALLY_OK) {

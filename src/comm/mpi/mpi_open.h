@@ -3,9 +3,9 @@
 #ifndef TALLY_COMM_MPI_OPEN_H
 #define TALLY_COMM_MPI_OPEN_H
 
-#include "comm/open.h"
+#include "comm/group_config.h"
 
 /* Errors: ARG, STATE, TIMEOUT, MISMATCH, PEER, SYSTEM, NOMEM, UNSUPPORTED. */
-int tally__open_mpi(const struct tally__place *place, tally_group **group);
+int tally__open_mpi(const struct tally__settings *settings, tally_group **group);
 
 #endif

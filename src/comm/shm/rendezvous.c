@@ -47,7 +47,7 @@ struct welcome {
 };
 
 struct meeting {
-    const struct tally__place *place;
+    const struct tally__settings *settings;
     struct tally__arrival *arrivals;
     uint64_t deadline_ns;
     /* Of rank 0 alone: */
@@ -60,7 +60,7 @@ struct meeting {
 
 static void close_connections(struct meeting *meeting)
 {
-    for (int r = 0; r < meeting->place->world; r++) {
+    for (int r = 0; r < meeting->settings->world; r++) {
         if (meeting->connection[r] >= 0) {
             (void)close(meeting->connection[r]);
         }
@@ -101,13 +101,13 @@ static int take_connection(struct meeting *meeting, bool *is_one)
     *is_one = connection >= 0;
     if (*is_one && !tally__unix_same_user(connection)) {
         tally__log(TALLY_LOG_WARN, "another user's process was refused at %s",
-                   meeting->place->rendezvous);
+                   meeting->settings->rendezvous);
         (void)close(connection);
         return TALLY_OK;
     }
     if (*is_one && meeting->n_polls == meeting->max_polls) {
         tally__log(TALLY_LOG_WARN, "too many connections at %s: the oldest silent one is closed",
-                   meeting->place->rendezvous);
+                   meeting->settings->rendezvous);
         (void)close(remove_poll(meeting, 1));
     }
     if (*is_one) {
@@ -129,7 +129,7 @@ static void send_failures(struct meeting *meeting, int status)
     for (size_t i = 1; i < meeting->n_polls; i++) {
         send_failure(meeting->polls[i].fd, status, reason);
     }
-    for (int r = 0; r < meeting->place->world; r++) {
+    for (int r = 0; r < meeting->settings->world; r++) {
         if (meeting->connection[r] >= 0) {
             send_failure(meeting->connection[r], status, reason);
         }
@@ -148,23 +148,23 @@ static int refuse_same_process(void)
 
 static int check_hello(const struct meeting *meeting, const struct hello *hello)
 {
-    const struct tally__place *place = meeting->place;
+    const struct tally__settings *settings = meeting->settings;
 
     if (hello->magic != MAGIC || hello->protocol != PROTOCOL) {
         return tally__fail(TALLY_MISMATCH, "a rank runs another version of tally than rank 0 (%s)",
                            tally_version());
     }
-    if (hello->world != place->world) {
+    if (hello->world != settings->world) {
         return tally__fail(TALLY_MISMATCH, "rank %d says %d ranks, rank 0 says %d",
-                           (int)hello->rank, (int)hello->world, place->world);
+                           (int)hello->rank, (int)hello->world, settings->world);
     }
-    if (hello->lanes != place->lanes) {
+    if (hello->lanes != settings->lanes) {
         return tally__fail(TALLY_MISMATCH, "rank %d has %d lanes, rank 0 has %d", (int)hello->rank,
-                           (int)hello->lanes, place->lanes);
+                           (int)hello->lanes, settings->lanes);
     }
-    if (hello->rank <= 0 || hello->rank >= place->world) {
+    if (hello->rank <= 0 || hello->rank >= settings->world) {
         return tally__fail(TALLY_MISMATCH, "somebody claims to be rank %d of %d", (int)hello->rank,
-                           place->world);
+                           settings->world);
     }
     if (meeting->connection[hello->rank] >= 0) {
         return tally__fail(TALLY_MISMATCH, "two processes claim to be rank %d", (int)hello->rank);
@@ -181,7 +181,8 @@ static int receive_hello(struct meeting *meeting, int connection)
     int rc = tally__unix_receive(connection, &hello, sizeof hello, fds, 0);
 
     if (rc != TALLY_SYSTEM && (rc != TALLY_OK || fds[0] < 0)) {
-        tally__log(TALLY_LOG_WARN, "somebody left %s without a word", meeting->place->rendezvous);
+        tally__log(TALLY_LOG_WARN, "somebody left %s without a word",
+                   meeting->settings->rendezvous);
         (void)close(connection);
         return TALLY_OK;
     }
@@ -208,20 +209,20 @@ static int report_missing(const struct meeting *meeting)
     char list[160] = "";
     size_t used = 0;
 
-    for (int r = 1; r < meeting->place->world; r++) {
+    for (int r = 1; r < meeting->settings->world; r++) {
         if (meeting->connection[r] < 0 && used + 16 < sizeof list) {
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "", r);
         }
     }
     return tally__fail(TALLY_TIMEOUT, "rank %s of %d did not come to %s within %g s", list,
-                       meeting->place->world, meeting->place->rendezvous,
-                       meeting->place->open_timeout_s);
+                       meeting->settings->world, meeting->settings->rendezvous,
+                       meeting->settings->open_timeout_s);
 }
 
 /* Hands one rank everybody's descriptors. */
 static int welcome_rank(const struct meeting *meeting, int to)
 {
-    for (int r = 0; r < meeting->place->world; r++) {
+    for (int r = 0; r < meeting->settings->world; r++) {
         struct welcome welcome = {.rank = r, .first_slot = meeting->arrivals[r].first_slot};
 
         if (r != to) {
@@ -234,7 +235,7 @@ static int welcome_rank(const struct meeting *meeting, int to)
 
 static int hand_out(struct meeting *meeting)
 {
-    for (int to = 1; to < meeting->place->world; to++) {
+    for (int to = 1; to < meeting->settings->world; to++) {
         int rc = welcome_rank(meeting, to);
 
         if (rc == TALLY_TIMEOUT) {
@@ -249,7 +250,7 @@ static int hand_out(struct meeting *meeting)
 
 static bool is_complete(const struct meeting *meeting)
 {
-    for (int r = 1; r < meeting->place->world; r++) {
+    for (int r = 1; r < meeting->settings->world; r++) {
         if (meeting->connection[r] < 0) {
             return false;
         }
@@ -283,10 +284,10 @@ static int gather(struct meeting *meeting)
 /* Meets the others as the one who listens. */
 static int host_at(struct meeting *meeting)
 {
-    const struct tally__place *place = meeting->place;
+    const struct tally__settings *settings = meeting->settings;
     int rc;
 
-    TRY(tally__unix_listen(place->rendezvous, place->world, &meeting->listener));
+    TRY(tally__unix_listen(settings->rendezvous, settings->world, &meeting->listener));
     meeting->polls[0] = (struct pollfd){.fd = meeting->listener.fd, .events = POLLIN};
     meeting->n_polls = 1;
     rc = gather(meeting);
@@ -306,7 +307,7 @@ static int host_at(struct meeting *meeting)
 
 static int host(struct meeting *meeting)
 {
-    const size_t n = (size_t)meeting->place->world;
+    const size_t n = (size_t)meeting->settings->world;
     int rc = TALLY_NOMEM;
 
     meeting->max_polls = 1 + n + MAX_STRANGERS;
@@ -328,14 +329,14 @@ static int host(struct meeting *meeting)
 static int receive_welcome(const struct meeting *meeting, int connection, struct welcome *welcome,
                            int *fds)
 {
-    const struct tally__place *place = meeting->place;
+    const struct tally__settings *settings = meeting->settings;
     int rc = tally__unix_receive(connection, welcome, sizeof *welcome, fds,
                                  meeting->deadline_ns + VERDICT_NS);
     int stopped;
 
     if (rc == TALLY_PEER) {
         return tally__fail(rc, "rank 0 left while the group was being opened at %s",
-                           place->rendezvous);
+                           settings->rendezvous);
     }
     if (rc != TALLY_TIMEOUT) {
         return rc;
@@ -345,19 +346,19 @@ static int receive_welcome(const struct meeting *meeting, int connection, struct
         return tally__fail(rc,
                            "rank 0 is stopped (process %d): it did not complete the group at %s "
                            "within %g s",
-                           stopped, place->rendezvous, place->open_timeout_s);
+                           stopped, settings->rendezvous, settings->open_timeout_s);
     }
     return tally__fail(rc,
                        "rank 0 did not complete the group of %d ranks at %s within %g s: it came "
                        "later than this rank, and still waits for another",
-                       place->world, place->rendezvous, place->open_timeout_s);
+                       settings->world, settings->rendezvous, settings->open_timeout_s);
 }
 
 static int receive_welcomes(struct meeting *meeting, int connection)
 {
-    const struct tally__place *place = meeting->place;
+    const struct tally__settings *settings = meeting->settings;
 
-    for (int i = 0; i < place->world - 1; i++) {
+    for (int i = 0; i < settings->world - 1; i++) {
         struct welcome welcome = {0};
         int fds[TALLY__UNIX_FDS] = {-1, -1};
 
@@ -366,7 +367,7 @@ static int receive_welcomes(struct meeting *meeting, int connection)
         if (welcome.status != TALLY_OK) {
             return tally__fail(welcome.status, "%s", welcome.text);
         }
-        if (fds[0] < 0 || welcome.rank < 0 || welcome.rank >= place->world ||
+        if (fds[0] < 0 || welcome.rank < 0 || welcome.rank >= settings->world ||
             meeting->arrivals[welcome.rank].fds[0] >= 0) {
             tally__unix_close_fds(fds);
             return tally__fail(TALLY_INTERNAL, "a welcome from rank 0 makes no sense");
@@ -379,44 +380,44 @@ static int receive_welcomes(struct meeting *meeting, int connection)
 
 static int visit(struct meeting *meeting)
 {
-    const struct tally__place *place = meeting->place;
-    const struct tally__arrival *own = &meeting->arrivals[place->rank];
-    struct hello hello = {MAGIC,        PROTOCOL, place->rank,    place->world,
-                          place->lanes, 0,        own->first_slot};
+    const struct tally__settings *settings = meeting->settings;
+    const struct tally__arrival *own = &meeting->arrivals[settings->rank];
+    struct hello hello = {MAGIC,           PROTOCOL, settings->rank, settings->world,
+                          settings->lanes, 0,        own->first_slot};
     int connection;
     int rc;
 
-    TRY(tally__unix_connect(place->rendezvous, meeting->deadline_ns, &connection));
+    TRY(tally__unix_connect(settings->rendezvous, meeting->deadline_ns, &connection));
     if (!tally__unix_same_user(connection)) {
         (void)close(connection);
         return tally__fail(TALLY_SYSTEM, "rendezvous %s belongs to another user",
-                           place->rendezvous);
+                           settings->rendezvous);
     }
     rc = tally__unix_send(connection, &hello, sizeof hello, own->fds, meeting->deadline_ns);
     if (rc == TALLY_PEER) {
         rc = tally__fail(rc, "rank 0 left while the group was being opened at %s",
-                         place->rendezvous);
+                         settings->rendezvous);
     }
     if (rc == TALLY_OK) {
         rc = receive_welcomes(meeting, connection);
     }
     (void)close(connection);
     if (rc == TALLY_PEER) {
-        tally__unix_remove_left(place->rendezvous);
+        tally__unix_remove_left(settings->rendezvous);
     }
     return rc;
 }
 
-int tally__meet(const struct tally__place *place, struct tally__arrival *arrivals)
+int tally__meet(const struct tally__settings *settings, struct tally__arrival *arrivals)
 {
-    struct meeting meeting = {.place = place, .arrivals = arrivals};
+    struct meeting meeting = {.settings = settings, .arrivals = arrivals};
     int rc;
 
     meeting.deadline_ns =
-        tally__now_ns() + (uint64_t)(place->open_timeout_s * (double)TALLY__NS_PER_SECOND);
-    rc = place->rank == 0 ? host(&meeting) : visit(&meeting);
-    for (int r = 0; rc != TALLY_OK && r < place->world; r++) {
-        if (r != place->rank) {
+        tally__now_ns() + (uint64_t)(settings->open_timeout_s * (double)TALLY__NS_PER_SECOND);
+    rc = settings->rank == 0 ? host(&meeting) : visit(&meeting);
+    for (int r = 0; rc != TALLY_OK && r < settings->world; r++) {
+        if (r != settings->rank) {
             tally__unix_close_fds(arrivals[r].fds);
         }
     }

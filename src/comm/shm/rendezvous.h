@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "comm/open.h"
+#include "comm/group_config.h"
 #include "comm/shm/unix_socket.h"
 
 /* What a rank brings along, and what it learns about every other. */
@@ -20,10 +20,10 @@ struct tally__arrival {
 enum { TALLY__MEMORY_FD, TALLY__LIFE_FD };
 
 /*
- * Fills all entries of arrivals (place->world of them); the own one is given. On failure received
- * descriptors are closed. Blocks until all are there or the deadline has passed.
- * Errors: ARG, TIMEOUT, MISMATCH, PEER, SYSTEM.
+ * Fills all entries of arrivals (settings->world of them); the own one is given. On failure
+ * received descriptors are closed. Blocks until all are there or the deadline has passed. Errors:
+ * ARG, TIMEOUT, MISMATCH, PEER, SYSTEM.
  */
-int tally__meet(const struct tally__place *place, struct tally__arrival *arrivals);
+int tally__meet(const struct tally__settings *settings, struct tally__arrival *arrivals);
 
 #endif

@@ -230,9 +230,9 @@ static const struct tally__domain_ops shm_ops = {
     .destroy = shm_destroy,
 };
 
-static int make_domain(const struct tally__place *place, struct shm_domain **domain)
+static int make_domain(const struct tally__settings *settings, struct shm_domain **domain)
 {
-    size_t n = (size_t)place->world;
+    size_t n = (size_t)settings->world;
     struct shm_domain *made = tally__alloc(sizeof *made, "a domain of processes");
 
     if (!made) {
@@ -240,8 +240,8 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
     }
     (void)pthread_mutex_init(&made->mutex, NULL);
     made->common.ops = &shm_ops;
-    made->common.n_ranks = place->world;
-    made->common.rank = place->rank;
+    made->common.n_ranks = settings->world;
+    made->common.rank = settings->rank;
     made->common.n_machines = 1;
     made->common.n_stages = TALLY__N_STAGES;
     made->common.stage_bytes = TALLY__STAGE_BYTES;
@@ -254,7 +254,7 @@ static int make_domain(const struct tally__place *place, struct shm_domain **dom
         made->life[r] = -1;
     }
     if (!made->common.base || !made->common.first_slot || !made->fd || !made->life ||
-        tally__windows_begin(&made->windows, place->world) != TALLY_OK) {
+        tally__windows_begin(&made->windows, settings->world) != TALLY_OK) {
         shm_destroy(&made->common);
         return TALLY_NOMEM;
     }
@@ -311,30 +311,30 @@ static int map_peer(struct shm_domain *shm, int rank, size_t n_slots)
     return TALLY_OK;
 }
 
-static int meet_peers(struct shm_domain *shm, const struct tally__place *place)
+static int meet_peers(struct shm_domain *shm, const struct tally__settings *settings)
 {
-    size_t n = (size_t)place->world;
+    size_t n = (size_t)settings->world;
     struct tally__arrival *arrivals = tally__alloc_array(n, sizeof *arrivals, "arrivals");
     int rc;
 
     if (!arrivals) {
         return TALLY_NOMEM;
     }
-    rc = tally__life_begin(&shm->life[place->rank], &shm->life_page);
+    rc = tally__life_begin(&shm->life[settings->rank], &shm->life_page);
     for (size_t r = 0; r < n; r++) {
         arrivals[r] =
             (struct tally__arrival){{shm->fd[r], shm->life[r]}, shm->common.first_slot[r]};
     }
-    rc = rc == TALLY_OK ? tally__meet(place, arrivals) : rc;
+    rc = rc == TALLY_OK ? tally__meet(settings, arrivals) : rc;
     for (size_t r = 0; rc == TALLY_OK && r < n; r++) {
         shm->fd[r] = arrivals[r].fds[TALLY__MEMORY_FD];
         shm->life[r] = arrivals[r].fds[TALLY__LIFE_FD];
         shm->common.first_slot[r] = arrivals[r].first_slot;
     }
     tally__free(arrivals);
-    for (int r = 0; rc == TALLY_OK && r < place->world; r++) {
-        if (r != place->rank) {
-            rc = map_peer(shm, r, place->lanes > 0 ? (size_t)place->lanes : 1);
+    for (int r = 0; rc == TALLY_OK && r < settings->world; r++) {
+        if (r != settings->rank) {
+            rc = map_peer(shm, r, settings->lanes > 0 ? (size_t)settings->lanes : 1);
         }
     }
     return rc;
@@ -382,39 +382,40 @@ static void leave_reason(struct tally__slot *slot, int rank, int status)
     atomic_store_explicit(&slot->given_up, 1, memory_order_release);
 }
 
-int tally__open_shm(const struct tally__place *place, tally_group **group)
+int tally__open_shm(const struct tally__settings *settings, tally_group **group)
 {
     struct shm_domain *shm;
-    size_t n_slots = place->lanes > 0 ? (size_t)place->lanes : 1;
+    size_t n_slots = settings->lanes > 0 ? (size_t)settings->lanes : 1;
     void *slots = NULL;
     tally_group *made;
     int rc;
 
-    TRY(make_domain(place, &shm));
+    TRY(make_domain(settings, &shm));
     rc = make_own_file(shm);
     if (rc == TALLY_OK) {
         rc = shm_alloc(&shm->common, TALLY__FOR_SLOTS, n_slots * tally__slot_bytes(&shm->common),
                        &slots);
     }
     if (rc == TALLY_OK && slots) {
-        shm->common.first_slot[place->rank] = tally__offset_of(&shm->common, slots);
-        rc = place->world > 1 ? meet_peers(shm, place) : TALLY_OK;
+        shm->common.first_slot[settings->rank] = tally__offset_of(&shm->common, slots);
+        rc = settings->world > 1 ? meet_peers(shm, settings) : TALLY_OK;
         if (rc != TALLY_OK) {
-            leave_reason(slots, place->rank, rc);
+            leave_reason(slots, settings->rank, rc);
         }
     }
     if (rc != TALLY_OK) {
         shm_destroy(&shm->common);
         return rc;
     }
-    TRY(tally__group_open_domain(&shm->common, slots, place->lanes, place->open_timeout_s, &made));
+    TRY(tally__group_open_domain(&shm->common, slots, settings->lanes, settings->open_timeout_s,
+                                 &made));
     rc = tally__submit_and_wait(&made->lanes[0], first_job, NULL);
     if (rc != TALLY_OK) {
         (void)tally_group_close(made);
         return rc;
     }
     tally__ending_watch(made);
-    made->timeout_ns = (uint64_t)(place->timeout_s * (double)TALLY__NS_PER_SECOND);
+    made->timeout_ns = (uint64_t)(settings->timeout_s * (double)TALLY__NS_PER_SECOND);
     *group = made;
     return TALLY_OK;
 }

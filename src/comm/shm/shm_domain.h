@@ -4,9 +4,9 @@
 #define TALLY_COMM_SHM_DOMAIN_H
 
 #include "comm/group.h"
-#include "comm/open.h"
+#include "comm/group_config.h"
 
 /* Errors: ARG, TIMEOUT, MISMATCH, PEER, SYSTEM, NOMEM. */
-int tally__open_shm(const struct tally__place *place, tally_group **group);
+int tally__open_shm(const struct tally__settings *settings, tally_group **group);
 
 #endif

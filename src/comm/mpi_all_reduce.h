@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sum that the carrier of a domain has of its own, in an order of its own: MPI_Iallreduce. Only
+ * the thread that runs a lane's jobs enters with that lane.
+ */
+#ifndef TALLY_COMM_MPI_ALL_REDUCE_H
+#define TALLY_COMM_MPI_ALL_REDUCE_H
+
+#include "comm/round.h"
+
+/* Whether there is one for this lane: the same on all ranks. Groups of some of the ranks have none;
+ * of several ddps of one group, one at a time has. */
+bool tally__has_mpi_all_reduce(const tally_lane *lane);
+
+/*
+ * Leaves the sum of all ranks' data on every rank. After a failure in mid-sum the carrier may still
+ * write to data. Errors: those of any round; SYSTEM.
+ */
+int tally__mpi_all_reduce(tally_lane *lane, float *data, size_t n);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bytes that ranks share. Each rank has one slot per lane of a group, in its own memory; only
+ * the owner writes it. docs/shm-protocol.md explains the protocol; the rules in short:
+ *
+ *   - A rank arrives at round k by writing line[k % 2].call and then storing k to line[k %
+ * 2].round. It goes on when every rank's line[k % 2].round has reached k.
+ *   - Nobody arrives at k + 2 before everybody has arrived at k + 1, and a rank arrives at k + 1
+ * only when it has read what it wanted of round k. So two lines are enough.
+ *   - Data in stage k % 3 (of three) is written before round k, and may be read until the reader
+ * arrives at round k + 2: first what the owner put there, then what it made of it in between.
+ */
+#ifndef TALLY_COMM_SHARED_LAYOUT_H
+#define TALLY_COMM_SHARED_LAYOUT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Every stage has at least so many bytes, and just so many where ranks reach each other's memory:
+ * then stages stay in the caches. */
+#define TALLY__STAGE_BYTES ((size_t)256 * 1024)
+/* Three stages are enough to write data of round k once all have arrived at k - 1; four, to write
+ * it when all have arrived at k - 2, which keeps a line busy while ranks agree on k - 1. */
+#define TALLY__N_STAGES 3
+#define TALLY__N_STAGES_AHEAD 4
+#define TALLY__TEXT_BYTES 512
+
+/* What a rank says when it arrives at a round. Up to detail, all ranks must say the same. */
+struct tally__call {
+    uint16_t kind; /* enum tally__kind */
+    uint8_t dtype;
+    uint8_t op;
+    int32_t root;
+    uint64_t job;
+    uint64_t count;
+    uint64_t detail; /* what else must agree: a phase, a codec */
+    uint64_t offset; /* where this rank's data lies in its memory, or TALLY__NOT_SHARED */
+    int32_t status;  /* not TALLY_OK: this rank's job has failed, and the text says why */
+    int32_t padding;
+};
+
+#define TALLY__NOT_SHARED UINT64_MAX
+
+enum tally__doing_what {
+    TALLY__DOING_NOTHING, /* nothing was said: the call is the application's own */
+    TALLY__DOING_CALL,
+    TALLY__DOING_BUCKET,
+    TALLY__DOING_STEP_END
+};
+
+/* What the application is doing, for messages (doing.h). */
+struct tally__doing {
+    uint16_t what;     /* enum tally__doing_what */
+    uint16_t has_more; /* the bucket has more parameters than the one that is named */
+    int32_t bucket;
+    uint64_t step; /* that is under way, from 1; of a call, how many are over */
+    char name[56]; /* of the call, or of the bucket's first parameter; may be cut short */
+    char hook[56]; /* likewise */
+};
+
+/* One cache line: whoever sees the round has the call as well. Behind it lies what nobody reads
+ * unless there is something to report; it is written once per job. */
+struct tally__line {
+    _Alignas(64) _Atomic uint32_t round; /* the futex of those who wait for this rank */
+    struct tally__call call;
+    _Alignas(64) struct tally__doing doing;
+};
+
+_Static_assert(offsetof(struct tally__line, doing) == 64, "round and call are one cache line");
+
+struct tally__slot {
+    struct tally__line line[2];
+    /* 1 + the rank on whose line the owner sleeps; 0 when awake. */
+    _Alignas(64) _Atomic uint32_t asleep;
+    /* Not 0: the owner has given the group up, or closed it. Stored after status and text. */
+    _Alignas(64) _Atomic uint32_t given_up;
+    int32_t given_up_status;
+    char given_up_text[TALLY__TEXT_BYTES];
+    _Atomic uint32_t ended_open; /* the owner's process ends while its group is open: ending.h */
+    char text[2][TALLY__TEXT_BYTES];     /* why call.status is not TALLY_OK, per line */
+    _Alignas(64) unsigned char stages[]; /* as many and as long as the domain says */
+};
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What everybody does with gradients between steps: where they are, zeroing, clipping, logging a
+ * loss, and steps without communication. One thread of the application enters at a time.
+ */
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "ddp/ddp.h"
+#include "ddp/stats.h"
+#include "num/fpenv.h"
+#include "train/norm.h"
+#include "train/optimizer.h"
+
+size_t tally_ddp_n_params(const tally_ddp *ddp)
+{
+    return ddp ? ddp->n_params : 0;
+}
+
+void *tally_ddp_grad(const tally_ddp *ddp, int i)
+{
+    return tally__has_param(ddp, i) ? ddp->params[i].grad : NULL;
+}
+
+void *tally_ddp_mean(const tally_ddp *ddp, int i)
+{
+    return tally__has_param(ddp, i) ? ddp->params[i].place : NULL;
+}
+
+int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused)
+{
+    TRY(tally__check_ddp(ddp, "tally_ddp_is_unused"));
+    if (!tally__has_param(ddp, i) || !unused) {
+        return tally__fail(TALLY_ARG, "tally_ddp_is_unused: %s",
+                           unused ? "no such parameter" : "unused is NULL");
+    }
+    *unused = ddp->params[i].unused;
+    return TALLY_OK;
+}
+
+int tally_ddp_no_sync_begin(tally_ddp *ddp)
+{
+    TRY(tally__check_between_steps(ddp, "tally_ddp_no_sync_begin"));
+    if (ddp->no_sync) {
+        return tally__fail(TALLY_STATE, "tally_ddp_no_sync_begin: begun already");
+    }
+    ddp->no_sync = true;
+    return TALLY_OK;
+}
+
+int tally_ddp_no_sync_end(tally_ddp *ddp)
+{
+    TRY(tally__check_ddp(ddp, "tally_ddp_no_sync_end"));
+    if (!ddp->no_sync) {
+        return tally__fail(TALLY_STATE, "tally_ddp_no_sync_end: not begun");
+    }
+    ddp->no_sync = false;
+    return TALLY_OK;
+}
+
+int tally_ddp_zero_grad(tally_ddp *ddp)
+{
+    TRY(tally__check_between_steps(ddp, "tally_ddp_zero_grad"));
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        struct tally__param *param = &ddp->params[ddp->order[k]];
+
+        memset(param->grad, 0, param->grad_bytes);
+    }
+    return TALLY_OK;
+}
+
+int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm)
+{
+    tally__fpenv saved;
+    double before = 0;
+    int rc;
+
+    TRY(tally__check_between_steps(ddp, "tally_ddp_clip_grad_norm"));
+    if (!(max_norm >= 0)) {
+        return tally__fail(TALLY_ARG, "tally_ddp_clip_grad_norm: max_norm takes 0 or more, not %g",
+                           max_norm);
+    }
+    if (ddp->optimizer && ddp->optimizer->zero) {
+        return tally__fail(TALLY_STATE,
+                           "tally_ddp_clip_grad_norm: the optimizer is sharded, and no rank has "
+                           "all means; set its max_norm instead");
+    }
+    saved = tally__fpenv_enter();
+    rc = tally__joint_norm(ddp, NULL, &before);
+    for (size_t i = 0; rc == TALLY_OK && before > max_norm && i < ddp->n_params; i++) {
+        tally__scale_mean(&ddp->params[i], max_norm / before);
+    }
+    tally__fpenv_leave(saved);
+    if (rc == TALLY_OK && norm) {
+        *norm = before;
+    }
+    return tally__stats_note(ddp, rc);
+}
+
+struct scalars {
+    struct tally__outcome outcome; /* whether there are values, and memory for a copy */
+    double *values;
+    size_t n;
+};
+
+static int mean_job(tally_lane *lane, void *user)
+{
+    struct scalars *scalars = user;
+
+    TRY(tally__outcome_job(lane, &scalars->outcome));
+    return tally_lane_all_reduce(lane, scalars->values, scalars->n, TALLY_F64, TALLY_MEAN);
+}
+
+/* The mean of what the call's parameter NAME points to. Values change on success only: a copy
+ * travels. */
+static int mean_of(tally_ddp *ddp, const char *call, const char *name, double *values, size_t n)
+{
+    double few[16];
+    double *many = NULL;
+    struct scalars scalars = {.n = n, .values = few};
+    int rc = values || n == 0 ? TALLY_OK : tally__fail(TALLY_ARG, "%s: %s is NULL", call, name);
+
+    TRY(tally__check_between_steps(ddp, call));
+    if (rc == TALLY_OK && n > sizeof few / sizeof *few) {
+        many = tally__alloc_array(n, sizeof *many, "values to be averaged");
+        rc = many ? TALLY_OK : TALLY_NOMEM;
+        scalars.values = many;
+    }
+    if (rc == TALLY_OK && values) {
+        memcpy(scalars.values, values, n * sizeof *values);
+    }
+    /* Whatever this rank lacks, it takes part until all know. */
+    scalars.outcome = tally__outcome_of(rc);
+    rc = tally__ddp_run(ddp, mean_job, &scalars);
+    if (rc == TALLY_OK && values) {
+        memcpy(values, scalars.values, n * sizeof *values);
+    }
+    tally__free(many);
+    return tally__stats_note(ddp, rc);
+}
+
+int tally_ddp_mean_scalars(tally_ddp *ddp, double *values, size_t n)
+{
+    return mean_of(ddp, "tally_ddp_mean_scalars", "values", values, n);
+}
+
+int tally_ddp_mean_scalar(tally_ddp *ddp, double *value)
+{
+    return mean_of(ddp, "tally_ddp_mean_scalar", "value", value, 1);
+}

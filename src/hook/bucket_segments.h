@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The segments of a bucket for a byte codec: one per parameter, and what the codec needs to know
+ * of each. Made when a bucket is first seen in a layout, so that later steps allocate nothing.
+ */
+#ifndef TALLY_HOOK_BUCKET_SEGMENTS_H
+#define TALLY_HOOK_BUCKET_SEGMENTS_H
+
+#include <pthread.h>
+
+#include "exchange/codec.h"
+
+struct tally__bucket_segments {
+    unsigned generation;              /* of the layout it was made for */
+    struct tally__segments of_codec;  /* as the codec sees them */
+    bool *raw;                        /* per segment */
+    struct tally__affine *maps;       /* per segment: room for them */
+    struct tally__feedback *feedback; /* per segment: room for it */
+};
+
+/* The table of all buckets that one hook has seen. Several lanes may ask at once. */
+struct tally__segment_table {
+    size_t block;
+    bool keeps_small;      /* vectors and scalars are raw */
+    pthread_mutex_t mutex; /* guards the rest */
+    bool attached;         /* to a ddp */
+    size_t n;              /* parameters of the ddp; 0 until the first bucket came */
+    struct tally__bucket_segments *buckets; /* by the index of a bucket's first parameter */
+};
+
+void tally__segment_table_init(struct tally__segment_table *table, size_t block, bool keeps_small);
+void tally__segment_table_clear(struct tally__segment_table *table);
+
+/* A table serves one ddp: a second one is refused until the first has gone. Application's thread.
+ * Errors: STATE. */
+int tally__segment_table_attach(struct tally__segment_table *table);
+void tally__segment_table_detach(struct tally__segment_table *table);
+
+/* The segments of a bucket. They stay until the layout changes. On a lane. Errors: NOMEM. */
+int tally__bucket_segments_of(struct tally__segment_table *table, const tally_bucket *bucket,
+                              struct tally__bucket_segments **segments);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A hook among the ranks of a sub-group, inside a job of the group around it. On lanes. */
+#include "base/status.h"
+#include "comm/doing.h"
+#include "comm/threads.h"
+#include "hook/hook.h"
+
+/* The number of ranks; where that of the group around is not its divisor, those that have input. */
+static int find_divisor(tally_lane *sub, bool by_active, tally_bucket *bucket)
+{
+    int32_t n_active = !bucket->shadows;
+
+    bucket->n_ranks = tally_group_size(sub->group);
+    bucket->divisor = bucket->n_ranks;
+    if (by_active) {
+        TRY(tally_lane_all_reduce(sub, &n_active, 1, TALLY_I32, TALLY_SUM));
+        bucket->divisor = n_active > 0 ? n_active : 1;
+    }
+    return TALLY_OK;
+}
+
+static int reduce(const tally_hook *hook, tally_lane *sub, enum tally__divisor divisor,
+                  tally_bucket *bucket, bool by_active)
+{
+    if (divisor == TALLY__DIVISOR_OF_GROUP) {
+        TRY(find_divisor(sub, by_active, bucket));
+    }
+    return hook->table.reduce(hook->state, sub, bucket);
+}
+
+int tally__hook_reduce_in_subgroup(const tally_hook *hook, tally_lane *lane, tally_group *group,
+                                   enum tally__divisor divisor, const tally_bucket *bucket)
+{
+    tally_lane *sub = tally_lane_for(lane, group);
+    bool by_active = bucket->divisor != tally_group_size(lane->group);
+    tally_bucket part = *bucket;
+    int rc;
+
+    if (!sub) {
+        return TALLY_ARG;
+    }
+    rc = tally__end_job(sub, TALLY__ENDS_WITH_ROUND, reduce(hook, sub, divisor, &part, by_active));
+    /* Those that keep the divisor are not side by side. */
+    if (rc != TALLY_OK && divisor == TALLY__DIVISOR_OF_GROUP) {
+        return tally__fail(rc, "among ranks %d..%d: %s", tally__number_of(group, 0),
+                           tally__number_of(group, tally_group_size(group) - 1),
+                           tally_last_error());
+    }
+    return rc;
+}

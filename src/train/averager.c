@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The averager object: making it, comparing it between ranks, freeing it. Not responsible for what
+ * it does in a step (averager_step.c). One thread of the application enters at a time.
+ */
+#include "train/averager.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/sized.h"
+#include "base/status.h"
+#include "comm/threads.h"
+#include "ddp/compare.h"
+#include "ddp/stats.h"
+#include "train/optimizer.h"
+
+#define AVERAGER_CONFIG TALLY__SIZED(tally_averager_config, outer)
+
+void tally_averager_config_init(tally_averager_config *config, size_t size)
+{
+    const tally_averager_config unset = {0};
+
+    tally__sized_init(AVERAGER_CONFIG, &unset, config, size);
+}
+
+/* ---- what this rank can check and make by itself ---- */
+
+static int check_config(const tally_ddp *ddp, const tally_averager_config *config)
+{
+    if (config->warmup < 0) {
+        return tally__fail(TALLY_ARG, "averager: warmup is %d: it is below 0", config->warmup);
+    }
+    if (ddp->config.join) {
+        return tally__fail(TALLY_UNSUPPORTED,
+                           "the ddp was made with config.join: an averager needs all ranks in "
+                           "every step");
+    }
+    if (ddp->averager) {
+        return tally__fail(TALLY_STATE, "the ddp has an averager already");
+    }
+    if (ddp->optimizer && ddp->optimizer->config.shard) {
+        return tally__fail(TALLY_UNSUPPORTED, "averager: parameters of a sharded optimizer are the "
+                                              "same on all ranks as it is");
+    }
+    return tally__levels_check(config->levels, config->n_levels, tally_group_size(ddp->group));
+}
+
+static int copy_levels(tally_averager *averager, const tally_averager_config *config)
+{
+    averager->levels =
+        tally__alloc_array(config->n_levels, sizeof *averager->levels, "an averager's levels");
+    if (!averager->levels) {
+        return TALLY_NOMEM;
+    }
+    averager->n_levels = config->n_levels;
+    averager->warmup = config->warmup;
+    for (size_t k = 0; k < config->n_levels; k++) {
+        const tally_averager_level *level = &config->levels[k];
+
+        averager->levels[k].period = level->period;
+        averager->levels[k].n_ranks =
+            level->group > 0 ? level->group : tally_group_size(averager->of->group);
+    }
+    return TALLY_OK;
+}
+
+static int choose(tally_averager *averager, size_t i)
+{
+    const struct tally__param *param = &averager->of->params[i];
+
+    if (averager->covers[i]) {
+        return tally__fail(TALLY_ARG, "averager: parameter '%s' is named twice", param->name);
+    }
+    averager->covers[i] = true;
+    if (param->bucket < 0) {
+        return tally__fail(TALLY_ARG,
+                           "averager: parameter '%s' is frozen or ignored: nothing trains it",
+                           param->name);
+    }
+    if (averager->outer && param->dtype != TALLY_F32) {
+        return tally__fail(TALLY_UNSUPPORTED,
+                           "averager: parameter '%s' is not fp32: an outer optimizer updates fp32 "
+                           "only",
+                           param->name);
+    }
+    averager->params[averager->n_params++].index = i;
+    return TALLY_OK;
+}
+
+static int choose_named(tally_averager *averager, const tally_averager_config *config)
+{
+    for (size_t k = 0; k < config->n_params; k++) {
+        int i = config->params[k];
+
+        if (i < 0 || (size_t)i >= averager->of->n_params) {
+            return tally__fail(TALLY_ARG, "averager: there is no parameter %d: they are 0..%zu", i,
+                               averager->of->n_params - 1);
+        }
+        TRY(choose(averager, (size_t)i));
+    }
+    return averager->n_params > 0 ? TALLY_OK
+                                  : tally__fail(TALLY_ARG, "averager: params names none");
+}
+
+/* All that are trained, or those that are named. */
+static int choose_params(tally_averager *averager, const tally_averager_config *config)
+{
+    const tally_ddp *of = averager->of;
+    size_t most = config->params ? config->n_params : of->n_params;
+
+    averager->params = tally__alloc_array(most, sizeof *averager->params, "an averager");
+    averager->covers = tally__alloc_array(of->n_params, sizeof *averager->covers, "an averager");
+    if (!averager->params || !averager->covers) {
+        return TALLY_NOMEM;
+    }
+    if (config->params) {
+        return choose_named(averager, config);
+    }
+    for (size_t i = 0; i < of->n_params; i++) {
+        if (of->params[i].bucket >= 0) {
+            TRY(choose(averager, i));
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Memory for anchors and the outer optimizer's state: none is allocated later. */
+static int cover(tally_averager *averager)
+{
+    for (size_t k = 0; k < averager->n_params; k++) {
+        struct tally__averaged *averaged = &averager->params[k];
+        const struct tally__param *param = &averager->of->params[averaged->index];
+
+        if (param->dtype != TALLY_F32 || !(averager->is_lossy || averager->outer)) {
+            continue;
+        }
+        averaged->anchor = tally__alloc_array(param->n, sizeof *averaged->anchor, "an anchor");
+        if (!averaged->anchor) {
+            return TALLY_NOMEM;
+        }
+        if (averager->outer) {
+            TRY(tally__moments_cover(&averaged->moments, averager->outer->table.n_states, 0,
+                                     param->n));
+        }
+    }
+    return TALLY_OK;
+}
+
+static int make_hook(tally_averager *averager, const char *text)
+{
+    tally_hook *inner;
+    int rc;
+
+    TRY(tally_hook_parse(text ? text : "allreduce", &inner));
+    averager->is_lossy = !inner->is_exact;
+    rc = tally__hook_divides(inner)
+             ? tally__fail(TALLY_ARG, "averager: hook '%s' has groups of ranks of its own",
+                           inner->table.name)
+             : tally__averager_wrap(averager, inner);
+    tally_hook_free(inner);
+    return rc;
+}
+
+int tally__local_check(const tally_ddp *ddp, const tally_averager *averager, const tally_hook *hook)
+{
+    const tally_hook *local = tally__hook_local(hook);
+
+    if (!local) {
+        return TALLY_OK;
+    }
+    if (ddp->optimizer && ddp->optimizer->config.shard) {
+        return tally__fail(TALLY_UNSUPPORTED,
+                           "hook '%s' lets parameters differ between ranks, but those of a sharded "
+                           "optimizer are the same on all",
+                           local->table.name);
+    }
+    if (!averager || local->local_start == (uint64_t)averager->warmup) {
+        return TALLY_OK;
+    }
+    return tally__fail(TALLY_ARG,
+                       "hook '%s' exchanges among few ranks from step %llu on, but the averager's "
+                       "warmup is %d: they must be the same",
+                       local->table.name, (unsigned long long)local->local_start, averager->warmup);
+}
+
+bool tally__averager_is_run(const tally_averager *averager)
+{
+    const tally_optimizer *optimizer = averager->of->optimizer;
+
+    return optimizer && optimizer->config.averager == averager;
+}
+
+static int fill(tally_averager *averager, const tally_averager_config *given)
+{
+    tally_averager_config own = {0};
+    const tally_averager_config *config = &own;
+
+    if (!given) {
+        return tally__fail(TALLY_ARG, "tally_averager_create: config is NULL");
+    }
+    TRY(tally__sized_read(AVERAGER_CONFIG, "tally_averager_create: config", given, &own));
+    TRY(check_config(averager->of, config));
+    TRY(copy_levels(averager, config));
+    TRY(tally__local_check(averager->of, averager, averager->of->hook));
+    if (config->outer) {
+        TRY(tally__rule_parse(config->outer, &averager->outer));
+    }
+    TRY(make_hook(averager, config->hook));
+    TRY(choose_params(averager, config));
+    if (averager->levels[averager->n_levels - 1].period == 1) {
+        tally__log(TALLY_LOG_WARN, "averager: with period 1 all parameters travel in every step; "
+                                   "gradients would do");
+    }
+    return cover(averager);
+}
+
+/* ---- comparing ---- */
+
+static void describe(const void *of, size_t i, struct tally__description *about)
+{
+    const tally_averager *averager = of;
+
+    (void)i;
+    tally__describe_thing(about, "the averager");
+    tally__describe_number(about, "warmup", averager->warmup);
+    tally__describe_text(about, "hook", averager->hook->table.name);
+    tally__describe_text(about, "outer", averager->outer ? averager->outer->name : "");
+}
+
+static void describe_level(const void *of, size_t i, struct tally__description *about)
+{
+    const struct tally__averager_level *level = &((const tally_averager *)of)->levels[i];
+
+    tally__describe_numbered(about, "the averager's level", i);
+    tally__describe_number(about, "period", level->period);
+    tally__describe_number(about, "group", level->n_ranks);
+}
+
+static void describe_param(const void *of, size_t i, struct tally__description *about)
+{
+    const tally_averager *averager = of;
+
+    tally__describe_numbered(about, "the averager's parameter", i);
+    tally__describe_name(about, averager->of->params[averager->params[i].index].name);
+}
+
+struct creation {
+    tally_averager *averager;
+    struct tally__outcome outcome; /* whether it was made and filled, and why not */
+    tally_param *params;           /* as a ddp takes them */
+};
+
+static int create_job(tally_lane *lane, void *user)
+{
+    struct creation *creation = user;
+    const tally_averager *averager = creation->averager;
+
+    TRY(tally__outcome_job(lane, &creation->outcome));
+    {
+        const struct tally__compared compared[] = {
+            {.plural = "averagers", .n = 1, .of = averager, .describe = describe},
+            {.plural = "levels",
+             .n = averager->n_levels,
+             .of = averager,
+             .describe = describe_level},
+            {.plural = "parameters",
+             .n = averager->n_params,
+             .of = averager,
+             .describe = describe_param}};
+
+        return tally__compare(lane, compared, sizeof compared / sizeof *compared);
+    }
+}
+
+/* ---- making it ---- */
+
+/* The parameters as those of the averager's own ddp, which provides the gradients. */
+static int list_params(struct creation *creation)
+{
+    const tally_averager *averager = creation->averager;
+
+    creation->params =
+        tally__alloc_array(averager->n_params, sizeof *creation->params, "an averager");
+    if (!creation->params) {
+        return TALLY_NOMEM;
+    }
+    for (size_t k = 0; k < averager->n_params; k++) {
+        const struct tally__param *param = &averager->of->params[averager->params[k].index];
+
+        creation->params[k] = (tally_param){.size = sizeof(tally_param),
+                                            .name = param->name,
+                                            .n_dims = param->n_dims,
+                                            .shape = param->shape,
+                                            .dtype = param->dtype,
+                                            .data = param->data};
+    }
+    return TALLY_OK;
+}
+
+static int divide(tally_averager *averager)
+{
+    int rank = tally_group_rank(averager->ddp->group);
+
+    for (size_t k = 0; k < averager->n_levels; k++) {
+        struct tally__averager_level *level = &averager->levels[k];
+
+        if (level->n_ranks < tally_group_size(averager->ddp->group)) {
+            TRY(tally_group_split(averager->ddp->group, rank / level->n_ranks, rank,
+                                  &level->group));
+        }
+    }
+    return TALLY_OK;
+}
+
+/* From a filled object to a working one. Collective. */
+static int start(const struct creation *creation)
+{
+    tally_averager *averager = creation->averager;
+    tally_ddp_config config;
+
+    tally_ddp_config_init(&config, sizeof config);
+    config.hook = "allreduce";
+    config.keep_parameters = 1;
+    config.check = -1;
+    TRY(tally_ddp_create(averager->of->group, creation->params, averager->n_params, &config,
+                         &averager->ddp));
+    averager->ddp->is_averagers = true;
+    TRY(divide(averager));
+    return tally_ddp_attach_hook(averager->ddp, averager->hook);
+}
+
+static void unmake(tally_averager *averager)
+{
+    if (!averager) {
+        return;
+    }
+    for (size_t k = 0; averager->levels && k < averager->n_levels; k++) {
+        (void)tally_group_close(averager->levels[k].group);
+    }
+    (void)tally_ddp_free(averager->ddp);
+    tally_hook_free(averager->hook);
+    tally__rule_free(averager->outer);
+    for (size_t k = 0; k < averager->n_params; k++) {
+        tally__free(averager->params[k].anchor);
+        tally__moments_clear(&averager->params[k].moments);
+    }
+    tally__free(averager->params);
+    tally__free(averager->covers);
+    tally__free(averager->levels);
+    tally__free(averager);
+}
+
+static int create(tally_ddp *ddp, const tally_averager_config *config, tally_averager **averager)
+{
+    struct creation creation = {.averager = tally__alloc(sizeof **averager, "an averager")};
+    int rc = TALLY_NOMEM;
+
+    if (creation.averager) {
+        creation.averager->of = ddp;
+        rc = averager ? fill(creation.averager, config)
+                      : tally__fail(TALLY_ARG, "tally_averager_create: averager is NULL");
+        rc = rc == TALLY_OK ? list_params(&creation) : rc;
+    }
+    /* Whatever this rank lacks, it takes part until all know. */
+    creation.outcome = tally__outcome_of(rc);
+    rc = tally__ddp_run(ddp, create_job, &creation);
+    if (rc == TALLY_OK) {
+        rc = start(&creation);
+    }
+    tally__free(creation.params);
+    if (rc != TALLY_OK || !averager) {
+        struct tally__outcome outcome = tally__outcome_of(rc);
+
+        unmake(creation.averager);
+        return tally__fail(rc, "%s", outcome.text);
+    }
+    ddp->averager = creation.averager;
+    *averager = creation.averager;
+    return TALLY_OK;
+}
+
+int tally_averager_create(tally_ddp *ddp, const tally_averager_config *config,
+                          tally_averager **averager)
+{
+    TRY(tally__check_between_steps(ddp, "tally_averager_create"));
+    return tally__stats_note(ddp, create(ddp, config, averager));
+}
+
+int tally_averager_free(tally_averager *averager)
+{
+    if (!averager || !tally__is_owner(&averager->of->group->owner)) {
+        return TALLY_OK;
+    }
+    if (tally__is_lane_thread()) {
+        return tally__fail(TALLY_STATE, "tally_averager_free: not from a job on a lane");
+    }
+    if (tally__averager_is_run(averager)) {
+        return tally__fail(TALLY_STATE, "tally_averager_free: the optimizer that calls it must be "
+                                        "freed first");
+    }
+    averager->of->averager = NULL;
+    unmake(averager);
+    return TALLY_OK;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Averaging: when it is time, among which ranks, and what parameters become. The thread that trains
+ * enters, between steps; what travels, travels on the lanes of the averager's own ddp.
+ */
+#include "base/sized.h"
+#include "base/status.h"
+#include "ddp/stats.h"
+#include "num/fpenv.h"
+#include "num/num.h"
+#include "train/averager.h"
+#include "train/mixed.h"
+
+/* Whether an averaging is due, and that of which level: of those whose period has passed, the last.
+ */
+static bool find_due(const tally_averager *averager, size_t *due)
+{
+    if (averager->n_steps < (uint64_t)averager->warmup) {
+        return false;
+    }
+    for (size_t k = averager->n_levels; k-- > 0;) {
+        uint64_t phase = averager->n_steps - (uint64_t)averager->warmup;
+
+        if (phase % (uint64_t)averager->levels[k].period == 0) {
+            *due = k;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_of_all(const tally_averager *averager)
+{
+    return averager->due == averager->n_levels - 1;
+}
+
+/* Whether what travels of a parameter is its change since the anchor. */
+static bool sends_change(const tally_averager *averager, const struct tally__averaged *averaged)
+{
+    return averaged->anchor && averager->has_anchor && (averager->is_lossy || is_of_all(averager));
+}
+
+static void copy_f32(size_t n, const float *from, float *to)
+{
+    tally__copy(n * sizeof *from, (const void *)from, (void *)to);
+}
+
+static void put(const tally_averager *averager, size_t k)
+{
+    const struct tally__averaged *averaged = &averager->params[k];
+    const struct tally__param *param = &averager->of->params[averaged->index];
+    void *gradient = tally_ddp_grad(averager->ddp, (int)k);
+
+    if (sends_change(averager, averaged)) {
+        tally__sub_f32(param->n, averaged->anchor, param->data, gradient);
+    } else {
+        tally__copy(param->bytes, param->data, gradient);
+    }
+}
+
+/* The outer optimizer moves the anchor, by the mean of the changes. */
+static int move_anchor(const tally_averager *averager, struct tally__averaged *averaged,
+                       const float *mean)
+{
+    const struct tally__param *param = &averager->of->params[averaged->index];
+    const tally_step_param seen = {.size = sizeof seen,
+                                   .index = (int)averaged->index,
+                                   .name = param->name,
+                                   .n_dims = param->n_dims,
+                                   .shape = param->shape,
+                                   .data = averaged->anchor,
+                                   .gradient = mean,
+                                   .lr = averager->outer->lr};
+
+    TRY(tally__moments_step(&averaged->moments, averager->outer, &seen, 1, false));
+    copy_f32(param->n, averaged->anchor, param->data);
+    return TALLY_OK;
+}
+
+/* What one parameter becomes. */
+static int settle(const tally_averager *averager, size_t k)
+{
+    struct tally__averaged *averaged = &averager->params[k];
+    const struct tally__param *param = &averager->of->params[averaged->index];
+    const void *mean = tally_ddp_grad(averager->ddp, (int)k);
+
+    if (!sends_change(averager, averaged)) {
+        tally__copy(param->bytes, mean, param->data);
+    } else if (averager->outer && is_of_all(averager)) {
+        return move_anchor(averager, averaged, mean);
+    } else {
+        tally__sub_f32(param->n, averaged->anchor, mean, param->data);
+    }
+    if (averaged->anchor && is_of_all(averager)) {
+        copy_f32(param->n, param->data, averaged->anchor);
+    }
+    return TALLY_OK;
+}
+
+static int take(const tally_averager *averager, size_t k)
+{
+    TRY(settle(averager, k));
+    tally__mixed_refresh_param(&averager->of->params[averager->params[k].index]);
+    return TALLY_OK;
+}
+
+/* A step of the averager's ddp. One that cannot be announced here is given up by wait, on all
+ * ranks. */
+static int exchange(tally_averager *averager)
+{
+    tally__fpenv saved = tally__fpenv_enter();
+
+    for (size_t k = averager->n_params; k-- > 0;) {
+        put(averager, k);
+        (void)tally_ddp_grad_ready(averager->ddp, (int)k);
+    }
+    tally__fpenv_leave(saved);
+    return tally_ddp_wait(averager->ddp);
+}
+
+static int average(tally_averager *averager)
+{
+    tally__fpenv saved;
+    int rc = TALLY_OK;
+
+    TRY(exchange(averager));
+    saved = tally__fpenv_enter();
+    for (size_t k = 0; k < averager->n_params && rc == TALLY_OK; k++) {
+        rc = take(averager, k);
+    }
+    tally__fpenv_leave(saved);
+    TRY(rc);
+    if (is_of_all(averager)) {
+        averager->agreed_step = averager->of->step + 1;
+    }
+    averager->n_averagings++;
+    averager->has_anchor = averager->has_anchor || averager->is_lossy || averager->outer;
+    return TALLY_OK;
+}
+
+int tally__averager_run(tally_averager *averager, int *n_averaged)
+{
+    bool is_due = find_due(averager, &averager->due);
+
+    /* Changes need an anchor, and that needs all ranks. */
+    if (!averager->has_anchor && (averager->is_lossy || averager->outer)) {
+        averager->due = averager->n_levels - 1;
+    }
+    if (is_due) {
+        TRY(average(averager));
+    }
+    averager->n_steps++;
+    if (n_averaged) {
+        *n_averaged = is_due ? averager->levels[averager->due].n_ranks : 0;
+    }
+    return TALLY_OK;
+}
+
+int tally_averager_step(tally_averager *averager, int *n_averaged)
+{
+    if (!averager) {
+        return tally__fail(TALLY_ARG, "tally_averager_step: averager is NULL");
+    }
+    TRY(tally__check_between_steps(averager->of, "tally_averager_step"));
+    if (tally__averager_is_run(averager)) {
+        return tally__fail(TALLY_STATE, "tally_averager_step: an optimizer calls this averager");
+    }
+    return tally__stats_note(averager->of, tally__averager_run(averager, n_averaged));
+}
+
+int tally_averager_average(tally_averager *averager)
+{
+    if (!averager) {
+        return tally__fail(TALLY_ARG, "tally_averager_average: averager is NULL");
+    }
+    TRY(tally__check_between_steps(averager->of, "tally_averager_average"));
+    averager->due = averager->n_levels - 1;
+    return tally__stats_note(averager->of, average(averager));
+}
+
+unsigned long long tally_averager_steps(const tally_averager *averager)
+{
+    return averager ? averager->n_steps : 0;
+}
+
+int tally_averager_get_stats(tally_averager *averager, tally_averager_stats *stats)
+{
+    const struct tally__sized *kind = TALLY__SIZED(tally_averager_stats, mean_average_s);
+    tally_ddp_stats of_ddp = {.size = sizeof of_ddp};
+    tally_averager_stats own;
+
+    if (!averager) {
+        return tally__fail(TALLY_ARG, "tally_averager_get_stats: averager is NULL");
+    }
+    TRY(tally__answer_check(kind, "tally_averager_get_stats", stats));
+    TRY(tally_ddp_get_stats(averager->ddp, &of_ddp));
+    own = (tally_averager_stats){.step = averager->n_steps,
+                                 .n_averagings = averager->n_averagings,
+                                 .wire_bytes = of_ddp.wire_bytes,
+                                 .total_wire_bytes = of_ddp.total_wire_bytes,
+                                 .total_other_wire_bytes = of_ddp.total_other_wire_bytes,
+                                 .average_s = of_ddp.exposed_s,
+                                 .mean_average_s = of_ddp.mean_exposed_s,
+                                 .host_bytes = of_ddp.host_bytes,
+                                 .total_host_bytes = of_ddp.total_host_bytes};
+    tally__sized_write(kind, &own, stats);
+    return TALLY_OK;
+}

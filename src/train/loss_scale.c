@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Dynamic loss scaling; see loss_scale.h. A bucket with a gradient that is not finite is not given
+ * to the hook, so that error feedback stays clean; the residuals of the step's other buckets are
+ * kept before the hook and put back when the step is skipped. Lanes enter, several at once for
+ * different buckets, and the thread that waits.
+ */
+#include "train/loss_scale.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/group.h"
+#include "num/fpenv.h"
+#include "num/num.h"
+#include "train/norm.h"
+#include "train/optimizer.h"
+#include "train/zero.h"
+
+#define DEFAULT_GROWTH 2
+#define DEFAULT_BACKOFF 0.5
+#define DEFAULT_INTERVAL 2000
+
+/* ---- making it ---- */
+
+bool tally__is_loss_scale(double scale)
+{
+    return scale >= (double)FLT_MIN && scale <= (double)FLT_MAX;
+}
+
+int tally__loss_check_config(const tally_optimizer_config *config)
+{
+    if (config->loss_scale != 0 && !tally__is_loss_scale(config->loss_scale)) {
+        return tally__fail(TALLY_ARG, "config->loss_scale takes 0 or %g..%g, not %g",
+                           (double)FLT_MIN, (double)FLT_MAX, config->loss_scale);
+    }
+    if (config->loss_scale_growth != 0 &&
+        !(config->loss_scale_growth >= 1 && isfinite(config->loss_scale_growth))) {
+        return tally__fail(TALLY_ARG, "config->loss_scale_growth takes 0, or 1 or more, not %g",
+                           config->loss_scale_growth);
+    }
+    if (!(config->loss_scale_backoff >= 0 && config->loss_scale_backoff < 1)) {
+        return tally__fail(TALLY_ARG, "config->loss_scale_backoff takes 0 or more, below 1, not %g",
+                           config->loss_scale_backoff);
+    }
+    if (config->loss_scale_interval < 0) {
+        return tally__fail(TALLY_ARG, "config->loss_scale_interval takes 0 or more, not %d",
+                           config->loss_scale_interval);
+    }
+    return TALLY_OK;
+}
+
+int tally__loss_make(tally_optimizer *optimizer)
+{
+    tally_optimizer_config *config = &optimizer->config;
+    struct tally__loss_scale *loss = &optimizer->loss;
+
+    if (!(config->loss_scale > 0)) {
+        return TALLY_OK;
+    }
+    config->loss_scale_growth =
+        config->loss_scale_growth > 0 ? config->loss_scale_growth : DEFAULT_GROWTH;
+    config->loss_scale_backoff =
+        config->loss_scale_backoff > 0 ? config->loss_scale_backoff : DEFAULT_BACKOFF;
+    config->loss_scale_interval =
+        config->loss_scale_interval > 0 ? config->loss_scale_interval : DEFAULT_INTERVAL;
+    loss->scale = config->loss_scale;
+    loss->used = loss->scale;
+    loss->kept = tally__alloc_array(optimizer->n_params, sizeof *loss->kept, "a loss scale");
+    return loss->kept ? TALLY_OK : TALLY_NOMEM;
+}
+
+void tally__loss_free(tally_optimizer *optimizer)
+{
+    for (size_t i = 0; optimizer->loss.kept && i < optimizer->n_params; i++) {
+        tally__residual_clear(&optimizer->loss.kept[i].residual);
+    }
+    tally__free(optimizer->loss.kept);
+    optimizer->loss.kept = NULL;
+}
+
+float tally__loss_factor(const tally_optimizer *optimizer)
+{
+    return optimizer->loss.scale > 0 ? (float)(1 / optimizer->loss.used) : 1;
+}
+
+double tally_optimizer_loss_scale(const tally_optimizer *optimizer)
+{
+    return optimizer && optimizer->loss.scale > 0 ? optimizer->loss.scale : 1;
+}
+
+static bool is_scaled(const tally_ddp *ddp)
+{
+    return ddp->optimizer && ddp->optimizer->loss.kept;
+}
+
+/* ---- looking at numbers ---- */
+
+/* In a half that is not finite all bits of the exponent are set. */
+static bool is_finite_half(size_t n, const uint16_t *x, uint16_t exponent)
+{
+    unsigned found = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        found |= (unsigned)((x[i] & exponent) == exponent);
+    }
+    return !found;
+}
+
+static bool is_finite_f64(size_t n, const double *x)
+{
+    unsigned found = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        found |= (unsigned)!isfinite(x[i]);
+    }
+    return !found;
+}
+
+static bool is_finite(int dtype, size_t n, const void *x)
+{
+    switch (dtype) {
+    case TALLY_F32:
+        return tally__find_nonfinite_f32(n, x) == n;
+    case TALLY_F64:
+        return is_finite_f64(n, x);
+    default:
+        return is_finite_half(n, x, dtype == TALLY_F16 ? 0x7c00 : 0x7f80);
+    }
+}
+
+/* ---- of the loss itself ---- */
+
+static void unscale(const tally_ddp *ddp, int dtype, size_t n, void *x)
+{
+    tally__fpenv saved = tally__fpenv_enter();
+
+    tally__scale_array(dtype, n, x, 1 / ddp->optimizer->loss.scale);
+    tally__fpenv_leave(saved);
+}
+
+void tally__loss_unscale(const struct tally__bucket *bucket, size_t n, void *gradient)
+{
+    if (is_scaled(bucket->ddp) && bucket->seen.dtype == TALLY_F32) {
+        unscale(bucket->ddp, TALLY_F32, n, gradient);
+    }
+}
+
+void tally__loss_unscale_late(const struct tally__bucket *bucket, int dtype, size_t n, void *mean)
+{
+    if (is_scaled(bucket->ddp) && bucket->seen.dtype != TALLY_F32) {
+        unscale(bucket->ddp, dtype, n, mean);
+    }
+}
+
+/* ---- before the hook ---- */
+
+static bool are_gradients_finite(const struct tally__bucket *bucket)
+{
+    const tally_ddp *ddp = bucket->ddp;
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        int index = bucket->seen.params[k].index;
+        const struct tally__param *param = &ddp->params[index];
+
+        if (ddp->used[index] && !is_finite(param->grad_dtype, param->n, param->grad)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Any rank's is everybody's. */
+static int agree(tally_lane *lane, bool *found)
+{
+    uint8_t flag = *found;
+
+    TRY(tally_lane_all_reduce(lane, &flag, 1, TALLY_U8, TALLY_MAX));
+    *found = flag != 0;
+    return TALLY_OK;
+}
+
+int tally__loss_look(tally_lane *lane, struct tally__bucket *bucket)
+{
+    const tally_ddp *ddp = bucket->ddp;
+    uint64_t before = lane->bytes_sent;
+
+    bucket->overflowed = false;
+    if (!is_scaled(ddp)) {
+        return TALLY_OK;
+    }
+    bucket->overflowed = !are_gradients_finite(bucket);
+    TRY(agree(lane, &bucket->overflowed));
+    bucket->now.aside_bytes += lane->bytes_sent - before;
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        int index = bucket->seen.params[k].index;
+        struct tally__kept *kept = &ddp->optimizer->loss.kept[index];
+
+        kept->is_kept = false;
+        if (!bucket->overflowed) {
+            TRY(tally__residual_make_plain(ddp->residuals, (size_t)index));
+            TRY(tally__residual_copy(&ddp->residuals->params[index], &kept->residual));
+            kept->is_kept = true;
+        }
+    }
+    if (ddp->views && !bucket->overflowed) {
+        tally__loss_unscale(bucket, bucket->seen.n, bucket->seen.data);
+    }
+    return TALLY_OK;
+}
+
+/* ---- at the end of a step ---- */
+
+/* Whether what this rank knows of the step is finite: its buckets, the means, or its parts of
+ * them, and what nobody reduces. */
+static bool is_step_finite(const tally_optimizer *optimizer)
+{
+    const tally_ddp *ddp = optimizer->ddp;
+
+    for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
+        bool is_asked = b < ddp->buckets.n || ddp->delayed_asked;
+
+        if (is_asked && ddp->buckets.bucket[b].overflowed) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        const struct tally__param *param = &ddp->params[i];
+        const float *local = tally__update_local(optimizer, i);
+
+        if ((param->mean && !is_finite(param->dtype, param->n, param->mean)) ||
+            (local && !is_finite(TALLY_F32, param->n, local))) {
+            return false;
+        }
+    }
+    return !optimizer->zero || tally__zero_is_finite(optimizer);
+}
+
+static int end_job(tally_lane *lane, void *user)
+{
+    tally_optimizer *optimizer = user;
+    bool found = !is_step_finite(optimizer);
+
+    TRY(agree(lane, &found));
+    optimizer->loss.skips = found;
+    return TALLY_OK;
+}
+
+static void put_back(tally_optimizer *optimizer)
+{
+    struct tally__residual *residuals = optimizer->ddp->residuals->params;
+
+    for (size_t i = 0; i < optimizer->n_params; i++) {
+        struct tally__kept *kept = &optimizer->loss.kept[i];
+
+        if (kept->is_kept) {
+            struct tally__residual after = residuals[i];
+
+            residuals[i] = kept->residual;
+            kept->residual = after;
+        }
+    }
+}
+
+/* There are no means of a step that was skipped, and its gradients are used up. */
+static void drop(tally_optimizer *optimizer)
+{
+    tally_ddp *ddp = optimizer->ddp;
+
+    put_back(optimizer);
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        struct tally__param *param = &ddp->params[i];
+        bool is_local = (param->flags & TALLY_PARAM_IGNORED) != 0;
+        bool is_released = optimizer->config.release_gradients && optimizer->updated[i].group >= 0;
+
+        param->mean = NULL;
+        if (is_released && (is_local || ddp->used[i] > 0)) {
+            memset(is_local ? param->local_grad : param->grad, 0, param->grad_bytes);
+        }
+    }
+}
+
+/* The scale of the next step, while it is one. */
+static void adapt(tally_optimizer *optimizer)
+{
+    const tally_optimizer_config *config = &optimizer->config;
+    struct tally__loss_scale *loss = &optimizer->loss;
+    bool grows = !loss->skips && loss->n_good + 1 >= (uint64_t)config->loss_scale_interval;
+    double wanted = loss->scale;
+
+    if (loss->skips) {
+        wanted *= config->loss_scale_backoff;
+    } else if (grows) {
+        wanted *= config->loss_scale_growth;
+    }
+    loss->n_good = loss->skips || grows ? 0 : loss->n_good + 1;
+    if (tally__is_loss_scale(wanted)) {
+        loss->scale = wanted;
+    }
+}
+
+int tally__loss_end(tally_optimizer *optimizer)
+{
+    struct tally__loss_scale *loss = &optimizer->loss;
+
+    if (!loss->kept) {
+        return TALLY_OK;
+    }
+    TRY(tally__ddp_run(optimizer->ddp, end_job, optimizer));
+    loss->used = loss->scale;
+    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
+    if (loss->skips) {
+        drop(optimizer);
+        optimizer->n_skipped++;
+    }
+    adapt(optimizer);
+    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
+    return TALLY_OK;
+}
+
+void tally__loss_forget(tally_ddp *ddp)
+{
+    for (size_t i = 0; is_scaled(ddp) && i < ddp->n_params; i++) {
+        ddp->optimizer->loss.kept[i].is_kept = false;
+    }
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The joint norm of the means, and scaling them: per-parameter norms in fp64, added in parameter
+ * order, so that all ranks get the same bits. Inside our floating-point environment; whoever has
+ * the means enters.
+ */
+#include "train/norm.h"
+
+#include <math.h>
+
+#include "base/status.h"
+#include "num/num.h"
+
+#define CHUNK 1024
+
+/* Of the elements times shrink, which is a power of two. */
+static double sum_of_squares_f64(size_t n, const double *x, double shrink)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        sum += x[i] * shrink * (x[i] * shrink);
+    }
+    return sum;
+}
+
+static double largest_f64(size_t n, const double *x)
+{
+    double largest = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        largest = fabs(x[i]) > largest ? fabs(x[i]) : largest;
+    }
+    return largest;
+}
+
+static void widen(int dtype, size_t n, const uint16_t *x, float *y)
+{
+    (dtype == TALLY_F16 ? tally__f16_to_f32 : tally__bf16_to_f32)(n, x, y);
+}
+
+static double sum_of_squares(const struct tally__param *param, double shrink)
+{
+    double sum = 0;
+
+    if (param->dtype == TALLY_F64) {
+        return sum_of_squares_f64(param->n, param->mean, shrink);
+    }
+    if (param->dtype == TALLY_F32) {
+        return tally__sqnorm_f32(param->n, param->mean) * shrink * shrink;
+    }
+    for (size_t i = 0; i < param->n; i += CHUNK) {
+        size_t n = param->n - i < CHUNK ? param->n - i : CHUNK;
+        float wide[CHUNK];
+
+        widen(param->dtype, n, (const uint16_t *)param->mean + i, wide);
+        sum += tally__sqnorm_f32(n, wide);
+    }
+    return sum * shrink * shrink;
+}
+
+static void scale_f32(size_t n, float *x, float factor)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= factor;
+    }
+}
+
+static void scale_f64(size_t n, double *x, double factor)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= factor;
+    }
+}
+
+static void scale_halves(int dtype, size_t n, uint16_t *x, float factor)
+{
+    for (size_t i = 0; i < n; i += CHUNK) {
+        size_t n_here = n - i < CHUNK ? n - i : CHUNK;
+        float wide[CHUNK];
+
+        widen(dtype, n_here, x + i, wide);
+        scale_f32(n_here, wide, factor);
+        (dtype == TALLY_F16 ? tally__f32_to_f16 : tally__f32_to_bf16)(n_here, wide, x + i);
+    }
+}
+
+void tally__scale_array(int dtype, size_t n, void *x, double factor)
+{
+    if (dtype == TALLY_F32) {
+        scale_f32(n, x, (float)factor);
+    } else if (dtype == TALLY_F64) {
+        scale_f64(n, x, factor);
+    } else {
+        scale_halves(dtype, n, x, (float)factor);
+    }
+}
+
+void tally__scale_mean(const struct tally__param *param, double factor)
+{
+    if (param->mean) {
+        tally__scale_array(param->dtype, param->n, param->mean, factor);
+    }
+}
+
+/* Of one parameter's mean times shrink, wherever it lies; 0 where there is none. */
+static double square_of(const tally_ddp *ddp, const double *squares, size_t i, double shrink)
+{
+    if (ddp->params[i].mean) {
+        return sum_of_squares(&ddp->params[i], shrink);
+    }
+    return squares ? squares[i] * shrink * shrink : 0;
+}
+
+/* Over all means times shrink, in parameter order. */
+static double joint_sum(const tally_ddp *ddp, const double *squares, double shrink)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        sum += square_of(ddp, squares, i, shrink);
+    }
+    return sum;
+}
+
+/* Where squares may overflow: a power of two that brings the largest gradient below 1. Names the
+ * first parameter with an infinity or a NaN, if that is why. */
+static int find_shrink(const tally_ddp *ddp, const double *squares, double *shrink)
+{
+    double largest = 1;
+    int exponent;
+
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        const struct tally__param *param = &ddp->params[i];
+        double own = 0;
+
+        if (!isfinite(square_of(ddp, squares, i, 0))) {
+            return tally__fail(TALLY_NUMERIC,
+                               "the gradient of parameter '%s' has an infinity or a NaN",
+                               param->name);
+        }
+        if (param->mean && param->dtype == TALLY_F64) {
+            own = largest_f64(param->n, param->mean);
+        }
+        largest = own > largest ? own : largest;
+    }
+    (void)frexp(largest, &exponent);
+    *shrink = ldexp(1, -exponent);
+    return TALLY_OK;
+}
+
+int tally__joint_norm(const tally_ddp *ddp, const double *squares, double *norm)
+{
+    double sum = joint_sum(ddp, squares, 1);
+    double shrink = 1;
+
+    if (!isfinite(sum)) {
+        TRY(find_shrink(ddp, squares, &shrink));
+        sum = joint_sum(ddp, squares, shrink);
+    }
+    *norm = sqrt(sum) / shrink;
+    return isfinite(*norm) ? TALLY_OK
+                           : tally__fail(TALLY_NUMERIC, "the joint norm is beyond what fp64 holds");
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The joint norm of the means of a step. */
+#ifndef TALLY_TRAIN_NORM_H
+#define TALLY_TRAIN_NORM_H
+
+#include "ddp/ddp.h"
+
+/* squares: per parameter, the squared norm of a mean that lies in parts on all ranks, or NULL.
+ * Errors: NUMERIC naming the first parameter with an infinity or a NaN, or saying that the norm is
+ * beyond fp64. */
+int tally__joint_norm(const tally_ddp *ddp, const double *squares, double *norm);
+
+/* Multiplies an array of floats of any width. */
+void tally__scale_array(int dtype, size_t n, void *x, double factor);
+
+/* Multiplies a parameter's mean; one without is left alone. */
+void tally__scale_mean(const struct tally__param *param, double factor);
+
+#endif

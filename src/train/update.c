@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Updating: what an optimizer does with the means. With overlap a parameter is updated on its
+ * bucket's lane, behind the hook, if this rank had a gradient for it; what it had none for waits
+ * until the end of the step says whether anybody had; if the optimizer is sharded, a bucket's ranks
+ * ask each other at once (zero.c). Where the updates need something of all buckets, such as the
+ * joint norm, all of them wait. Lanes enter, several at once for different
+ * buckets, and the thread that waits or calls tally_optimizer_step.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/sized.h"
+#include "base/status.h"
+#include "comm/group.h"
+#include "ddp/stats.h"
+#include "num/fpenv.h"
+#include "train/averager.h"
+#include "train/mixed.h"
+#include "train/norm.h"
+#include "train/optimizer.h"
+
+int tally__update_param(tally_optimizer *optimizer, size_t i, const float *gradient, float factor)
+{
+    const struct tally__param *param = &optimizer->ddp->params[i];
+    struct tally__updated *updated = &optimizer->updated[i];
+    const tally_step_param seen = {.size = sizeof seen,
+                                   .index = (int)i,
+                                   .name = param->name,
+                                   .n_dims = param->n_dims,
+                                   .shape = param->shape,
+                                   .data = (float *)param->data + updated->moments.first,
+                                   .gradient = gradient + updated->moments.first,
+                                   .lr = optimizer->lr[updated->group]};
+
+    TRY(tally__moments_step(&updated->moments, optimizer->rules[updated->group], &seen, factor,
+                            optimizer->config.release_gradients && !param->low));
+    if (optimizer->config.release_gradients && param->low) {
+        memset(param->grad, 0, param->grad_bytes);
+    }
+    /* What is sharded is refreshed when all parts are there. */
+    if (!optimizer->zero) {
+        tally__mixed_refresh_param(param);
+    }
+    return TALLY_OK;
+}
+
+int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket)
+{
+    tally_ddp *ddp = bucket->ddp;
+    tally_optimizer *optimizer = ddp->optimizer;
+
+    if (!optimizer || !optimizer->overlaps || optimizer->waits) {
+        return TALLY_OK;
+    }
+    if (tally__zero_shares(bucket)) {
+        return tally__zero_update(lane, bucket);
+    }
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        size_t i = (size_t)bucket->seen.params[k].index;
+
+        if (ddp->used[i] && optimizer->updated[i].group >= 0) {
+            TRY(tally__update_param(optimizer, i, ddp->params[i].place, 1));
+        }
+    }
+    return TALLY_OK;
+}
+
+/* ---- at the end ---- */
+
+float *tally__update_local(const tally_optimizer *optimizer, size_t i)
+{
+    const tally_ddp *ddp = optimizer->ddp;
+    bool is_local =
+        (ddp->params[i].flags & TALLY_PARAM_IGNORED) && optimizer->updated[i].group >= 0;
+    bool has_input = !ddp->config.join || ddp->presence.active;
+
+    return is_local && has_input ? ddp->params[i].local_grad : NULL;
+}
+
+/* What is to be updated by now: the mean; the local gradient of a parameter that is ignored; NULL
+ * for what was updated on its lane, or by nobody. */
+static float *gradient_of(const tally_optimizer *optimizer, size_t i)
+{
+    const struct tally__param *param = &optimizer->ddp->params[i];
+    bool was_on_lane = optimizer->overlaps && !optimizer->waits;
+
+    if (param->flags & TALLY_PARAM_IGNORED) {
+        return tally__update_local(optimizer, i);
+    }
+    return was_on_lane && param->state == TALLY__GRAD_READY ? NULL : param->mean;
+}
+
+/* By what gradients are multiplied, so that their joint norm is at most max_norm. */
+static int find_factor(tally_lane *lane, tally_optimizer *optimizer, double *factor)
+{
+    const double *squares = optimizer->zero ? optimizer->zero->squares : NULL;
+    double norm = 0;
+    tally__fpenv saved;
+    int rc;
+
+    *factor = 1;
+    if (!(optimizer->config.max_norm > 0)) {
+        return TALLY_OK;
+    }
+    if (squares) {
+        TRY(tally__zero_norms(lane, optimizer));
+    }
+    saved = tally__fpenv_enter();
+    rc = tally__joint_norm(optimizer->ddp, squares, &norm);
+    if (rc == TALLY_OK && norm > optimizer->config.max_norm) {
+        *factor = optimizer->config.max_norm / norm;
+    }
+    tally__fpenv_leave(saved);
+    TRY(rc);
+    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
+    optimizer->norm = norm;
+    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
+    return TALLY_OK;
+}
+
+/* Means that no group has are clipped with the others, as tally_ddp_clip_grad_norm does. */
+static void clip_others(tally_optimizer *optimizer, double factor)
+{
+    tally__fpenv saved = tally__fpenv_enter();
+
+    for (size_t i = 0; factor < 1 && i < optimizer->ddp->n_params; i++) {
+        if (optimizer->updated[i].group < 0) {
+            tally__scale_mean(&optimizer->ddp->params[i], factor);
+        }
+    }
+    tally__fpenv_leave(saved);
+}
+
+/* The same, refused on all ranks where it is on one: with an averager, means may differ between
+ * ranks. */
+static int agree_on_factor(tally_lane *lane, tally_optimizer *optimizer, double *factor)
+{
+    struct tally__outcome outcome = {.status = find_factor(lane, optimizer, factor)};
+
+    if (!optimizer->config.averager || !(optimizer->config.max_norm > 0)) {
+        return outcome.status;
+    }
+    if (lane) {
+        TRY(outcome.status);
+        return tally_lane_barrier(lane);
+    }
+    outcome = tally__outcome_of(outcome.status);
+    return tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome);
+}
+
+/* lane: of the job that it runs in; NULL on call. */
+static int update_all(tally_lane *lane, tally_optimizer *optimizer)
+{
+    double factor;
+
+    TRY(agree_on_factor(lane, optimizer, &factor));
+    clip_others(optimizer, factor);
+    if (optimizer->zero && optimizer->waits) {
+        TRY(tally__zero_update_all(lane, optimizer, (float)factor));
+    }
+    for (size_t i = 0; i < optimizer->ddp->n_params; i++) {
+        const struct tally__param *param = &optimizer->ddp->params[i];
+        float *gradient = optimizer->updated[i].group >= 0 ? gradient_of(optimizer, i) : NULL;
+
+        if (gradient) {
+            bool is_clipped = !(param->flags & TALLY_PARAM_IGNORED);
+
+            TRY(tally__update_param(optimizer, i, gradient,
+                                    (float)(is_clipped ? factor : tally__loss_factor(optimizer))));
+        }
+    }
+    return TALLY_OK;
+}
+
+static int update_job(tally_lane *lane, void *user)
+{
+    tally_optimizer *optimizer = user;
+    int rc;
+
+    optimizer->times.start_ns = tally__now_ns();
+    rc = update_all(lane, optimizer);
+    optimizer->times.done_ns = tally__now_ns() - optimizer->times.sent_ns;
+    return rc;
+}
+
+/* Whether any rank has something to update by now. The same on all ranks. */
+static bool is_anything_left(const tally_optimizer *optimizer)
+{
+    const tally_ddp *ddp = optimizer->ddp;
+
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        int n_used = ddp->used[i];
+
+        if (optimizer->updated[i].group >= 0 && !tally__zero_has(ddp, i) &&
+            (ddp->params[i].bucket < 0 || (n_used > 0 && n_used < tally_group_size(ddp->group)))) {
+            return true;
+        }
+    }
+    return optimizer->waits;
+}
+
+int tally__update_end(tally_ddp *ddp)
+{
+    tally_optimizer *optimizer = ddp->optimizer;
+
+    if (!optimizer) {
+        return TALLY_OK;
+    }
+    TRY(tally__loss_end(optimizer));
+    if (!optimizer->overlaps) {
+        optimizer->due = true;
+        return TALLY_OK;
+    }
+    optimizer->times.start_ns = 0;
+    optimizer->times.done_ns = 0;
+    optimizer->times.sent_ns = 0;
+    if (optimizer->loss.skips) {
+        return TALLY_OK;
+    }
+    /* As a job: where it fails on one rank, it fails on all. */
+    if (is_anything_left(optimizer)) {
+        TRY(tally__ddp_run(ddp, update_job, optimizer));
+    }
+    (void)pthread_mutex_lock(&ddp->mutex);
+    optimizer->n_updates++;
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    return TALLY_OK;
+}
+
+/* ---- on call ---- */
+
+static void note_time(tally_optimizer *optimizer, uint64_t update_ns, uint64_t exposed_ns)
+{
+    struct tally__update_times *times = &optimizer->times;
+
+    times->update_ns = update_ns;
+    times->exposed_ns = exposed_ns;
+    times->total_update_ns += update_ns;
+    times->total_exposed_ns += exposed_ns;
+    times->n++;
+}
+
+/* Where an averager follows, means may differ between ranks, and a failure with them: all hear of
+ * it, and nobody waits for one that failed. */
+static int update_on_call(tally_optimizer *optimizer)
+{
+    struct tally__outcome outcome = {.status = update_all(NULL, optimizer)};
+
+    if (!optimizer->config.averager) {
+        return outcome.status;
+    }
+    outcome = tally__outcome_of(outcome.status);
+    return tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome);
+}
+
+/* Steps that update nothing count for it too, as they do for the hook: those that are skipped, and
+ * those that all ranks refuse for their numbers. */
+static int average(const tally_optimizer *optimizer, int updated)
+{
+    struct tally__outcome outcome;
+
+    if (!optimizer->config.averager || (updated != TALLY_OK && updated != TALLY_NUMERIC)) {
+        return updated;
+    }
+    outcome = tally__outcome_of(updated);
+    TRY(tally__averager_run(optimizer->config.averager, NULL));
+    return updated == TALLY_OK ? TALLY_OK : tally__fail(updated, "%s", outcome.text);
+}
+
+int tally__update_average(tally_ddp *ddp, int updated)
+{
+    const tally_optimizer *optimizer = ddp->optimizer;
+
+    return optimizer && optimizer->overlaps ? average(optimizer, updated) : updated;
+}
+
+/* Updates, and takes down how long it took. */
+static int use_means(tally_optimizer *optimizer)
+{
+    tally_ddp *ddp = optimizer->ddp;
+    uint64_t start_ns = tally__now_ns();
+    uint64_t ns;
+
+    TRY(update_on_call(optimizer));
+    ns = tally__now_ns() - start_ns;
+    (void)pthread_mutex_lock(&ddp->mutex);
+    optimizer->n_updates++;
+    note_time(optimizer, ns, ns);
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    return TALLY_OK;
+}
+
+static int step(tally_optimizer *optimizer)
+{
+    if (optimizer->overlaps) {
+        return tally__fail(TALLY_STATE, "tally_optimizer_step: with config.overlap, tally_ddp_wait "
+                                        "has updated the parameters");
+    }
+    if (optimizer->ddp->no_sync) {
+        return TALLY_OK;
+    }
+    if (!optimizer->due) {
+        return tally__fail(TALLY_STATE, "tally_optimizer_step: there are no new means; call "
+                                        "tally_ddp_wait first");
+    }
+    optimizer->due = false;
+    return average(optimizer, optimizer->loss.skips ? TALLY_OK : use_means(optimizer));
+}
+
+int tally_optimizer_step(tally_optimizer *optimizer)
+{
+    TRY(tally__optimizer_check(optimizer, "tally_optimizer_step"));
+    return tally__stats_note(optimizer->ddp, step(optimizer));
+}
+
+/* ---- times ---- */
+
+/* The part of start..done that lies behind from. */
+static uint64_t part_behind(uint64_t from_ns, uint64_t start_ns, uint64_t done_ns)
+{
+    uint64_t first_ns = start_ns > from_ns ? start_ns : from_ns;
+
+    return done_ns > first_ns ? done_ns - first_ns : 0;
+}
+
+uint64_t tally__update_take(tally_ddp *ddp, uint64_t called_ns)
+{
+    tally_optimizer *optimizer = ddp->optimizer;
+    uint64_t update_ns;
+    uint64_t exposed_ns;
+    uint64_t busy_until_ns = 0;
+
+    if (!optimizer || !optimizer->overlaps || optimizer->loss.skips) {
+        return 0;
+    }
+    update_ns = part_behind(0, optimizer->times.start_ns, optimizer->times.done_ns);
+    exposed_ns = update_ns;
+    for (size_t b = 0; b < ddp->buckets.n; b++) {
+        const struct tally__bucket_times *now = &ddp->buckets.bucket[b].now;
+        /* Lanes that are busy at the same time count once. */
+        uint64_t from_ns = now->done_ns > busy_until_ns ? now->done_ns : busy_until_ns;
+
+        update_ns += part_behind(0, from_ns, now->updated_ns);
+        exposed_ns += part_behind(called_ns, from_ns, now->updated_ns);
+        busy_until_ns = now->updated_ns > busy_until_ns ? now->updated_ns : busy_until_ns;
+    }
+    note_time(optimizer, update_ns, exposed_ns);
+    return exposed_ns;
+}
+
+static double seconds(uint64_t ns)
+{
+    return (double)ns / (double)TALLY__NS_PER_SECOND;
+}
+
+static size_t state_bytes(const tally_optimizer *optimizer)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < optimizer->ddp->n_params; i++) {
+        const struct tally__moments *moments = &optimizer->updated[i].moments;
+
+        bytes += moments->n * (size_t)moments->n_states * sizeof(float);
+    }
+    return bytes;
+}
+
+int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats *stats)
+{
+    const struct tally__sized *kind = TALLY__SIZED(tally_optimizer_stats, mean_exposed_update_s);
+    const struct tally__update_times *times;
+    tally_optimizer_stats own = {0};
+    double n;
+
+    if (!optimizer) {
+        return tally__fail(TALLY_ARG, "tally_optimizer_get_stats: optimizer is NULL");
+    }
+    TRY(tally__answer_check(kind, "tally_optimizer_get_stats", stats));
+    if (!optimizer->ddp) {
+        return tally__fail(TALLY_STATE, "tally_optimizer_get_stats: its ddp was freed");
+    }
+    TRY(tally__check_owner(&optimizer->ddp->group->owner));
+    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
+    times = &optimizer->times;
+    n = times->n > 0 ? (double)times->n : 1;
+    own.step = optimizer->n_updates;
+    own.skipped = optimizer->n_skipped;
+    own.loss_scale = tally_optimizer_loss_scale(optimizer);
+    own.norm = optimizer->norm;
+    own.state_bytes = state_bytes(optimizer);
+    own.update_s = seconds(times->update_ns);
+    own.exposed_update_s = seconds(times->exposed_ns);
+    own.mean_update_s = seconds(times->total_update_ns) / n;
+    own.mean_exposed_update_s = seconds(times->total_exposed_ns) / n;
+    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
+    tally__sized_write(kind, &own, stats);
+    return TALLY_OK;
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ZeRO-1; see zero.h. Of a bucket, a rank gets the mean of its part (the first phase of an
+ * exchange), updates that part of the parameters, and sends it to all (in place of the second
+ * phase). Updated parameters travel where they lie, if tally provides their memory; otherwise in
+ * the bucket, whose gradients nobody needs any more. Lanes enter, several at once for different
+ * buckets; the application's thread makes and frees it.
+ */
+#include "train/zero.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "ddp/step_end.h"
+#include "num/num.h"
+#include "train/mixed.h"
+#include "train/optimizer.h"
+#include "train/zero_shards.h"
+
+static struct tally__zero_part *part_of(const struct tally__bucket *bucket)
+{
+    const tally_ddp *ddp = bucket->ddp;
+
+    return &ddp->optimizer->zero->parts[bucket - ddp->buckets.bucket];
+}
+
+bool tally__zero_shares(const struct tally__bucket *bucket)
+{
+    const tally_optimizer *optimizer = bucket->ddp->optimizer;
+
+    return optimizer && optimizer->zero && part_of(bucket)->is_shared;
+}
+
+bool tally__zero_has(const tally_ddp *ddp, size_t i)
+{
+    const tally_optimizer *optimizer = ddp->optimizer;
+
+    return optimizer && optimizer->zero && optimizer->updated[i].group >= 0 &&
+           ddp->params[i].bucket >= 0;
+}
+
+static struct tally__zero_run run_of(const struct tally__zero_part *part,
+                                     const tally_bucket_param *place, int rank)
+{
+    size_t begin = part->shard_starts[rank];
+    size_t end = part->shard_starts[rank + 1];
+    struct tally__zero_run run = {0};
+
+    begin = begin > place->offset ? begin : place->offset;
+    end = end < place->offset + place->n ? end : place->offset + place->n;
+    if (begin < end) {
+        run = (struct tally__zero_run){begin - place->offset, end - begin};
+    }
+    return run;
+}
+
+struct tally__zero_run tally__zero_run(const struct tally__bucket *bucket,
+                                       const tally_bucket_param *place, int rank)
+{
+    return run_of(part_of(bucket), place, rank);
+}
+
+/* ---- making it ---- */
+
+static void cut_bucket(const tally_optimizer *optimizer, const tally_bucket *seen, size_t *owned,
+                       struct tally__zero_part *part)
+{
+    int world = tally_group_size(optimizer->ddp->group);
+    bool elementwise = true;
+
+    for (int k = 0; k < seen->n_params; k++) {
+        int group = optimizer->updated[seen->params[k].index].group;
+
+        part->is_shared = part->is_shared || group >= 0;
+        part->keeps_means = part->keeps_means || (group < 0 && seen->params[k].n > 0);
+        elementwise = elementwise && (group < 0 || optimizer->rules[group]->table.elementwise);
+    }
+    if (!part->is_shared) {
+        return;
+    }
+    if (!elementwise) {
+        tally__zero_shard_params(seen, world, owned, part->shard_starts);
+        return;
+    }
+    tally__zero_shard_elements(seen->n, world, part->shard_starts);
+    for (int r = 0; r < world; r++) {
+        owned[r] += part->shard_starts[r + 1] - part->shard_starts[r];
+    }
+}
+
+static int cover_bucket(tally_optimizer *optimizer, const tally_bucket *seen,
+                        const struct tally__zero_part *part)
+{
+    int rank = tally_group_rank(optimizer->ddp->group);
+
+    for (int k = 0; k < seen->n_params; k++) {
+        struct tally__updated *updated = &optimizer->updated[seen->params[k].index];
+
+        if (updated->group >= 0) {
+            struct tally__zero_run own = run_of(part, &seen->params[k], rank);
+
+            TRY(tally__moments_cover(&updated->moments,
+                                     optimizer->rules[updated->group]->table.n_states, own.first,
+                                     own.n));
+        }
+    }
+    return TALLY_OK;
+}
+
+static int allocate(const tally_ddp *ddp, struct tally__zero *zero)
+{
+    static const char what[] = "the shards of an optimizer";
+    size_t n = ddp->buckets.n + ddp->buckets.n_delayed;
+    size_t per_bucket = 2 * (size_t)tally_group_size(ddp->group) + 1;
+
+    zero->parts = tally__alloc_array(n, sizeof *zero->parts, what);
+    zero->numbers = tally__alloc_array(n, per_bucket * sizeof *zero->numbers, what);
+    zero->flags = tally__alloc_array(ddp->n_order, sizeof *zero->flags, what);
+    zero->squares = tally__alloc_array(ddp->n_params, sizeof *zero->squares, what);
+    return zero->parts && zero->numbers && zero->flags && zero->squares ? TALLY_OK : TALLY_NOMEM;
+}
+
+int tally__zero_make(tally_optimizer *optimizer)
+{
+    const tally_ddp *ddp = optimizer->ddp;
+    size_t world = (size_t)tally_group_size(ddp->group);
+    size_t *owned = tally__alloc_array(world, sizeof *owned, "the shards of an optimizer");
+    struct tally__zero *zero = tally__alloc(sizeof *zero, "the shards of an optimizer");
+    int rc = owned && zero ? TALLY_OK : TALLY_NOMEM;
+
+    optimizer->zero = zero;
+    if (rc == TALLY_OK) {
+        rc = allocate(ddp, zero);
+    }
+    for (size_t b = 0; rc == TALLY_OK && b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
+        const tally_bucket *seen = &ddp->buckets.bucket[b].seen;
+        struct tally__zero_part *part = &zero->parts[b];
+
+        part->shard_starts = zero->numbers + b * (2 * world + 1);
+        part->bytes = part->shard_starts + world + 1;
+        part->used = zero->flags + (seen->params - ddp->buckets.params);
+        cut_bucket(optimizer, seen, owned, part);
+        rc = part->is_shared ? cover_bucket(optimizer, seen, part) : TALLY_OK;
+    }
+    tally__free(owned);
+    return rc;
+}
+
+void tally__zero_free(tally_optimizer *optimizer)
+{
+    struct tally__zero *zero = optimizer->zero;
+
+    if (zero) {
+        tally__free(zero->parts);
+        tally__free(zero->numbers);
+        tally__free(zero->flags);
+        tally__free(zero->squares);
+        tally__free(zero);
+        optimizer->zero = NULL;
+    }
+}
+
+/* ---- the mean ---- */
+
+/* Whoever updates a part must know whether another rank has a gradient for it. */
+static int agree(tally_lane *lane, struct tally__bucket *bucket, bool *used)
+{
+    struct tally__zero_part *part = part_of(bucket);
+    size_t n = (size_t)bucket->seen.n_params;
+    uint64_t before = lane->bytes_sent;
+
+    for (size_t k = 0; k < n; k++) {
+        part->used[k] = bucket->ddp->used[bucket->seen.params[k].index] != 0;
+    }
+    TRY(tally_lane_all_reduce(lane, part->used, n, TALLY_U8, TALLY_MAX));
+    bucket->now.aside_bytes += lane->bytes_sent - before;
+    *used = memchr(part->used, 1, n) != NULL;
+    return TALLY_OK;
+}
+
+int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
+{
+    const struct tally__zero_part *part = part_of(bucket);
+    bool used = true;
+
+    TRY(agree(lane, bucket, &used));
+    if (bucket->ddp->config.skip_unused && !used) {
+        bucket->skipped = true;
+        return TALLY_OK;
+    }
+    if (!bucket->ddp->views) {
+        tally__bucket_gather(bucket);
+    }
+    TRY(tally__bucket_reduce(lane, bucket, part->keeps_means ? NULL : part->shard_starts));
+    if (bucket->ddp->config.param_dtype || (!bucket->ddp->views && part->keeps_means)) {
+        tally__bucket_spread(bucket);
+    }
+    /* Later, parameters lie where the means are now. */
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        if (!part->used[k] && !bucket->seen.shadows) {
+            tally__residual_take_back(bucket->ddp,
+                                      &bucket->ddp->params[bucket->seen.params[k].index]);
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Where the mean of a parameter is: in the bucket, unless that has halves. */
+static float *mean_of(const struct tally__bucket *bucket, const tally_bucket_param *place)
+{
+    const struct tally__param *param = &bucket->ddp->params[place->index];
+
+    return param->own_mean ? param->own_mean : place->gradient;
+}
+
+/* ---- the update ---- */
+
+static int update_own(tally_optimizer *optimizer, const struct tally__bucket *bucket, float factor)
+{
+    const struct tally__zero_part *part = part_of(bucket);
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        size_t i = (size_t)bucket->seen.params[k].index;
+
+        /* Who has no part of it counts its steps like the others. */
+        if (part->used[k] && optimizer->updated[i].group >= 0) {
+            TRY(tally__update_param(optimizer, i, mean_of(bucket, &bucket->seen.params[k]),
+                                    factor));
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Parameters that lie as their gradients do: from where they are to where they belong. */
+static int gather_run(tally_lane *lane, const struct tally__bucket *bucket, float *run)
+{
+    const struct tally__zero_part *part = part_of(bucket);
+    int rank = tally_group_rank(tally_lane_group(lane));
+
+    for (int r = 0; r < tally_group_size(tally_lane_group(lane)); r++) {
+        part->bytes[r] = (part->shard_starts[r + 1] - part->shard_starts[r]) * sizeof *run;
+    }
+    return tally_lane_all_gather(lane, run + part->shard_starts[rank], part->bytes, run);
+}
+
+/* One by one, with the bucket left as it is. */
+static int gather_params(tally_lane *lane, const struct tally__bucket *bucket)
+{
+    const struct tally__zero_part *part = part_of(bucket);
+    const tally_ddp *ddp = bucket->ddp;
+    int rank = tally_group_rank(ddp->group);
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        const tally_bucket_param *place = &bucket->seen.params[k];
+        float *data = ddp->params[place->index].data;
+
+        if (!part->used[k] || ddp->optimizer->updated[place->index].group < 0 || place->n == 0) {
+            continue;
+        }
+        for (int r = 0; r < tally_group_size(ddp->group); r++) {
+            part->bytes[r] = run_of(part, place, r).n * sizeof *data;
+        }
+        TRY(tally_lane_all_gather(lane, data + run_of(part, place, rank).first, part->bytes, data));
+    }
+    return TALLY_OK;
+}
+
+static void copy_part(size_t first, size_t end, const float *from, float *to)
+{
+    tally__copy((end - first) * sizeof *to, (const void *)(from + first), (void *)(to + first));
+}
+
+/* By way of the bucket: this rank's part into it, and out of it what other ranks updated. */
+static int gather_through_bucket(tally_lane *lane, const struct tally__bucket *bucket)
+{
+    const struct tally__zero_part *part = part_of(bucket);
+    int rank = tally_group_rank(tally_lane_group(lane));
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        const tally_bucket_param *place = &bucket->seen.params[k];
+        struct tally__zero_run own = run_of(part, place, rank);
+
+        copy_part(own.first, own.first + own.n, bucket->ddp->params[place->index].data,
+                  place->gradient);
+    }
+    TRY(gather_run(lane, bucket, bucket->seen.data));
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        const tally_bucket_param *place = &bucket->seen.params[k];
+        float *data = bucket->ddp->params[place->index].data;
+        struct tally__zero_run own = run_of(part, place, rank);
+
+        if (part->used[k]) {
+            copy_part(0, own.first, place->gradient, data);
+            copy_part(own.first + own.n, place->n, place->gradient, data);
+        }
+    }
+    return TALLY_OK;
+}
+
+static int gather(tally_lane *lane, const struct tally__bucket *bucket)
+{
+    const struct tally__zero_part *part = part_of(bucket);
+    float *run = tally__bucket_run(bucket);
+
+    if (!memchr(part->used, 1, (size_t)bucket->seen.n_params)) {
+        return TALLY_OK;
+    }
+    if (part->keeps_means || (!run && bucket->seen.dtype != TALLY_F32)) {
+        return gather_params(lane, bucket);
+    }
+    return run ? gather_run(lane, bucket, run) : gather_through_bucket(lane, bucket);
+}
+
+/* Low copies follow what was updated. */
+static void refresh(const struct tally__bucket *bucket)
+{
+    const struct tally__zero_part *part = part_of(bucket);
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        if (part->used[k]) {
+            tally__mixed_refresh_param(&bucket->ddp->params[bucket->seen.params[k].index]);
+        }
+    }
+}
+
+/* What was used is zeros when the gradients are to be released. */
+static void release(const struct tally__bucket *bucket)
+{
+    const struct tally__zero_part *part = part_of(bucket);
+    const tally_ddp *ddp = bucket->ddp;
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        int i = bucket->seen.params[k].index;
+
+        if (part->used[k] && ddp->optimizer->updated[i].group >= 0) {
+            memset(ddp->params[i].grad, 0, ddp->params[i].grad_bytes);
+        }
+    }
+}
+
+/* Updates this rank's part, and brings all parts together. update_ns: how long the former took. */
+static int update(tally_lane *lane, const struct tally__bucket *bucket, float factor,
+                  uint64_t *update_ns)
+{
+    tally_optimizer *optimizer = bucket->ddp->optimizer;
+    uint64_t start_ns = tally__now_ns();
+
+    TRY(update_own(optimizer, bucket, factor));
+    *update_ns = tally__now_ns() - start_ns;
+    TRY(gather(lane, bucket));
+    refresh(bucket);
+    if (optimizer->config.release_gradients) {
+        release(bucket);
+    }
+    return TALLY_OK;
+}
+
+int tally__zero_update(tally_lane *lane, struct tally__bucket *bucket)
+{
+    uint64_t update_ns = 0;
+
+    TRY(update(lane, bucket, 1, &update_ns));
+    /* As if the updates had come last: what is counted is how long each took. */
+    bucket->now.done_ns = tally__now_ns() - update_ns;
+    return TALLY_OK;
+}
+
+/* ---- at the end of a step ---- */
+
+/* Whether the step has a mean for the bucket. */
+static bool was_reduced(const tally_ddp *ddp, size_t b)
+{
+    const struct tally__bucket *bucket = &ddp->buckets.bucket[b];
+
+    return tally__zero_shares(bucket) && !bucket->skipped &&
+           (b < ddp->buckets.n || ddp->delayed_asked);
+}
+
+bool tally__zero_is_finite(const tally_optimizer *optimizer)
+{
+    const tally_ddp *ddp = optimizer->ddp;
+
+    for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
+        const struct tally__bucket *bucket = &ddp->buckets.bucket[b];
+
+        for (int k = 0; was_reduced(ddp, b) && k < bucket->seen.n_params; k++) {
+            const tally_bucket_param *place = &bucket->seen.params[k];
+            const struct tally__moments *moments = &optimizer->updated[place->index].moments;
+            size_t n = part_of(bucket)->used[k] ? moments->n : 0;
+
+            if (tally__find_nonfinite_f32(n, mean_of(bucket, place) + moments->first) < n) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+int tally__zero_norms(tally_lane *lane, tally_optimizer *optimizer)
+{
+    const tally_ddp *ddp = optimizer->ddp;
+    double *squares = optimizer->zero->squares;
+
+    memset(squares, 0, ddp->n_params * sizeof *squares);
+    for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
+        const struct tally__bucket *bucket = &ddp->buckets.bucket[b];
+
+        for (int k = 0; was_reduced(ddp, b) && k < bucket->seen.n_params; k++) {
+            const tally_bucket_param *place = &bucket->seen.params[k];
+            const struct tally__moments *moments = &optimizer->updated[place->index].moments;
+
+            if (part_of(bucket)->used[k] && moments->n > 0) {
+                squares[place->index] =
+                    tally__sqnorm_f32(moments->n, mean_of(bucket, place) + moments->first);
+            }
+        }
+    }
+    return tally_lane_all_reduce(lane, squares, ddp->n_params, TALLY_F64, TALLY_SUM);
+}
+
+int tally__zero_update_all(tally_lane *lane, tally_optimizer *optimizer, float factor)
+{
+    tally_ddp *ddp = optimizer->ddp;
+
+    for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
+        struct tally__bucket_times *now = &ddp->buckets.bucket[b].now;
+        uint64_t start_ns = tally__now_ns();
+        uint64_t before = lane->bytes_sent;
+        uint64_t update_ns = 0;
+
+        if (was_reduced(ddp, b)) {
+            TRY(update(lane, &ddp->buckets.bucket[b], factor, &update_ns));
+            now->late_bytes = lane->bytes_sent - before;
+            now->late_ns = tally__now_ns() - start_ns - update_ns;
+            optimizer->times.sent_ns += now->late_ns;
+        }
+    }
+    return TALLY_OK;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state of a sharded optimizer, brought together on one rank. Parameter after parameter, array
+ * after array: nobody but that rank needs more memory than it has. One thread of the application
+ * enters, between steps; what involves others runs as a job.
+ */
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "train/optimizer.h"
+
+struct collection {
+    tally_optimizer *optimizer;
+    int root;
+    int32_t wants;                /* root's: the state itself, not only how much there is */
+    struct tally__updated *whole; /* on root; else NULL */
+    size_t *sent;                 /* bytes for each rank, and from each */
+    size_t *received;
+    struct tally__outcome outcome; /* whether this rank could begin, and why not */
+};
+
+/* One parameter of a bucket: every rank's run of it to root, where they follow one another. */
+static int collect_param(tally_lane *lane, const struct collection *collection,
+                         const struct tally__bucket *bucket, const tally_bucket_param *place)
+{
+    const tally_optimizer *optimizer = collection->optimizer;
+    const struct tally__moments *own = &optimizer->updated[place->index].moments;
+    int rank = tally_group_rank(tally_lane_group(lane));
+
+    collection->sent[collection->root] = own->n * sizeof(float);
+    for (int r = 0; rank == collection->root && r < tally_group_size(tally_lane_group(lane)); r++) {
+        collection->received[r] = tally__zero_run(bucket, place, r).n * sizeof(float);
+    }
+    for (int k = 0; k < own->n_states; k++) {
+        float *to = collection->whole ? collection->whole[place->index].moments.state[k] : NULL;
+
+        TRY(tally_lane_all_to_all(lane, own->state[k], collection->sent, to, collection->received));
+    }
+    return TALLY_OK;
+}
+
+static int collect_bucket(tally_lane *lane, const struct collection *collection,
+                          const struct tally__bucket *bucket)
+{
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        int i = bucket->seen.params[k].index;
+
+        if (collection->optimizer->updated[i].group >= 0) {
+            TRY(collect_param(lane, collection, bucket, &bucket->seen.params[k]));
+        }
+    }
+    return TALLY_OK;
+}
+
+static int collect_job(tally_lane *lane, void *user)
+{
+    struct collection *collection = user;
+    const tally_ddp *ddp = collection->optimizer->ddp;
+
+    TRY(tally__outcome_job(lane, &collection->outcome));
+    TRY(tally_lane_broadcast(lane, &collection->wants, sizeof collection->wants, collection->root));
+    if (!collection->wants) {
+        return TALLY_OK;
+    }
+    for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
+        if (tally__zero_shares(&ddp->buckets.bucket[b])) {
+            TRY(collect_bucket(lane, collection, &ddp->buckets.bucket[b]));
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Room for all state, or only as much as says how large it is. What is not shared stays root's. */
+static int make_whole(struct collection *collection)
+{
+    const tally_optimizer *optimizer = collection->optimizer;
+    size_t n = optimizer->n_params;
+
+    collection->whole = tally__alloc_array(n, sizeof *collection->whole, "an optimizer's state");
+    if (!collection->whole) {
+        return TALLY_NOMEM;
+    }
+    memcpy(collection->whole, optimizer->updated, n * sizeof *collection->whole);
+    for (size_t i = 0; i < n; i++) {
+        struct tally__moments *moments = &collection->whole[i].moments;
+
+        if (tally__zero_has(optimizer->ddp, i)) {
+            *moments = (struct tally__moments){.step = moments->step,
+                                               .n = optimizer->ddp->params[i].n,
+                                               .n_states = moments->n_states};
+        }
+    }
+    for (size_t i = 0; i < n && collection->wants; i++) {
+        struct tally__moments *moments = &collection->whole[i].moments;
+
+        if (tally__zero_has(optimizer->ddp, i)) {
+            TRY(tally__moments_cover(moments, moments->n_states, 0, moments->n));
+            moments->step = optimizer->updated[i].moments.step;
+        }
+    }
+    return TALLY_OK;
+}
+
+/* What this rank can do by itself. */
+static int prepare(struct collection *collection)
+{
+    const tally_group *group = collection->optimizer->ddp->group;
+    size_t size = (size_t)tally_group_size(group);
+
+    if (collection->root < 0 || collection->root >= tally_group_size(group)) {
+        return tally__fail(TALLY_ARG, "tally_optimizer_consolidate: root %d is not in 0..%d",
+                           collection->root, tally_group_size(group) - 1);
+    }
+    collection->sent = tally__alloc_array(size, sizeof *collection->sent, "sizes of state");
+    collection->received = tally__alloc_array(size, sizeof *collection->received, "sizes of state");
+    if (!collection->sent || !collection->received) {
+        return TALLY_NOMEM;
+    }
+    return tally_group_rank(group) == collection->root ? make_whole(collection) : TALLY_OK;
+}
+
+int tally__zero_collect(tally_optimizer *optimizer, int root, bool wants,
+                        struct tally__updated **whole)
+{
+    struct collection collection = {.optimizer = optimizer, .root = root, .wants = wants};
+    int rc;
+
+    collection.outcome = tally__outcome_of(prepare(&collection));
+    rc = tally__ddp_run(optimizer->ddp, collect_job, &collection);
+    tally__free(collection.sent);
+    tally__free(collection.received);
+    if (rc != TALLY_OK) {
+        tally__zero_collected_free(optimizer, collection.whole);
+        return rc;
+    }
+    *whole = collection.whole;
+    return TALLY_OK;
+}
+
+void tally__zero_collected_free(const tally_optimizer *optimizer, struct tally__updated *whole)
+{
+    for (size_t i = 0; whole && i < optimizer->n_params; i++) {
+        if (tally__zero_has(optimizer->ddp, i)) {
+            tally__moments_clear(&whole[i].moments);
+        }
+    }
+    tally__free(whole);
+}
