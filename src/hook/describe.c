@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tells what hooks there are, for lists and help. Keeps no state. Any thread enters. */
+#include <string.h>
+
 #include "base/sized.h"
 #include "base/status.h"
 #include "hook/kind.h"
@@ -17,10 +19,12 @@ int tally_hook_describe(size_t index, tally_hook_info *info)
 
     TRY(tally__answer_check(kind, "tally_hook_describe", info));
     TRY(tally__row_at("tally_hook_describe", &tally__hook_kinds, index, &row));
-    own = (tally_hook_info){.name = row->name,
-                            .help = row->help,
-                            .wraps = tally__hook_kind_of(row)->wraps,
-                            .n_options = row->n_options};
+    /* Clear the padding too: the application gets a copy of every byte. */
+    memset(&own, 0, sizeof own);
+    own.name = row->name;
+    own.help = row->help;
+    own.wraps = tally__hook_kind_of(row)->wraps;
+    own.n_options = row->n_options;
     tally__sized_write(kind, &own, info);
     return TALLY_OK;
 }
