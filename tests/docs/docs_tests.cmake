@@ -23,3 +23,7 @@ add_executable(text_forms docs/text_forms.c)
 target_link_libraries(text_forms PRIVATE tally_flags tally)
 tally_docs_test(texts check_texts $<TARGET_FILE:text_forms>)
 tally_docs_test(names check_names $<TARGET_FILE:text_forms>)
+
+# Also a unit test: whoever adds or renames a file of src learns at once that the map needs a row.
+tally_docs_test(map check_map)
+set_tests_properties(docs_map PROPERTIES LABELS "docs;unit")

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the map of the files in docs/architecture.md with the tree.
+
+Every .c file of src, and every .h without a .c beside it, has one row in the table of its folder
+(### src/FOLDER), with its responsibility. Every row names a file of that folder.
+"""
+
+import glob
+import os
+import re
+import sys
+
+import doc_pages
+
+PAGE = "docs/architecture.md"
+SECTION = "Map of the files"
+
+
+def sources(root):
+    """folder -> the names its table must have."""
+    folders = {}
+    for path in sorted(glob.glob("src/**/*.[ch]", root_dir=root, recursive=True)):
+        folder, name = os.path.split(path)
+        stem, extension = os.path.splitext(path)
+        if extension == ".c" or not os.path.exists(os.path.join(root, stem + ".c")):
+            folders.setdefault(folder, set()).add(name)
+    return folders
+
+
+def rows(lines):
+    """(line, folder, file, responsibility) of each row of the tables; file is None for a heading."""
+    inside, folder = False, ""
+    for i, line in enumerate(lines, 1):
+        heading = re.match(r"(##+) (.*)", line)
+        if heading and heading[1] == "##":
+            inside = heading[2] == SECTION
+        elif heading and inside:
+            folder = heading[2].strip("`/ ")
+            yield i, folder, None, ""
+        row = re.match(r"\| `([^`]+)`(.*?) \| (.*) \|$", line)
+        if row and inside:
+            yield i, folder, row[1] + row[2], row[3].strip()
+
+
+def main():
+    root = sys.argv[1]
+    report = doc_pages.Report()
+    with open(os.path.join(root, PAGE), encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    missing = sources(root)
+    seen, folders, n = {}, set(missing), 0
+    for line, folder, name, responsibility in rows(lines):
+        where = f"{PAGE}:{line}"
+        if name is None:
+            if folder not in folders:
+                report.fail(where, f"the tree has no folder {folder} with C files")
+            continue
+        n += 1
+        path = f"{folder}/{name}"
+        if path in seen:
+            report.fail(where, f"{path} has a row in line {seen[path]} already")
+        elif name not in missing.get(folder, ()):
+            report.fail(where, f"{path} needs no row: the tree has no such file, or it is the header "
+                        "of a .c file")
+        elif not responsibility:
+            report.fail(where, f"say in one line what {path} is responsible for")
+        seen.setdefault(path, line)
+        missing.get(folder, set()).discard(name)
+    for folder, names in missing.items():
+        for name in sorted(names):
+            report.fail(PAGE, f"{folder}/{name} is missing in the table under '### {folder}', section "
+                        f"'{SECTION}'")
+    report.end(f"{n} files, each in the map")
+
+
+main()
