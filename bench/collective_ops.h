@@ -7,7 +7,7 @@
 #ifndef TALLY_BENCH_COLLECTIVE_OPS_H
 #define TALLY_BENCH_COLLECTIVE_OPS_H
 
-#include <tally.h>
+#include <tally_extend.h>
 
 #include "bench/pattern.h"
 

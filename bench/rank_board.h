@@ -9,7 +9,7 @@
 #define TALLY_BENCH_RANK_BOARD_H
 
 #include <stdint.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 struct rank_board {
     int ranks;

@@ -4,7 +4,7 @@
 #define TALLY_BENCH_RANK_GROUP_H
 
 #include <stdbool.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 /* Whether this process is one of the ranks that a launcher of MPI has started; if not, the bench
  * forks its ranks. */

@@ -8,7 +8,7 @@
 #include "bench/step_rank.h"
 
 #include <string.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #include "base/checksum.h"
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where: libraries, header, the tally command, and the two ways to find
+# What `cmake --install` puts where: libraries, headers, the tally command, and the two ways to find
 # them: pkg-config and find_package(tally).
 include(CMakePackageConfigHelpers)
 
@@ -10,7 +10,7 @@ list(REMOVE_ITEM static_links "$<LINK_ONLY:tally_flags>")
 set_target_properties(tally_static PROPERTIES INTERFACE_LINK_LIBRARIES "${static_links}")
 
 install(TARGETS tally tally_static EXPORT tally_targets)
-install(FILES include/tally.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/tally.h include/tally_extend.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES docs/man/tally.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES docs/man/tally.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 if(TARGET tally_tool)

@@ -7,7 +7,7 @@
  * or alone, as a world of one.
  */
 #include <stdio.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #define N 1000
 

@@ -6,7 +6,7 @@
  *     tally run -n 3 build/examples/02_futures
  */
 #include <stdio.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #define N 4096
 

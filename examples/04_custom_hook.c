@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #define N 1000 /* weights */
 #define K 10   /* of which so many travel */

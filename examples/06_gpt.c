@@ -155,16 +155,12 @@ static int train_step(struct trainer *t, double *loss)
 
 /* ---- checkpoints ---- */
 
+/* A mean needs a value from every rank: it is there when all ranks have come this far. */
 static int wait_for_all(const struct trainer *t)
 {
-    tally_future *future;
-    int rc = tally_barrier(t->group, &future);
+    double nothing = 0;
 
-    if (rc == TALLY_OK) {
-        rc = tally_future_wait(future);
-        tally_future_free(future);
-    }
-    return rc;
+    return tally_ddp_mean_scalar(t->ddp, &nothing);
 }
 
 /* What this rank has: its parameters, the state of hook and optimizer. */

@@ -5,11 +5,11 @@
  * You hand tally your parameters, say when each gradient is ready, and choose how gradients travel.
  * It leaves the mean gradient on every rank.
  *
- * This header is the manual. It is read from top to bottom: status codes and error texts first,
- * because every other function uses them; then logging, environment, and the instruction set; then
- * the ranks: groups, jobs and futures, collectives; then training: parameters, hooks, ddp,
- * optimizers, statistics. Who only wants to train reads groups, parameters and data-parallel
- * training.
+ * This header is the manual, and all that a program needs that trains. It is read from top to
+ * bottom: status codes and error texts, groups, parameters, data-parallel training, hooks,
+ * optimizers, mixed precision, averaging, saving and loading, statistics, check mode, logging and
+ * environment. A second header, tally_extend.h, is for people who extend tally: jobs, lanes and
+ * futures, collectives, hooks and optimizers of their own.
  *
  * A complete program. Alone it is a world of one; `tally run -n 4 ./line` starts it as four ranks:
  *
@@ -143,75 +143,6 @@ TALLY_API const char *tally_status_text(int status);
  */
 TALLY_API const char *tally_last_error(void);
 
-/* ---- logging ------------------------------------------------------------------------------- */
-
-typedef enum tally_log_level {
-    TALLY_LOG_NONE = 0,
-    TALLY_LOG_ERROR = 1,
-    TALLY_LOG_WARN = 2,
-    TALLY_LOG_INFO = 3,
-    TALLY_LOG_DEBUG = 4
-} tally_log_level;
-
-/*
- * Receives one line, without a newline. It may be called from any thread, also from threads of
- * tally's own, by several at once; it must not call tally.
- */
-typedef void (*tally_log_fn)(void *user, int level, const char *text);
-
-/*
- * Sends messages of max_level and more urgent ones to fn(user, ...). A NULL fn switches logging
- * off, which is how a program starts. TALLY_LOG in the environment, if set, wins over max_level;
- * where there is no fn, its lines go to stderr, as tally_log_stderr writes them, behind the rank's
- * number in brackets where ranks are processes: "[2] tally: warning: ...". At TALLY_LOG_INFO rank 0
- * says what this run is: ranks, machines and backend, kernels and lanes, parameters, buckets and
- * hook. Any thread, but not while another thread is in a tally call: a message under way may still
- * reach the old callback. Never blocks. Errors: ARG for a level that is none of tally_log_level, or
- * an unknown value of TALLY_LOG.
- */
-TALLY_API int tally_log_set(tally_log_fn fn, void *user, int max_level);
-
-/* A ready-made tally_log_fn: one line "tally: level: text" to stderr. user is not used. */
-TALLY_API void tally_log_stderr(void *user, int level, const char *text);
-
-/* ---- environment --------------------------------------------------------------------------- */
-
-/* One environment variable that tally reads. All texts are static, except value. */
-typedef struct tally_env_var {
-    size_t size;          /* set by the caller: sizeof(tally_env_var) */
-    const char *name;     /* "TALLY_ISA" */
-    const char *type;     /* what it accepts: "auto|ref|avx2|..." or "seconds" */
-    const char *fallback; /* what holds when it is unset */
-    const char *help;     /* one line */
-    const char *value; /* its text now, or NULL when unset; valid until the environment changes */
-} tally_env_var;
-
-/* How many variables there are. Any thread; never blocks; cannot fail. */
-TALLY_API size_t tally_env_count(void);
-
-/*
- * Describes variable number index. Any thread, while nobody changes the environment; never blocks.
- * Errors: ARG for an index out of range, a NULL, or a size that is too small.
- */
-TALLY_API int tally_env_get(size_t index, tally_env_var *var);
-
-/*
- * Looks at every variable tally knows. Call it at start-up to hear of a mistyped value early.
- * Any thread, while nobody changes the environment; never blocks.
- * Errors: ARG naming the first variable with an unacceptable value, and what would be accepted.
- */
-TALLY_API int tally_env_check(void);
-
-/* ---- instruction set ----------------------------------------------------------------------- */
-
-/*
- * The instruction set tally computes with: "ref", "avx2", "avx512" or "neon". It is chosen once per
- * process, at the first call that needs it: the best one this CPU has, or the one TALLY_ISA asks
- * for. Sums and casts give the same bits on all of them. Any thread; never blocks; static text.
- * Errors: ARG when name is NULL, or TALLY_ISA is unknown or asks for what this CPU lacks.
- */
-TALLY_API int tally_isa(const char **name);
-
 /* ---- groups -------------------------------------------------------------------------------- */
 
 /*
@@ -289,14 +220,6 @@ TALLY_API const char *tally_group_backend(const tally_group *group);
 TALLY_API unsigned long long tally_group_bytes_sent(const tally_group *group);
 
 /*
- * Divides a group: ranks that pass the same color form a new group, ordered by key, then by rank. A
- * negative color belongs to none and gets NULL. The new group shares the parent's lane threads and
- * must be closed before it. Collective over the parent; blocks; not from a lane.
- * Errors: ARG, NOMEM, those of any exchange.
- */
-TALLY_API int tally_group_split(tally_group *parent, int color, int key, tally_group **group);
-
-/*
  * Leaves a group in good order: finishes the jobs that were submitted, then frees everything. Peers
  * that still wait for this rank get PEER, "closed its group". Futures of the group must have been
  * freed; memory that was not goes once all ranks have closed it. NULL is accepted. Not collective;
@@ -314,87 +237,7 @@ TALLY_API int tally_group_close(tally_group *group);
  */
 TALLY_API int tally_group_abort(tally_group *group, const char *reason);
 
-/*
- * Zeroed memory that the other ranks can reach: collectives on it copy nothing. Ordinary memory
- * works everywhere too, at the price of a copy in and out. Pages are reserved now, so that a lack
- * of memory is NOMEM here and not a signal later; on failure no rank has any. Collective; blocks;
- * not from a lane. Errors: ARG, NOMEM, those of any exchange.
- */
-TALLY_API int tally_group_alloc(tally_group *group, size_t bytes, void **memory);
-
-/* Gives such memory back. NULL is accepted. Not needed before the group is closed, nor after a
- * failure. Collective, but in a group that was given up it returns at once; blocks; not from a
- * lane. Errors: ARG. */
-TALLY_API int tally_group_free(tally_group *group, void *memory);
-
-/* ---- jobs, lanes, futures ------------------------------------------------------------------ */
-
-/*
- * There is one way to do something asynchronously: submit a job to a lane of the group and get a
- * future. A lane is a thread of tally's own that runs its jobs in the order of submission. Every
- * rank submits the same jobs to the same lanes in the same order. Inside a job, blocking
- * collectives take the lane, so the type says which thread you are on.
- *
- * A job that fails, fails on every rank with the same status and text, and the group lives on.
- */
-typedef struct tally_lane tally_lane;
-typedef struct tally_future tally_future;
-
-/* A job: runs on the lane; returns a status (with tally_job_fail for a text of its own). */
-typedef int (*tally_job_fn)(tally_lane *lane, void *user);
-
-/* Runs when a job is done, on the lane's thread; must not block and must not free the future. */
-typedef void (*tally_done_fn)(void *user, int status, const char *text);
-
-/*
- * Submits a job to lane number lane (0 <= lane < lanes; with lanes = 0 only 0). A NULL future means
- * nobody will ask. Collective; any thread; does not wait for the job.
- * Errors: ARG, NOMEM, ABORTED when the group was given up.
- */
-TALLY_API int tally_submit(tally_group *group, int lane, tally_job_fn job, void *user,
-                           tally_future **future);
-
-/*
- * Waits for the job and returns its status; tally_last_error() then gives its text. May be called
- * again. With lanes = 0 it runs the jobs submitted so far, up to this one. Any thread; blocks; not
- * from a lane.
- */
-TALLY_API int tally_future_wait(tally_future *future);
-
-/* The same, but TIMEOUT when the job is not done after so many seconds; the job goes on. */
-TALLY_API int tally_future_wait_for(tally_future *future, double seconds);
-
-/* Whether the job is done, without waiting. With lanes = 0 nothing is done before a wait. */
-TALLY_API int tally_future_test(const tally_future *future, int *done);
-
-/*
- * Calls done(user, ...) when the job is done; at once, on this thread, when it is done already. One
- * callback per future. Any thread; never blocks. Errors: ARG, STATE when there is one already.
- */
-TALLY_API int tally_future_on_done(tally_future *future, tally_done_fn done, void *user);
-
-/* Payload bytes the finished job sent to other ranks; 0 while it runs. */
-TALLY_API unsigned long long tally_future_bytes_sent(const tally_future *future);
-
-/* Forgets a future. A job that is not done goes on. NULL is accepted. Any thread; never blocks. */
-TALLY_API void tally_future_free(tally_future *future);
-
-/*
- * The lane of a sub-group that runs on the same thread as lane: for jobs that use several groups.
- * NULL when group does not share threads with lane's group. If such a job fails on one rank while
- * others are in a collective of the sub-group, the sub-group is given up; the job's own group lives
- * on. Inside a job.
- */
-TALLY_API tally_lane *tally_lane_for(tally_lane *lane, tally_group *group);
-
-/* The group and the number of a lane. Inside a job. */
-TALLY_API tally_group *tally_lane_group(const tally_lane *lane);
-TALLY_API int tally_lane_index(const tally_lane *lane);
-
-/* Records a text for the failure of a job and returns status: `return tally_job_fail(...);`. */
-TALLY_API int tally_job_fail(tally_lane *lane, int status, const char *text);
-
-/* ---- collectives --------------------------------------------------------------------------- */
+/* ---- parameters ---------------------------------------------------------------------------- */
 
 typedef enum tally_dtype {
     TALLY_F32 = 0,
@@ -406,72 +249,8 @@ typedef enum tally_dtype {
     TALLY_U8 = 6
 } tally_dtype;
 
-/*
- * Sums are taken in rank order 0..size-1; fp16 and bf16 are added in fp32 and rounded once; integer
- * sums wrap around. The mean is the sum divided by the number of ranks; of integers, the sum in 64
- * bits divided with truncation. A NaN on any rank makes minimum and maximum NaN.
- */
-typedef enum tally_op { TALLY_SUM = 0, TALLY_MEAN = 1, TALLY_MIN = 2, TALLY_MAX = 3 } tally_op;
-
 /* Bytes of one element; 0 for a number that is no dtype. */
 TALLY_API size_t tally_dtype_bytes(int dtype);
-
-/* Rank's part of count elements in tally_lane_reduce_scatter: n elements from offset on. */
-TALLY_API void tally_shard(size_t count, int size, int rank, size_t *offset, size_t *n);
-
-/*
- * The collectives, inside a job. All block; all are collective over the lane's group; count, dtype,
- * op and root must be the same on all ranks. Errors of each: ARG, and those of any exchange: PEER,
- * TIMEOUT, MISMATCH, ABORTED, or whatever made this job fail on another rank. A count of 0 is
- * valid. The result has the same bits on all ranks, and the same whatever the backend.
- */
-
-/* Reduces data of all ranks element by element and leaves the result in data on every rank. */
-TALLY_API int tally_lane_all_reduce(tally_lane *lane, void *data, size_t count, int dtype, int op);
-
-/* The same, but only this rank's shard (tally_shard) of data gets the result; the rest of data is
- * left as it was. */
-TALLY_API int tally_lane_reduce_scatter(tally_lane *lane, void *data, size_t count, int dtype,
-                                        int op);
-
-/*
- * Puts every rank's bytes one after the other into received, in rank order: bytes[r] from rank r,
- * the same array of sizes on every rank. send may be the own place in received.
- */
-TALLY_API int tally_lane_all_gather(tally_lane *lane, const void *send, const size_t *bytes,
-                                    void *received);
-
-/*
- * Sends send_bytes[r] bytes to each rank r, taken one after the other from send, and puts what
- * comes from rank r, received_bytes[r] bytes, one after the other into received. The two must not
- * overlap.
- */
-TALLY_API int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send_bytes,
-                                    void *received, const size_t *received_bytes);
-
-/* Copies bytes of data from rank root to all others. */
-TALLY_API int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root);
-
-/* Returns when all ranks have called it. */
-TALLY_API int tally_lane_barrier(tally_lane *lane);
-
-/*
- * The same as jobs of their own, on lane 0: they return at once, with a future. Data, and arrays of
- * sizes, must stay in place until the future is done. Errors: as tally_submit.
- */
-TALLY_API int tally_all_reduce(tally_group *group, void *data, size_t count, int dtype, int op,
-                               tally_future **future);
-TALLY_API int tally_reduce_scatter(tally_group *group, void *data, size_t count, int dtype, int op,
-                                   tally_future **future);
-TALLY_API int tally_all_gather(tally_group *group, const void *send, const size_t *bytes,
-                               void *received, tally_future **future);
-TALLY_API int tally_all_to_all(tally_group *group, const void *send, const size_t *send_bytes,
-                               void *received, const size_t *received_bytes, tally_future **future);
-TALLY_API int tally_broadcast(tally_group *group, void *data, size_t bytes, int root,
-                              tally_future **future);
-TALLY_API int tally_barrier(tally_group *group, tally_future **future);
-
-/* ---- parameters ---------------------------------------------------------------------------- */
 
 typedef enum tally_param_flag {
     TALLY_PARAM_FROZEN = 1,  /* broadcast at creation, has no gradient */
@@ -508,179 +287,6 @@ typedef struct tally_buffer {
     int dtype; /* of tally_dtype; only config.buffer_dtype looks at it */
 } tally_buffer;
 
-/* ---- hooks --------------------------------------------------------------------------------- */
-
-typedef struct tally_ddp tally_ddp;
-typedef struct tally_hook tally_hook;
-
-/* One parameter's part of a bucket. */
-typedef struct tally_bucket_param {
-    int index; /* of the parameter, as in tally_ddp_create */
-    const char *name;
-    int n_dims;
-    const size_t *shape;
-    size_t offset;  /* of its gradient in the bucket, in elements */
-    size_t n;       /* elements */
-    void *gradient; /* the same as an address; elements lie as in the parameter's strides */
-    void *data;     /* the parameter itself */
-} tally_bucket_param;
-
-/* Gradients that travel together, as a hook sees them. Only data may be written to. */
-typedef struct tally_bucket {
-    size_t size;             /* sizeof(tally_bucket) */
-    int index;               /* 0..count-1: buckets are reduced in this order */
-    int count;               /* of buckets in a step */
-    int is_last;             /* index == count - 1 */
-    unsigned long long step; /* synchronised steps before this one, of the run loaded too */
-    unsigned generation;     /* changes when parameters move to other buckets */
-    double divisor;          /* what to divide the sum by: the number of ranks, but for join */
-    int dtype;
-    size_t n;   /* elements */
-    void *data; /* all gradients, one after the other; the hook leaves the mean here */
-    int n_params;
-    const tally_bucket_param *params;
-    int shadows;  /* this rank has run out of input (join): data is zeros, residuals stay */
-    void *keeper; /* tally's own */
-    int n_ranks;  /* that the mean is of, those that have run out of input among them */
-} tally_bucket;
-
-/*
- * Error feedback. A residual is what compression has left out of a parameter's gradients so far: a
- * hook adds it to the next gradient and stores what is left out then. tally keeps one per
- * parameter, fp32, zeros at first, and it follows its elements wherever they travel: in the next
- * step, in other buckets, with the hook that replaces this one, in tally_ddp_save. So results do
- * not depend on the order of announcements, the caps of buckets, or whether gradients are views.
- * This gives the residual of the bucket's parameter number k, in the order of its gradient's
- * elements. Inside reduce. Errors: ARG, NOMEM, UNSUPPORTED for a bucket that is not fp32.
- */
-TALLY_API int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual);
-
-/* What a rank's hook saved, as load gets it. */
-typedef struct tally_hook_blob {
-    size_t size; /* sizeof(tally_hook_blob) */
-    const void *data;
-    size_t bytes;
-} tally_hook_blob;
-
-/*
- * A hook of one's own: fill the table, size first. state is passed back to every function. reduce
- * is required, the others may be NULL; save and load go together. Any of them may give a failure
- * its text with tally_job_fail (outside reduce, with lane NULL).
- */
-typedef struct tally_hook_table {
-    size_t size;      /* sizeof(tally_hook_table) */
-    const char *name; /* for messages; ranks compare it; copied */
-    /* reduce may run for several buckets at once, on several lanes. */
-    int concurrent;
-    /* reduce uses residuals. When a hook without takes over, what is left is added to the gradients
-     * of the next step: nothing is lost. */
-    int feedback;
-    /* Before the first reduce. Application's thread; may block; a failure fails attach_hook. */
-    int (*attach)(void *state, tally_ddp *ddp);
-    /*
-     * Turns the bucket's gradients into their mean over all ranks. On a lane: blocking collectives,
-     * straight on. A failure fails the step on every rank with its status and text; the gradients
-     * are undefined then.
-     */
-    int (*reduce)(void *state, tally_lane *lane, const tally_bucket *bucket);
-    /* After the last reduce: the hook is being replaced, or the ddp freed. Application's thread. */
-    void (*detach)(void *state, tally_ddp *ddp);
-    /*
-     * Writes the state, without residuals, to blob, which has room for *bytes, and sets *bytes to
-     * what it takes; a NULL blob only asks for that. Application's thread, between steps; must not
-     * block. A failure fails tally_ddp_save.
-     */
-    int (*save)(void *state, void *blob, size_t *bytes);
-    /*
-     * Takes the state from what hooks of the same kind saved on n_blobs ranks, blobs[r] on rank r;
-     * from one, the own, when a hook is replaced. For a rank on which the hook did not run, inside
-     * hook hosts, rank 0's stands. The blobs are whole (a checksum says so), but may come from
-     * another world size and from a hook with other options. Application's thread, between steps;
-     * must not block. A failure fails tally_ddp_load, and must leave the state as it was.
-     */
-    int (*load)(void *state, const tally_hook_blob *blobs, size_t n_blobs);
-    /* Frees state. When nobody uses the hook any more. */
-    void (*destroy)(void *state);
-} tally_hook_table;
-
-/*
- * Makes a hook of the table and its state. On success the hook owns state, and destroys it. Local;
- * any thread. Errors: ARG naming what the table lacks, NOMEM.
- */
-TALLY_API int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **hook);
-
-/*
- * Makes one of tally's own hooks from its text:
- *
- *     hook     name [":" option {"," option}] ["(" hook ")"]
- *     option   key "=" value
- *
- * as in "bf16", "fp16:saturate=1", "powersgd:rank=2,start=100", "bf16(powersgd:rank=4)". Blanks
- * between the parts do not count. Options belong to the name they follow. Only wrappers take a hook
- * in brackets: "fp16" and "bf16", which set how the fp32 exchanges of the hook inside travel (where
- * that hook has a form of its own on the wire, that one wins, and so does an inner wrapper);
- * "hosts", which adds up within each machine first and lets one rank of each exchange; and
- * "postlocal", which says among which ranks the hook inside exchanges, and goes with an averager
- * (tally_averager_create). Without brackets they wrap "allreduce". `tally hooks` lists all names
- * and options. A text has at most 200 characters, and 8 hooks inside one another.
- *
- * The hook's name is its text in one form, so that equal settings have equal names: without blanks,
- * with those options only that differ from their fallbacks, in the order of `tally hooks`, and
- * without brackets around "allreduce". It can be parsed again. Local; any thread. Errors: ARG
- * pointing at the column, with what would be accepted there; NOMEM.
- */
-TALLY_API int tally_hook_parse(const char *text, tally_hook **hook);
-
-/* Wraps any hook, one's own too: text is a wrapper with its options, as "bf16" or
- * "fp16:saturate=1". Its name is the text with inner's in brackets, at most 200 characters. The new
- * hook takes a hold of its own on inner. Errors: as tally_hook_parse. */
-TALLY_API int tally_hook_wrap(const char *text, tally_hook *inner, tally_hook **hook);
-
-/* Drops the caller's hold on a hook; a ddp that uses it keeps it until it is replaced or freed. */
-TALLY_API void tally_hook_free(tally_hook *hook);
-
-/* What there is to parse, for lists and help. All texts are static. */
-typedef struct tally_hook_info {
-    size_t size;      /* set by the caller: sizeof(tally_hook_info) */
-    const char *name; /* "fp16" */
-    const char *help; /* one line: when to use it */
-    int wraps;        /* takes a hook in brackets */
-    size_t n_options;
-} tally_hook_info;
-
-typedef struct tally_hook_option {
-    size_t size;          /* set by the caller: sizeof(tally_hook_option) */
-    const char *name;     /* "saturate" */
-    const char *accepts;  /* "0|1", or a range such as "64..4096" */
-    const char *fallback; /* what holds when it is not given */
-    const char *help;     /* one line */
-} tally_hook_option;
-
-/* How many hooks there are; one of them; one of its options. Any thread; never block. Errors: ARG.
- */
-TALLY_API size_t tally_hook_count(void);
-TALLY_API int tally_hook_describe(size_t index, tally_hook_info *info);
-TALLY_API int tally_hook_describe_option(size_t index, size_t option, tally_hook_option *described);
-
-/* The ten hooks that PyTorch's DDP has names for, with its settings: name, value, text. */
-#define TALLY_HOOK_LIST(X)                                              \
-    X(ALLREDUCE, 0, "allreduce")                                        \
-    X(FP16_COMPRESS, 1, "fp16")                                         \
-    X(BF16_COMPRESS, 2, "bf16")                                         \
-    X(QUANTIZE_PER_TENSOR, 3, "quantize_per_tensor")                    \
-    X(QUANTIZE_PER_CHANNEL, 4, "quantize_per_channel")                  \
-    X(POWER_SGD, 5, "powersgd:rank=1,start=1000")                       \
-    X(POWER_SGD_RANK2, 6, "powersgd:rank=2,start=1000")                 \
-    X(BATCHED_POWER_SGD, 7, "batched_powersgd:rank=1,start=1000")       \
-    X(BATCHED_POWER_SGD_RANK2, 8, "batched_powersgd:rank=2,start=1000") \
-    X(NOOP, 9, "noop")
-
-typedef enum tally_hook_name {
-#define TALLY_HOOK_ENUM(name, value, text) TALLY_HOOK_##name = (value),
-    TALLY_HOOK_LIST(TALLY_HOOK_ENUM)
-#undef TALLY_HOOK_ENUM
-} tally_hook_name;
-
 /* ---- data-parallel training ---------------------------------------------------------------- */
 
 /*
@@ -708,16 +314,12 @@ typedef enum tally_hook_name {
  *
  * Whose a gradient is. From grad_ready, or reduce_delayed, until wait returns it is tally's: the
  * application neither reads nor writes it.
- *
- * Check mode, by TALLY_CHECK=1 or config.check, finds mistakes that otherwise give wrong results
- * without a word. Buckets are launched inside wait only. A gradient that was written to between its
- * announcement and wait makes wait fail with STATE, on all ranks, by name. Every N steps the
- * parameters of all ranks are compared as by tally_ddp_check, and wait fails with MISMATCH. After
- * three steps there is a warning, by name, of gradients that were always zeros and of parameters
- * that never changed; it goes to stderr if neither a callback nor TALLY_LOG says otherwise. The
- * means have the same bits as without. Communication is not hidden behind backward, and every
- * gradient is read twice more.
  */
+typedef struct tally_ddp tally_ddp;
+
+/* The thread that jobs and hooks run on; see tally_extend.h. */
+typedef struct tally_lane tally_lane;
+
 typedef struct tally_ddp_config {
     size_t size;             /* set by tally_ddp_config_init */
     size_t bucket_cap_bytes; /* a bucket is full when it reaches this; 0: 25 MiB */
@@ -779,50 +381,8 @@ TALLY_API int tally_ddp_create(tally_group *group, const tally_param *params, si
  * ABORTED. NULL is accepted. Not collective; not from a lane (STATE). */
 TALLY_API int tally_ddp_free(tally_ddp *ddp);
 
-/*
- * Uses a hook from the next step on: by its text, as tally_hook_parse takes it; one of the ten of
- * TALLY_HOOK_LIST; or a hook object, of which the ddp takes a hold of its own. An object of tally's
- * own that quantizes, or a PowerSGD, serves one ddp at a time (STATE). Residuals pass from the old
- * hook to the new one, and so does the state of a hook of the same kind: both tally's own or both
- * the application's, with the same name but for options and wrappers. Collective, between steps,
- * before any rank is in tally_ddp_join; block. Errors: ARG, STATE, MISMATCH when ranks give
- * different hooks, NOMEM, what attach returned on any rank: on all ranks, and the old hook stays,
- * with its state and all residuals.
- */
-TALLY_API int tally_ddp_set_hook(tally_ddp *ddp, const char *text);
-TALLY_API int tally_ddp_register_hook(tally_ddp *ddp, tally_hook_name name);
-TALLY_API int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook);
-
-/*
- * Writes the state of the hook and the residuals of this rank to blob, which has room for *bytes,
- * and sets *bytes to what it takes; a NULL blob only asks for that. A checkpoint has the blobs of
- * all ranks. Local, not collective; between steps. Errors: ARG when there is too little room,
- * STATE, what the hook's save returned.
- */
-TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
-
-/*
- * Takes up the state that all ranks of a run saved: blobs[r] of bytes[r] bytes is rank r's, n of
- * them, the same on every rank. The ddp has the same parameters. With as many ranks as then and the
- * same hook, it goes on to the bit as it would have, in whatever buckets; a hook that takes a
- * bucket for one matrix or one tensor does so with the same config: gradients that are copies get
- * the buckets of then, unless they have been arranged already. Another hook gets the residuals as
- * if it replaced the one that saved, and the state if it is of the same kind (tally_ddp_set_hook).
- * With more or fewer ranks every rank takes the mean of the residuals: nothing is lost, but the
- * bits differ. Collective, between steps; blocks. Errors: ARG naming the blob that is damaged,
- * incomplete or of something else; MISMATCH when ranks give different blobs; STATE; NOMEM; what the
- * hook's load returned: on all ranks, and nothing has changed on any.
- */
-TALLY_API int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes,
-                             size_t n);
-
 /* How many parameters the ddp was made for. Any thread; never blocks; 0 for NULL. */
 TALLY_API size_t tally_ddp_n_params(const tally_ddp *ddp);
-
-/* The ddp's own group, whose lanes run its hook: for hooks that divide it (tally_group_split) when
- * they are attached, and close what they made when they are detached. Any thread; never blocks;
- * NULL for NULL. */
-TALLY_API tally_group *tally_ddp_group(const tally_ddp *ddp);
 
 /* Where parameter i's gradient lies, or NULL for one without. Any thread; never blocks. */
 TALLY_API void *tally_ddp_grad(const tally_ddp *ddp, int i);
@@ -903,17 +463,6 @@ TALLY_API int tally_ddp_mean_scalars(tally_ddp *ddp, double *values, size_t n);
 TALLY_API int tally_ddp_mean_scalar(tally_ddp *ddp, double *value);
 
 /*
- * Compares all parameters but the ignored ones between ranks, bit by bit (a checksum of each
- * travels). For tests, for programs that update parameters themselves, and when a run behaves
- * strangely; docs/when-ranks-disagree.md says what to look for. Costs one pass over the
- * parameters. Collective, between steps, before any rank is in tally_ddp_join; blocks. Errors:
- * MISMATCH naming the first parameter that differs, the ranks, and the number of steps, on all
- * ranks, and the group lives on; STATE where ranks may differ until the next averaging; ARG; those
- * of any exchange.
- */
-TALLY_API int tally_ddp_check(tally_ddp *ddp);
-
-/*
  * For ranks with different amounts of input: with config.join every rank calls this when it has run
  * out. It takes part in the others' steps, with zeros, until all have run out; then the parameters
  * and buffers of the last rank that had input (the highest, if several) are everywhere. Collective
@@ -928,119 +477,90 @@ TALLY_API int tally_ddp_join(tally_ddp *ddp);
  * step on all ranks; does not wait for communication. Errors: ARG, STATE, NOMEM, ABORTED. */
 TALLY_API int tally_ddp_reduce_delayed(tally_ddp *ddp);
 
-/* ---- averaging parameters ------------------------------------------------------------------ */
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+typedef struct tally_hook tally_hook;
 
 /*
- * Post-local SGD: after a warm-up in which all ranks exchange gradients in every step, only ranks
- * of a group do (the hook "postlocal"), or none, and an averager brings the parameters together
- * every few steps. Far fewer bytes travel; docs/post-local-sgd.md has the formula and what it
- * costs. A step:
+ * Makes one of tally's own hooks from its text:
  *
- *     tally_ddp_wait(ddp);
- *     update();
- *     tally_averager_step(averager, NULL);
+ *     hook     name [":" option {"," option}] ["(" hook ")"]
+ *     option   key "=" value
  *
- * Levels say who averages how often. Each has a period and groups of consecutive ranks, made of
- * whole groups of the level before; the last one has all ranks. When the periods of several levels
- * have passed, the last of these counts, alone. Steps are counted from 0, and periods from the end
- * of the warm-up: an averaging is due after step warmup, and then whenever period steps have
- * passed. So the first one is of all ranks.
+ * as in "bf16", "fp16:saturate=1", "powersgd:rank=2,start=100", "bf16(powersgd:rank=4)". Blanks
+ * between the parts do not count. Options belong to the name they follow. Only wrappers take a hook
+ * in brackets: "fp16" and "bf16", which set how the fp32 exchanges of the hook inside travel (where
+ * that hook has a form of its own on the wire, that one wins, and so does an inner wrapper);
+ * "hosts", which adds up within each machine first and lets one rank of each exchange; and
+ * "postlocal", which says among which ranks the hook inside exchanges, and goes with an averager
+ * (tally_averager_create). Without brackets they wrap "allreduce". `tally hooks` lists all names
+ * and options. A text has at most 200 characters, and 8 hooks inside one another.
  *
- * The averages may travel by any hook. One that loses something is given what parameters have
- * changed since all ranks last had the same ones, not the parameters; what it leaves out comes with
- * the next averaging, if it has error feedback. The first averaging sends parameters as they are.
- *
- * An outer optimizer, as in DiLoCo, takes the mean change of all ranks as a gradient, and moves
- * what all ranks last had by it: "sgd:lr=0.7,momentum=0.9,nesterov=1". It is called by averagings
- * of all ranks but the first, which only makes them equal.
- *
- * After an averaging, the ranks that took part have the same bits. Under mixed precision it is the
- * masters that are averaged; low copies follow.
+ * The hook's name is its text in one form, so that equal settings have equal names: without blanks,
+ * with those options only that differ from their fallbacks, in the order of `tally hooks`, and
+ * without brackets around "allreduce". It can be parsed again. Local; any thread. Errors: ARG
+ * pointing at the column, with what would be accepted there; NOMEM.
  */
-typedef struct tally_averager tally_averager;
+TALLY_API int tally_hook_parse(const char *text, tally_hook **hook);
 
-typedef struct tally_averager_level {
-    int period; /* steps; at least 1, and more than that of the level before */
-    int group;  /* consecutive ranks that average together; 0: all */
-} tally_averager_level;
+/* Drops the caller's hold on a hook; a ddp that uses it keeps it until it is replaced or freed. */
+TALLY_API void tally_hook_free(tally_hook *hook);
 
-typedef struct tally_averager_config {
-    size_t size;                        /* set by tally_averager_config_init */
-    const tally_averager_level *levels; /* the last one is of all ranks; copied */
-    size_t n_levels;                    /* at least 1 */
-    int warmup;        /* steps without averaging; the start of the hook "postlocal" */
-    const int *params; /* numbers of the parameters to average; NULL: all with a gradient */
-    size_t n_params;
-    const char *hook;  /* how averages travel, as tally_hook_parse takes it; NULL: "allreduce" */
-    const char *outer; /* an optimizer, as below, on the mean change; NULL: none */
-} tally_averager_config;
+/* The ten hooks that PyTorch's DDP has names for, with its settings: name, value, text. */
+#define TALLY_HOOK_LIST(X)                                              \
+    X(ALLREDUCE, 0, "allreduce")                                        \
+    X(FP16_COMPRESS, 1, "fp16")                                         \
+    X(BF16_COMPRESS, 2, "bf16")                                         \
+    X(QUANTIZE_PER_TENSOR, 3, "quantize_per_tensor")                    \
+    X(QUANTIZE_PER_CHANNEL, 4, "quantize_per_channel")                  \
+    X(POWER_SGD, 5, "powersgd:rank=1,start=1000")                       \
+    X(POWER_SGD_RANK2, 6, "powersgd:rank=2,start=1000")                 \
+    X(BATCHED_POWER_SGD, 7, "batched_powersgd:rank=1,start=1000")       \
+    X(BATCHED_POWER_SGD_RANK2, 8, "batched_powersgd:rank=2,start=1000") \
+    X(NOOP, 9, "noop")
 
-/* Fills a config with "not set" throughout. size is sizeof(tally_averager_config). */
-TALLY_API void tally_averager_config_init(tally_averager_config *config, size_t size);
+typedef enum tally_hook_name {
+#define TALLY_HOOK_ENUM(name, value, text) TALLY_HOOK_##name = (value),
+    TALLY_HOOK_LIST(TALLY_HOOK_ENUM)
+#undef TALLY_HOOK_ENUM
+} tally_hook_name;
 
 /*
- * Makes an averager for the parameters of a ddp, which has no other. It takes room for each of them
- * once more, and with a hook that loses something, or an outer optimizer, for an anchor besides.
- * Must be freed before the ddp. Collective, between steps; blocks. Errors: ARG naming what is wrong
- * with a level, the hook or the optimizer, or when the ddp has a hook "postlocal" whose start is
- * not warmup (as tally_ddp_set_hook then refuses such a hook); UNSUPPORTED with config.join, and
- * with a sharded optimizer, and with outer for a parameter that is not fp32; STATE when there is
- * one already; MISMATCH when ranks give different configs; NOMEM; those of any exchange: on all
- * ranks.
+ * Uses a hook from the next step on: by its text, as tally_hook_parse takes it; one of the ten of
+ * TALLY_HOOK_LIST; or a hook object, of which the ddp takes a hold of its own. An object of tally's
+ * own that quantizes, or a PowerSGD, serves one ddp at a time (STATE). Residuals pass from the old
+ * hook to the new one, and so does the state of a hook of the same kind: both tally's own or both
+ * the application's, with the same name but for options and wrappers. Collective, between steps,
+ * before any rank is in tally_ddp_join; block. Errors: ARG, STATE, MISMATCH when ranks give
+ * different hooks, NOMEM, what attach returned on any rank: on all ranks, and the old hook stays,
+ * with its state and all residuals.
  */
-TALLY_API int tally_averager_create(tally_ddp *ddp, const tally_averager_config *config,
-                                    tally_averager **averager);
+TALLY_API int tally_ddp_set_hook(tally_ddp *ddp, const char *text);
+TALLY_API int tally_ddp_register_hook(tally_ddp *ddp, tally_hook_name name);
+TALLY_API int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook);
 
-/* Frees an averager on this rank, between steps; waits for no other. NULL is accepted. Not
- * collective. Errors: STATE from a lane, and while an optimizer calls it. */
-TALLY_API int tally_averager_free(tally_averager *averager);
+/* What there is to parse, for lists and help. All texts are static. */
+typedef struct tally_hook_info {
+    size_t size;      /* set by the caller: sizeof(tally_hook_info) */
+    const char *name; /* "fp16" */
+    const char *help; /* one line: when to use it */
+    int wraps;        /* takes a hook in brackets */
+    size_t n_options;
+} tally_hook_info;
 
-/*
- * After each update: counts a step, and averages when it is time. n_averaged, which may be NULL, is
- * then the number of ranks averaged over; 0: none was due. Collective, between steps; blocks when
- * one is due. Errors: ARG; STATE, also where an optimizer calls it; what the hook returned, those
- * of any exchange; the step does not count then, and parameters are as they were.
+typedef struct tally_hook_option {
+    size_t size;          /* set by the caller: sizeof(tally_hook_option) */
+    const char *name;     /* "saturate" */
+    const char *accepts;  /* "0|1", or a range such as "64..4096" */
+    const char *fallback; /* what holds when it is not given */
+    const char *help;     /* one line */
+} tally_hook_option;
+
+/* How many hooks there are; one of them; one of its options. Any thread; never block. Errors: ARG.
  */
-TALLY_API int tally_averager_step(tally_averager *averager, int *n_averaged);
-
-/*
- * As tally_ddp_save and tally_ddp_load: a blob per rank, and those of all ranks. Steps, the anchor,
- * the outer optimizer's state, and what the hook has left out; not the parameters, which between
- * averagings differ from rank to rank. The averager that loads has the same parameters, hook and
- * outer optimizer; levels, warm-up and the number of ranks may be others. Errors: as there.
- */
-TALLY_API int tally_averager_save(tally_averager *averager, void *blob, size_t *bytes);
-TALLY_API int tally_averager_load(tally_averager *averager, const void *const *blobs,
-                                  const size_t *bytes, size_t n);
-
-/*
- * Averages the parameters over all ranks now, whatever the periods: at the end of training, before
- * a checkpoint or a validation. Counts no step. An outer optimizer takes part as in any averaging
- * of all ranks. Collective, between steps, also where an optimizer calls the averager; blocks.
- * Errors: as tally_averager_step.
- */
-TALLY_API int tally_averager_average(tally_averager *averager);
-
-/* Steps counted so far, those of the run loaded too. Not during a step; 0 for NULL. */
-TALLY_API unsigned long long tally_averager_steps(const tally_averager *averager);
-
-/* Times are in seconds. */
-typedef struct tally_averager_stats {
-    size_t size;             /* set by the caller: sizeof(tally_averager_stats) */
-    unsigned long long step; /* as tally_averager_steps */
-    unsigned long long n_averagings;
-    unsigned long long wire_bytes; /* payload this rank sent for the parameters in the last one */
-    unsigned long long total_wire_bytes;       /* in all */
-    unsigned long long total_other_wire_bytes; /* that it sent besides, to agree */
-    double average_s;                          /* how long the last one waited for the exchange */
-    double mean_average_s;
-    /* Payload that stayed within the hosts of hook "hosts", beside wire_bytes: last, and in all. */
-    unsigned long long host_bytes;
-    unsigned long long total_host_bytes;
-} tally_averager_stats;
-
-/* Between steps; never blocks long. Errors: ARG. */
-TALLY_API int tally_averager_get_stats(tally_averager *averager, tally_averager_stats *stats);
+TALLY_API size_t tally_hook_count(void);
+TALLY_API int tally_hook_describe(size_t index, tally_hook_info *info);
+TALLY_API int tally_hook_describe_option(size_t index, size_t option, tally_hook_option *described);
 
 /* ---- optimizers ---------------------------------------------------------------------------- */
 
@@ -1050,64 +570,8 @@ TALLY_API int tally_averager_get_stats(tally_averager *averager, tally_averager_
  * are sgd, adam, adamw, adagrad, rmsprop, adadelta, adamax and rprop, with the formulas, options
  * and fallbacks of PyTorch; `tally optimizers` lists them, docs/optimizers.md has the formulas. The
  * arithmetic is fp32, the same bits on every instruction set; each parameter counts its own steps.
- * Any other is a table of one's own.
+ * Any other is a table of one's own (tally_extend.h).
  */
-
-/* Arrays of state beside a parameter, at most. */
-#define TALLY_MAX_STATES 8
-
-/* What step_param is given: one parameter, or a part of one. Elements are in the order in which the
- * parameter's data has them, as its strides given to tally_ddp_create say; so are gradient and
- * state. */
-typedef struct tally_step_param {
-    size_t size; /* sizeof(tally_step_param) */
-    int index;   /* of the parameter, as in tally_ddp_create */
-    const char *name;
-    int n_dims;
-    const size_t *shape;     /* of the whole parameter */
-    size_t first;            /* of the whole parameter's elements, in that order, the first here */
-    size_t n;                /* elements here: all, unless the table is elementwise */
-    float *data;             /* n of each of these */
-    const float *gradient;   /* the mean: clipped, unscaled */
-    float *const *state;     /* table.n_states arrays; zeros before the parameter's first step */
-    unsigned long long step; /* the parameter's steps, with this one: from 1 */
-    double lr;               /* of its group, in this step */
-} tally_step_param;
-
-/* An optimizer of one's own: fill the table, size first. step_param is required. */
-typedef struct tally_optimizer_table {
-    size_t size;      /* sizeof(tally_optimizer_table) */
-    const char *name; /* for messages and checkpoints; ranks compare it; copied */
-    /* An element's update depends on that element alone: step_param may be called for parts of a
-     * parameter, several in a step (all with the same step), and shards may cut parameters. */
-    int elementwise;
-    int n_states; /* fp32 arrays beside each parameter that tally keeps: 0..TALLY_MAX_STATES */
-    /*
-     * Updates data and state. On a lane or the application's thread; must not block; several at
-     * once for different parameters if the group has several lanes. A failure fails the step on
-     * every rank; tally_job_fail, with lane NULL, gives it a text.
-     */
-    int (*step_param)(void *user, const tally_step_param *param);
-    /* Frees user. When nobody uses the optimizer any more. May be NULL. */
-    void (*destroy)(void *user);
-} tally_optimizer_table;
-
-/* What there is to choose by text, for lists and help. All texts are static. */
-typedef struct tally_optimizer_info {
-    size_t size;      /* set by the caller: sizeof(tally_optimizer_info) */
-    const char *name; /* "adamw" */
-    const char *help; /* one line: when to use it */
-    size_t n_options;
-} tally_optimizer_info;
-
-typedef tally_hook_option tally_optimizer_option;
-
-/* How many optimizers there are; one of them; one of its options. Any thread; never block. Errors:
- * ARG. */
-TALLY_API size_t tally_optimizer_count(void);
-TALLY_API int tally_optimizer_describe(size_t index, tally_optimizer_info *info);
-TALLY_API int tally_optimizer_describe_option(size_t index, size_t option,
-                                              tally_optimizer_option *described);
 
 /*
  * The object. It belongs to one ddp and updates its parameters, all or some, by groups that are
@@ -1146,6 +610,11 @@ TALLY_API int tally_optimizer_describe_option(size_t index, size_t option,
  * from a checkpoint.
  */
 typedef struct tally_optimizer tally_optimizer;
+
+typedef struct tally_averager tally_averager;
+
+/* An optimizer of one's own; see tally_extend.h. */
+typedef struct tally_optimizer_table tally_optimizer_table;
 
 /* Parameters that are updated alike. */
 typedef struct tally_optimizer_group {
@@ -1214,34 +683,6 @@ TALLY_API int tally_optimizer_set_lr(tally_optimizer *optimizer, int group, doub
 TALLY_API double tally_optimizer_lr(const tally_optimizer *optimizer, int group);
 
 /*
- * Writes the state of this rank to blob, which has room for *bytes, and sets *bytes to what it
- * takes; a NULL blob only asks for that. A checkpoint has the parameters and the blobs of all
- * ranks. Local, not collective; between steps. Errors: ARG when there is too little room, STATE.
- */
-TALLY_API int tally_optimizer_save(tally_optimizer *optimizer, void *blob, size_t *bytes);
-
-/*
- * The same as one blob on rank root, with the state of all ranks; root's of an ignored parameter,
- * and where an averager lets ranks differ; UNSUPPORTED if its hook leaves something out.
- * On other ranks blob and bytes are not looked at. Collective, between steps; blocks. Errors: as
- * tally_optimizer_save, on all ranks; ARG for root; those of any exchange.
- */
-TALLY_API int tally_optimizer_consolidate(tally_optimizer *optimizer, int root, void *blob,
-                                          size_t *bytes);
-
-/*
- * Takes up the state that all ranks of a run saved, blobs[r] of bytes[r] bytes that of rank r, n of
- * them, or one consolidated blob: the same on every rank. Parameters and groups are those of then,
- * each with the same optimizer; its other options are those it has now, the learning rates those of
- * then. config.averager was set then if it is now. There may be more or fewer ranks. With the same
- * parameters and gradients it goes on to the bit as it would have. Collective, between steps;
- * blocks. Errors: ARG naming the blob that is damaged, incomplete or of something else; MISMATCH
- * when ranks give different blobs; STATE; NOMEM: on all ranks, and nothing has changed on any.
- */
-TALLY_API int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs,
-                                   const size_t *bytes, size_t n);
-
-/*
  * Dynamic loss scaling, by config.loss_scale: multiply the loss, or the gradient backward begins
  * with, by this; the same on all ranks; 1 without. It changes in tally_ddp_wait alone: the
  * micro-steps of an accumulation have the same. The lanes divide by it: means are of the loss
@@ -1254,24 +695,22 @@ TALLY_API int tally_optimizer_load(tally_optimizer *optimizer, const void *const
  */
 TALLY_API double tally_optimizer_loss_scale(const tally_optimizer *optimizer);
 
-/* Times are in seconds: of the last update and, with mean_, averages over all; steps of others that
- * this rank took part in from tally_ddp_join apart. */
-typedef struct tally_optimizer_stats {
-    size_t size;                /* set by the caller: sizeof(tally_optimizer_stats) */
-    unsigned long long step;    /* updates so far */
-    unsigned long long skipped; /* steps that a gradient that is not finite made all ranks skip */
-    double loss_scale;          /* of the next step; 1 without scaling */
-    double norm;                /* before clipping, in the last update; 0 without max_norm */
-    size_t state_bytes;         /* of state on this rank */
-    double update_s;            /* lanes, or tally_optimizer_step, busy with updates */
-    double exposed_update_s;    /* the part that wait or step saw */
-    double mean_update_s;
-    double mean_exposed_update_s;
-} tally_optimizer_stats;
+/* What there is to choose by text, for lists and help. All texts are static. */
+typedef struct tally_optimizer_info {
+    size_t size;      /* set by the caller: sizeof(tally_optimizer_info) */
+    const char *name; /* "adamw" */
+    const char *help; /* one line: when to use it */
+    size_t n_options;
+} tally_optimizer_info;
 
-/* Any thread; between steps for figures that belong together; never blocks long. Errors: ARG,
- * STATE when the ddp was freed. */
-TALLY_API int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats *stats);
+typedef tally_hook_option tally_optimizer_option;
+
+/* How many optimizers there are; one of them; one of its options. Any thread; never block. Errors:
+ * ARG. */
+TALLY_API size_t tally_optimizer_count(void);
+TALLY_API int tally_optimizer_describe(size_t index, tally_optimizer_info *info);
+TALLY_API int tally_optimizer_describe_option(size_t index, size_t option,
+                                              tally_optimizer_option *described);
 
 /* ---- mixed precision ----------------------------------------------------------------------- */
 
@@ -1311,6 +750,154 @@ TALLY_API int tally_ddp_refresh_low(tally_ddp *ddp);
 
 /* The low copy of buffer i, NULL where there is none. Any thread; never blocks. */
 TALLY_API void *tally_ddp_low_buffer(const tally_ddp *ddp, int i);
+
+/* ---- averaging parameters ------------------------------------------------------------------ */
+
+/*
+ * Post-local SGD: after a warm-up in which all ranks exchange gradients in every step, only ranks
+ * of a group do (the hook "postlocal"), or none, and an averager brings the parameters together
+ * every few steps. Far fewer bytes travel; docs/post-local-sgd.md has the formula and what it
+ * costs. A step:
+ *
+ *     tally_ddp_wait(ddp);
+ *     update();
+ *     tally_averager_step(averager, NULL);
+ *
+ * Levels say who averages how often. Each has a period and groups of consecutive ranks, made of
+ * whole groups of the level before; the last one has all ranks. When the periods of several levels
+ * have passed, the last of these counts, alone. Steps are counted from 0, and periods from the end
+ * of the warm-up: an averaging is due after step warmup, and then whenever period steps have
+ * passed. So the first one is of all ranks.
+ *
+ * The averages may travel by any hook. One that loses something is given what parameters have
+ * changed since all ranks last had the same ones, not the parameters; what it leaves out comes with
+ * the next averaging, if it has error feedback. The first averaging sends parameters as they are.
+ *
+ * An outer optimizer, as in DiLoCo, takes the mean change of all ranks as a gradient, and moves
+ * what all ranks last had by it: "sgd:lr=0.7,momentum=0.9,nesterov=1". It is called by averagings
+ * of all ranks but the first, which only makes them equal.
+ *
+ * After an averaging, the ranks that took part have the same bits. Under mixed precision it is the
+ * masters that are averaged; low copies follow.
+ */
+
+typedef struct tally_averager_level {
+    int period; /* steps; at least 1, and more than that of the level before */
+    int group;  /* consecutive ranks that average together; 0: all */
+} tally_averager_level;
+
+typedef struct tally_averager_config {
+    size_t size;                        /* set by tally_averager_config_init */
+    const tally_averager_level *levels; /* the last one is of all ranks; copied */
+    size_t n_levels;                    /* at least 1 */
+    int warmup;        /* steps without averaging; the start of the hook "postlocal" */
+    const int *params; /* numbers of the parameters to average; NULL: all with a gradient */
+    size_t n_params;
+    const char *hook;  /* how averages travel, as tally_hook_parse takes it; NULL: "allreduce" */
+    const char *outer; /* an optimizer, as below, on the mean change; NULL: none */
+} tally_averager_config;
+
+/* Fills a config with "not set" throughout. size is sizeof(tally_averager_config). */
+TALLY_API void tally_averager_config_init(tally_averager_config *config, size_t size);
+
+/*
+ * Makes an averager for the parameters of a ddp, which has no other. It takes room for each of them
+ * once more, and with a hook that loses something, or an outer optimizer, for an anchor besides.
+ * Must be freed before the ddp. Collective, between steps; blocks. Errors: ARG naming what is wrong
+ * with a level, the hook or the optimizer, or when the ddp has a hook "postlocal" whose start is
+ * not warmup (as tally_ddp_set_hook then refuses such a hook); UNSUPPORTED with config.join, and
+ * with a sharded optimizer, and with outer for a parameter that is not fp32; STATE when there is
+ * one already; MISMATCH when ranks give different configs; NOMEM; those of any exchange: on all
+ * ranks.
+ */
+TALLY_API int tally_averager_create(tally_ddp *ddp, const tally_averager_config *config,
+                                    tally_averager **averager);
+
+/* Frees an averager on this rank, between steps; waits for no other. NULL is accepted. Not
+ * collective. Errors: STATE from a lane, and while an optimizer calls it. */
+TALLY_API int tally_averager_free(tally_averager *averager);
+
+/*
+ * After each update: counts a step, and averages when it is time. n_averaged, which may be NULL, is
+ * then the number of ranks averaged over; 0: none was due. Collective, between steps; blocks when
+ * one is due. Errors: ARG; STATE, also where an optimizer calls it; what the hook returned, those
+ * of any exchange; the step does not count then, and parameters are as they were.
+ */
+TALLY_API int tally_averager_step(tally_averager *averager, int *n_averaged);
+
+/*
+ * Averages the parameters over all ranks now, whatever the periods: at the end of training, before
+ * a checkpoint or a validation. Counts no step. An outer optimizer takes part as in any averaging
+ * of all ranks. Collective, between steps, also where an optimizer calls the averager; blocks.
+ * Errors: as tally_averager_step.
+ */
+TALLY_API int tally_averager_average(tally_averager *averager);
+
+/* Steps counted so far, those of the run loaded too. Not during a step; 0 for NULL. */
+TALLY_API unsigned long long tally_averager_steps(const tally_averager *averager);
+
+/* ---- save and load ------------------------------------------------------------------------- */
+
+/*
+ * Writes the state of the hook and the residuals of this rank to blob, which has room for *bytes,
+ * and sets *bytes to what it takes; a NULL blob only asks for that. A checkpoint has the blobs of
+ * all ranks. Local, not collective; between steps. Errors: ARG when there is too little room,
+ * STATE, what the hook's save returned.
+ */
+TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
+
+/*
+ * Takes up the state that all ranks of a run saved: blobs[r] of bytes[r] bytes is rank r's, n of
+ * them, the same on every rank. The ddp has the same parameters. With as many ranks as then and the
+ * same hook, it goes on to the bit as it would have, in whatever buckets; a hook that takes a
+ * bucket for one matrix or one tensor does so with the same config: gradients that are copies get
+ * the buckets of then, unless they have been arranged already. Another hook gets the residuals as
+ * if it replaced the one that saved, and the state if it is of the same kind (tally_ddp_set_hook).
+ * With more or fewer ranks every rank takes the mean of the residuals: nothing is lost, but the
+ * bits differ. Collective, between steps; blocks. Errors: ARG naming the blob that is damaged,
+ * incomplete or of something else; MISMATCH when ranks give different blobs; STATE; NOMEM; what the
+ * hook's load returned: on all ranks, and nothing has changed on any.
+ */
+TALLY_API int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes,
+                             size_t n);
+
+/*
+ * Writes the state of this rank to blob, which has room for *bytes, and sets *bytes to what it
+ * takes; a NULL blob only asks for that. A checkpoint has the parameters and the blobs of all
+ * ranks. Local, not collective; between steps. Errors: ARG when there is too little room, STATE.
+ */
+TALLY_API int tally_optimizer_save(tally_optimizer *optimizer, void *blob, size_t *bytes);
+
+/*
+ * The same as one blob on rank root, with the state of all ranks; root's of an ignored parameter,
+ * and where an averager lets ranks differ; UNSUPPORTED if its hook leaves something out.
+ * On other ranks blob and bytes are not looked at. Collective, between steps; blocks. Errors: as
+ * tally_optimizer_save, on all ranks; ARG for root; those of any exchange.
+ */
+TALLY_API int tally_optimizer_consolidate(tally_optimizer *optimizer, int root, void *blob,
+                                          size_t *bytes);
+
+/*
+ * Takes up the state that all ranks of a run saved, blobs[r] of bytes[r] bytes that of rank r, n of
+ * them, or one consolidated blob: the same on every rank. Parameters and groups are those of then,
+ * each with the same optimizer; its other options are those it has now, the learning rates those of
+ * then. config.averager was set then if it is now. There may be more or fewer ranks. With the same
+ * parameters and gradients it goes on to the bit as it would have. Collective, between steps;
+ * blocks. Errors: ARG naming the blob that is damaged, incomplete or of something else; MISMATCH
+ * when ranks give different blobs; STATE; NOMEM: on all ranks, and nothing has changed on any.
+ */
+TALLY_API int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs,
+                                   const size_t *bytes, size_t n);
+
+/*
+ * As tally_ddp_save and tally_ddp_load: a blob per rank, and those of all ranks. Steps, the anchor,
+ * the outer optimizer's state, and what the hook has left out; not the parameters, which between
+ * averagings differ from rank to rank. The averager that loads has the same parameters, hook and
+ * outer optimizer; levels, warm-up and the number of ranks may be others. Errors: as there.
+ */
+TALLY_API int tally_averager_save(tally_averager *averager, void *blob, size_t *bytes);
+TALLY_API int tally_averager_load(tally_averager *averager, const void *const *blobs,
+                                  const size_t *bytes, size_t n);
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 
@@ -1400,6 +987,136 @@ TALLY_API size_t tally_ddp_bucket_params(tally_ddp *ddp, size_t bucket, int *par
 /* In which order gradients became ready in the last step: up to n parameter numbers; returns how
  * many there are. Likewise. */
 TALLY_API size_t tally_ddp_ready_order(tally_ddp *ddp, int *order, size_t n);
+
+/* Times are in seconds: of the last update and, with mean_, averages over all; steps of others that
+ * this rank took part in from tally_ddp_join apart. */
+typedef struct tally_optimizer_stats {
+    size_t size;                /* set by the caller: sizeof(tally_optimizer_stats) */
+    unsigned long long step;    /* updates so far */
+    unsigned long long skipped; /* steps that a gradient that is not finite made all ranks skip */
+    double loss_scale;          /* of the next step; 1 without scaling */
+    double norm;                /* before clipping, in the last update; 0 without max_norm */
+    size_t state_bytes;         /* of state on this rank */
+    double update_s;            /* lanes, or tally_optimizer_step, busy with updates */
+    double exposed_update_s;    /* the part that wait or step saw */
+    double mean_update_s;
+    double mean_exposed_update_s;
+} tally_optimizer_stats;
+
+/* Any thread; between steps for figures that belong together; never blocks long. Errors: ARG,
+ * STATE when the ddp was freed. */
+TALLY_API int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats *stats);
+
+/* Times are in seconds. */
+typedef struct tally_averager_stats {
+    size_t size;             /* set by the caller: sizeof(tally_averager_stats) */
+    unsigned long long step; /* as tally_averager_steps */
+    unsigned long long n_averagings;
+    unsigned long long wire_bytes; /* payload this rank sent for the parameters in the last one */
+    unsigned long long total_wire_bytes;       /* in all */
+    unsigned long long total_other_wire_bytes; /* that it sent besides, to agree */
+    double average_s;                          /* how long the last one waited for the exchange */
+    double mean_average_s;
+    /* Payload that stayed within the hosts of hook "hosts", beside wire_bytes: last, and in all. */
+    unsigned long long host_bytes;
+    unsigned long long total_host_bytes;
+} tally_averager_stats;
+
+/* Between steps; never blocks long. Errors: ARG. */
+TALLY_API int tally_averager_get_stats(tally_averager *averager, tally_averager_stats *stats);
+
+/* ---- check mode ---------------------------------------------------------------------------- */
+
+/*
+ * Check mode, by TALLY_CHECK=1 or config.check, finds mistakes that otherwise give wrong results
+ * without a word. Buckets are launched inside wait only. A gradient that was written to between its
+ * announcement and wait makes wait fail with STATE, on all ranks, by name. Every N steps the
+ * parameters of all ranks are compared as by tally_ddp_check, and wait fails with MISMATCH. After
+ * three steps there is a warning, by name, of gradients that were always zeros and of parameters
+ * that never changed; it goes to stderr if neither a callback nor TALLY_LOG says otherwise. The
+ * means have the same bits as without. Communication is not hidden behind backward, and every
+ * gradient is read twice more.
+ */
+
+/*
+ * Compares all parameters but the ignored ones between ranks, bit by bit (a checksum of each
+ * travels). For tests, for programs that update parameters themselves, and when a run behaves
+ * strangely; docs/when-ranks-disagree.md says what to look for. Costs one pass over the
+ * parameters. Collective, between steps, before any rank is in tally_ddp_join; blocks. Errors:
+ * MISMATCH naming the first parameter that differs, the ranks, and the number of steps, on all
+ * ranks, and the group lives on; STATE where ranks may differ until the next averaging; ARG; those
+ * of any exchange.
+ */
+TALLY_API int tally_ddp_check(tally_ddp *ddp);
+
+/* ---- logging ------------------------------------------------------------------------------- */
+
+typedef enum tally_log_level {
+    TALLY_LOG_NONE = 0,
+    TALLY_LOG_ERROR = 1,
+    TALLY_LOG_WARN = 2,
+    TALLY_LOG_INFO = 3,
+    TALLY_LOG_DEBUG = 4
+} tally_log_level;
+
+/*
+ * Receives one line, without a newline. It may be called from any thread, also from threads of
+ * tally's own, by several at once; it must not call tally.
+ */
+typedef void (*tally_log_fn)(void *user, int level, const char *text);
+
+/*
+ * Sends messages of max_level and more urgent ones to fn(user, ...). A NULL fn switches logging
+ * off, which is how a program starts. TALLY_LOG in the environment, if set, wins over max_level;
+ * where there is no fn, its lines go to stderr, as tally_log_stderr writes them, behind the rank's
+ * number in brackets where ranks are processes: "[2] tally: warning: ...". At TALLY_LOG_INFO rank 0
+ * says what this run is: ranks, machines and backend, kernels and lanes, parameters, buckets and
+ * hook. Any thread, but not while another thread is in a tally call: a message under way may still
+ * reach the old callback. Never blocks. Errors: ARG for a level that is none of tally_log_level, or
+ * an unknown value of TALLY_LOG.
+ */
+TALLY_API int tally_log_set(tally_log_fn fn, void *user, int max_level);
+
+/* A ready-made tally_log_fn: one line "tally: level: text" to stderr. user is not used. */
+TALLY_API void tally_log_stderr(void *user, int level, const char *text);
+
+/* ---- environment --------------------------------------------------------------------------- */
+
+/* One environment variable that tally reads. All texts are static, except value. */
+typedef struct tally_env_var {
+    size_t size;          /* set by the caller: sizeof(tally_env_var) */
+    const char *name;     /* "TALLY_ISA" */
+    const char *type;     /* what it accepts: "auto|ref|avx2|..." or "seconds" */
+    const char *fallback; /* what holds when it is unset */
+    const char *help;     /* one line */
+    const char *value; /* its text now, or NULL when unset; valid until the environment changes */
+} tally_env_var;
+
+/* How many variables there are. Any thread; never blocks; cannot fail. */
+TALLY_API size_t tally_env_count(void);
+
+/*
+ * Describes variable number index. Any thread, while nobody changes the environment; never blocks.
+ * Errors: ARG for an index out of range, a NULL, or a size that is too small.
+ */
+TALLY_API int tally_env_get(size_t index, tally_env_var *var);
+
+/*
+ * Looks at every variable tally knows. Call it at start-up to hear of a mistyped value early.
+ * Any thread, while nobody changes the environment; never blocks.
+ * Errors: ARG naming the first variable with an unacceptable value, and what would be accepted.
+ */
+TALLY_API int tally_env_check(void);
+
+/* ---- instruction set ----------------------------------------------------------------------- */
+
+/*
+ * The instruction set tally computes with: "ref", "avx2", "avx512" or "neon". It is chosen once per
+ * process, at the first call that needs it: the best one this CPU has, or the one TALLY_ISA asks
+ * for. Sums and casts give the same bits on all of them. Any thread; never blocks; static text.
+ * Errors: ARG when name is NULL, or TALLY_ISA is unknown or asks for what this CPU lacks.
+ */
+TALLY_API int tally_isa(const char **name);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #include "bench/collective_bench.h"
 #include "tools/bench_ranks.h"

@@ -12,7 +12,7 @@
 #include "base/owner.h"
 #include "comm/domain.h"
 #include "comm/shared_layout.h"
-#include "tally.h"
+#include "tally_extend.h"
 
 struct tally__threads;
 

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "tally.h"
+#include "tally_extend.h"
 
 /* Where small arrays are put side by side. */
 #define TALLY__TOGETHER_BYTES ((size_t)64 << 10)

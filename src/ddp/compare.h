@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tally.h"
+#include "tally_extend.h"
 
 /* A thing that ranks compare, as text: its fields, "name=value" each with a newline behind it. A
  * value that is too long to show is cut, and a hash of all of it stands for the rest. */

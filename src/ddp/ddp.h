@@ -11,7 +11,7 @@
 #include "comm/group.h"
 #include "exchange/residuals.h"
 #include "hook/hook.h"
-#include "tally.h"
+#include "tally_extend.h"
 
 /* From here on a gradient's copy costs more than an exchange of its own. Measured on two ranks. */
 #define TALLY__LARGE_BYTES ((size_t)16 << 10)

@@ -5,7 +5,7 @@
  * compute: cast, divide in halves, add in halves, rounded after each addition. Keep no state.
  */
 #include "exchange/codec.h"
-#include "tally.h"
+#include "tally_extend.h"
 
 #define CHUNK 1024
 

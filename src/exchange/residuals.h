@@ -34,7 +34,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "tally.h"
+#include "tally_extend.h"
 
 struct tally__residuals;
 

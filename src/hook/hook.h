@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tally.h"
+#include "tally_extend.h"
 
 struct tally_hook {
     tally_hook_table table; /* its name is ours */

@@ -23,7 +23,7 @@
 
 #include "exchange/residuals.h"
 #include "num/low_rank.h"
-#include "tally.h"
+#include "tally_extend.h"
 
 struct tally__power_options {
     size_t rank;

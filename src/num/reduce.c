@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "num/num.h"
-#include "tally.h"
+#include "tally_extend.h"
 
 /* Elements converted at a time where a dtype has to be widened first. */
 #define CHUNK 256

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #include "base/text.h"
-#include "tally.h"
+#include "tally_extend.h"
 
 struct tally__optimizer_kind {
     struct tally__row row; /* first; the first option is the learning rate to begin with */

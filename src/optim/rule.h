@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "tally.h"
+#include "tally_extend.h"
 
 struct tally__rule {
     char *name;                  /* its text in one form, or the table's name */

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#include "tally.h"
+#include "tally_extend.h"
 
 /*
  * Elements that stay together in a bucket of n: one where a whole exchange would take one phase,

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <tally.h>
+#include <tally_extend.h>
 
 #define N_PARAMS 3
 #define N_ELEMENTS 600

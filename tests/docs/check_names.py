@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pages name is there: functions, types, fields and constants of tally.h, variables, commands
+"""What the pages name is there: functions, types, fields and constants of the headers, variables, commands
 with their options, targets, scripts, files, links, hooks and optimizers.
 """
 
@@ -31,15 +31,15 @@ def run(*command):
 
 
 class Header:
-    """The names of tally.h."""
+    """The names of tally.h and tally_extend.h."""
 
     def __init__(self, root):
-        text = read(os.path.join(root, "include/tally.h"))
+        text = "".join(read(name) for name in glob.glob(os.path.join(root, "include/*.h")))
         self.words = set(re.findall(r"\w+", text))
         self.words |= {"TALLY_" + name for name in re.findall(r"X\((\w+), -?\d", text)}
         self.words |= {"TALLY_HOOK_" + name for name in re.findall(r"X\((\w+), \d", text)}
         self.fields = {}
-        for body, name in re.findall(r"typedef struct \w+ \{(.*?)\n\} (\w+);", text, re.S):
+        for name, body in re.findall(r"^(?:typedef )?struct (\w+) \{(.*?)^\}", text, re.S | re.M):
             body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
             self.fields[name] = set(re.findall(r"(\w+)(?:\[\w+\])?\)?(?:\([^;]*\))?;", body))
 
@@ -82,8 +82,8 @@ class Names:
                 if name in EXAMPLES or name.endswith("_"):
                     continue
                 if name not in self.header.words | self.variables | self.build_words:
-                    self.report.fail(where, f"neither tally.h nor `tally env` has {name}")
-            for struct, field in re.findall(r"\b(tally_\w+)\.(\w+)", line):
+                    self.report.fail(where, f"neither the headers nor `tally env` have {name}")
+            for struct, field in re.findall(r"\b(tally_\w+)\.(?!h\b)(\w+)", line):
                 if field not in self.header.fields.get(struct, ()):
                     self.report.fail(where, f"{struct} has no field {field}")
             for field in re.findall(r"`config\.(\w+)`", line):

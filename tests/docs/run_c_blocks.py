@@ -38,11 +38,13 @@ def header_program(root):
 
 def checked_calls(root):
     """Puts a check around every call of a function that returns an int."""
-    with open(os.path.join(root, "include/tally.h"), encoding="utf-8") as file:
-        names = re.findall(r"^TALLY_API int (\w+)\(", file.read(), re.M)
+    names = []
+    for header in ("tally.h", "tally_extend.h"):
+        with open(os.path.join(root, "include", header), encoding="utf-8") as file:
+            names += re.findall(r"^TALLY_API int (\w+)\(", file.read(), re.M)
     macros = [f"#define {name}(...) must({name}(__VA_ARGS__), \"{name}\", __FILE__, __LINE__)\n"
               for name in names]
-    return ("#include <stdio.h>\n#include <stdlib.h>\n#include <tally.h>\n"
+    return ("#include <stdio.h>\n#include <stdlib.h>\n#include <tally_extend.h>\n"
             "static inline int must(int rc, const char *name, const char *file, int line)\n{\n"
             "    if (rc < 0) {\n"
             "        fprintf(stderr, \"%s:%d: %s: %s\\n\", file, line, name, tally_last_error());\n"

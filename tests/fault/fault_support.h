@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "tally.h"
+#include "tally_extend.h"
 
 #define FAULT_MAX_RANKS 8
 #define FAULT_MAX_FAILURES 6

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# The fuzzer of call sequences, with a list of all public functions from the header: one that it
+# The fuzzer of call sequences, with a list of all public functions from the headers: one that it
 # never calls is a failure.
 
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/tally.h)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/include/tally.h ${PROJECT_SOURCE_DIR}/include/tally_extend.h)
 file(STRINGS ${PROJECT_SOURCE_DIR}/include/tally.h api_lines REGEX "^TALLY_API ")
+file(STRINGS ${PROJECT_SOURCE_DIR}/include/tally_extend.h extend_lines REGEX "^TALLY_API ")
 set(api_list "")
-foreach(line ${api_lines})
+foreach(line ${api_lines} ${extend_lines})
   string(REGEX MATCH "(tally_[a-z_0-9]+)\\(" found "${line}")
   string(APPEND api_list "    \"${CMAKE_MATCH_1}\",\n")
 endforeach()
 file(CONFIGURE OUTPUT api_names.c CONTENT
 "/* SPDX-License-Identifier: Apache-2.0 */
-/* Made from include/tally.h by fuzz/api_fuzz.cmake. */
+/* Made from the public headers by fuzz/api_fuzz.cmake. */
 #include \"fuzz/api_rank.h\"
 
 const char *const api_names[] = {

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #define API_MAX_WORLD 7
 #define API_MAX_PARAMS 6

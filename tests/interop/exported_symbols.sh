@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The library exports tally_ symbols only, and exactly those that the header declares.
+# The library exports tally_ symbols only, and exactly those that the public headers declare.
+# HEADER is tally_extend.h, which includes tally.h.
 set -euo pipefail
 export LC_ALL=C
 

@@ -22,6 +22,12 @@ if [ "$said" != "tally $version" ]; then
     echo "installation: the installed command says '$said', wanted 'tally $version'" >&2
     exit 1
 fi
+for header in tally.h tally_extend.h; do
+    if [ ! -s "$scratch/prefix/include/$header" ]; then
+        echo "installation: no header $header" >&2
+        exit 1
+    fi
+done
 for page in man1/tally.1 man3/tally.3; do
     if [ ! -s "$scratch/prefix/share/man/$page" ]; then
         echo "installation: no manual page $page" >&2

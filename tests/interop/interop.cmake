@@ -23,7 +23,7 @@ endfunction()
 
 tally_interop_test(header_alone ${CMAKE_C_COMPILER} ${PROJECT_SOURCE_DIR}/include)
 tally_interop_test(exported_symbols ${CMAKE_C_COMPILER} ${CMAKE_NM}
-  ${PROJECT_SOURCE_DIR}/include/tally.h $<TARGET_FILE:tally>)
+  ${PROJECT_SOURCE_DIR}/include/tally_extend.h $<TARGET_FILE:tally>)
 tally_interop_test(soname ${CMAKE_READELF} $<TARGET_FILE:tally> ${PROJECT_VERSION})
 tally_interop_test(tree_checks ${PROJECT_SOURCE_DIR}/scripts)
 tally_interop_test(examples_in_order ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})

@@ -48,6 +48,7 @@ rejects_include() {
 }
 
 put include/tally.h '#include <stddef.h>'
+put include/tally_extend.h '#include "tally.h"'
 put src/base/one.c '#include "base/one.h"' '#include "tally.h"' '#include <sys/types.h>'
 put src/num/two.c '#include <tally.h>' '#include "num/two.h"' '#include "base/one.h"'
 put src/comm/shm/three.c '#include "comm/group.h"' '#include "num/two.h"'
@@ -56,7 +57,7 @@ put src/ddp/five.c '#include "hook/four.h"' '#include "optim/six.h"' '#include "
 put tools/seven.c '#include <tally.h>' '#include "tools/eight.h"' '#include "eight.h"' '#include "bench/nine.h"'
 put tools/eight.h '#include <stdio.h>'
 put bench/nine.c '#include "bench/nine.h"' '#include "num/two.h"' '#include "base/one.h"'
-put examples/ten.c '#include "tally.h"'
+put examples/ten.c '#include "tally.h"' '#include "tally_extend.h"'
 passes check-includes
 
 rejects_include src/base/bad.c '#include "num/two.h"'
@@ -71,6 +72,7 @@ rejects_include src/base/bad.c '#include "tools/eight.h"'
 rejects_include src/base/bad.c '#include SOME_HEADER'
 rejects_include src/unheard_of/bad.c '#include "base/one.h"'
 rejects_include include/bad.h '#include "base/one.h"'
+rejects_include include/bad.h '#include "tally_extend.h"'
 rejects_include tools/bad.c '#include "num/two.h"'
 rejects_include tools/bad.c '#include "absent.h"'
 rejects_include examples/bad.c '#include <base/one.h>'

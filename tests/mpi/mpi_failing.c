@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Uses a group, a sub-group and a ddp, and says how that ended: "STATUS: text". */
 #include <stdio.h>
-#include <tally.h>
+#include <tally_extend.h>
 #include <unistd.h>
 
 #define N 5000

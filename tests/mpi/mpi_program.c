@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <tally.h>
+#include <tally_extend.h>
 #include <unistd.h>
 
 #define CHECK(condition)                                                                         \

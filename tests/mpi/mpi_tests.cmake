@@ -77,6 +77,7 @@ foreach(mpi openmpi mpich)
           -I${PROJECT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/mpi/${source}.c
           -o ${${source}} $<TARGET_FILE:tally> -Wl,-rpath,${mpi_folder}
         DEPENDS mpi/${source}.c tally ${PROJECT_SOURCE_DIR}/include/tally.h
+          ${PROJECT_SOURCE_DIR}/include/tally_extend.h
         COMMENT "Building tests/${source}_${mpi}"
         VERBATIM)
       add_custom_target(${source}_${mpi}_made ALL DEPENDS ${${source}})

@@ -33,7 +33,7 @@ tally_multi_test(test_allocations)
 if(NOT TALLY_SANITIZE MATCHES "thread") # which does not follow fork
   tally_multi_test(test_fork)
   target_compile_definitions(test_fork PRIVATE
-    TALLY_TESTS_HEADER="${PROJECT_SOURCE_DIR}/include/tally.h")
+    TALLY_TESTS_INCLUDE="${PROJECT_SOURCE_DIR}/include")
 endif()
 if(NOT TALLY_SANITIZE)
   tally_multi_test(test_large)

@@ -8,7 +8,7 @@
 #define TALLY_TESTS_OPT_MODEL_H
 
 #include <stdbool.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #include "support/ddp_model.h"
 

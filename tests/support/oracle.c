@@ -5,7 +5,7 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #include "support/ranks.h"
 

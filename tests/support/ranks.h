@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 enum ranks_kind { RANKS_THREADS, RANKS_PROCESSES };
 

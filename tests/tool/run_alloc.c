@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 static int sum(tally_group *group, unsigned char *memory, size_t bytes)
 {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 static int all_reduce(tally_group *group, double *value)
 {

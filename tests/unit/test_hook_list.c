@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #include "hook/hook.h"
 #include "hook/hook_text.h"

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 #include <locale.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #include "hook/hook.h"
 #include "support/counting_memory.h"

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <tally.h>
+#include <tally_extend.h>
 
 #define GARBAGE 0xa5
 #define MORE 64 /* bytes of a newer version */
