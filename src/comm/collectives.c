@@ -54,9 +54,13 @@ int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root)
         return tally__fail(TALLY_ARG, "tally_lane_broadcast: lane is NULL");
     }
     group = lane->group;
-    if (root < 0 || root >= group->size || (!data && bytes > 0)) {
-        (void)tally__fail(TALLY_ARG, "broadcast: %s%d", data ? "no rank " : "data is NULL, root ",
-                          root);
+    if (root < 0 || root >= group->size) {
+        (void)tally__fail(TALLY_ARG, "broadcast: root %d is not in 0..%d, the ranks of this group",
+                          root, group->size - 1);
+        return tally__refuse(lane, TALLY__KIND_BROADCAST, TALLY_ARG);
+    }
+    if (!data && bytes > 0) {
+        (void)tally__fail(TALLY_ARG, "broadcast: data is NULL");
         return tally__refuse(lane, TALLY__KIND_BROADCAST, TALLY_ARG);
     }
     call.offset = tally__offset_for_peers(group, data, bytes);
@@ -209,12 +213,10 @@ static int read_tables(tally_lane *lane, struct to_all *all)
         }
         all->most = total > all->most ? total : all->most;
         if (table[group->rank] != all->received_bytes[r]) {
-            return tally__give_up(group, TALLY_MISMATCH,
-                                  "all-to-all: rank %d sends %llu bytes to rank %d, which expects "
-                                  "%zu",
-                                  tally__number_of(group, r),
-                                  (unsigned long long)table[group->rank],
-                                  tally__number_of(group, group->rank), all->received_bytes[r]);
+            return tally__give_up(
+                group, TALLY_MISMATCH, "all-to-all: %s sends %llu bytes to %s, which expects %zu",
+                tally__rank_text(group, r).text, (unsigned long long)table[group->rank],
+                tally__rank_text(group, group->rank).text, all->received_bytes[r]);
         }
     }
     return TALLY_OK;

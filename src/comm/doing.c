@@ -70,10 +70,10 @@ static void describe_call(const tally_group *group, const struct tally__call *ca
                        ops[call->op % 4]);
         break;
     case TALLY__KIND_BROADCAST:
-        (void)snprintf(text, bytes, "%s of %llu bytes from rank %d", name, count,
+        (void)snprintf(text, bytes, "%s of %llu bytes from %s", name, count,
                        call->root >= 0 && call->root < group->size
-                           ? tally__number_of(group, call->root)
-                           : (int)call->root);
+                           ? tally__rank_text(group, call->root).text
+                           : "no rank");
         break;
     case TALLY__KIND_ALL_GATHER:
         /* The total may be the same where the sizes are not. */
@@ -128,15 +128,83 @@ void tally__describe_doing(const tally_lane *lane, char *text)
     describe_place(lane->group, &host_of(lane)->doing, tally__said(lane, lane->group->rank), text);
 }
 
-bool tally__is_attributed(const char *text)
+/* ---- ranks in messages ---- */
+
+#define OF_SUB_GROUP " of this sub-group)"
+
+/* The group whose rank numbers the application sees. Groups inside a ddp are tally's own, and the
+ * ddp's group, which has threads of its own, has the ranks of the group that it was created with.
+ */
+static const tally_group *visible_group(const tally_group *group)
+{
+    const tally_group *visible = group;
+
+    while (visible && !visible->owns_threads) {
+        visible = visible->parent;
+    }
+    while (!visible && group->is_adopted && group->parent) {
+        group = group->parent;
+    }
+    return visible ? visible : group;
+}
+
+struct tally__rank_text tally__rank_text(const tally_group *group, int rank)
+{
+    const tally_group *visible = visible_group(group);
+    int number = tally__number_of(group, rank);
+    int r = 0;
+    struct tally__rank_text name;
+
+    while (r < visible->size && tally__number_of(visible, r) != number) {
+        r++;
+    }
+    if (r == number || r == visible->size) {
+        (void)snprintf(name.text, sizeof name.text, "rank %d", number);
+    } else {
+        (void)snprintf(name.text, sizeof name.text, "rank %d (%d" OF_SUB_GROUP, number, r);
+    }
+    return name;
+}
+
+void tally__rank_list_add(struct tally__rank_list *list, const tally_group *group, int rank)
+{
+    int number = tally__number_of(group, rank);
+    size_t used = strlen(list->text);
+
+    list->n++;
+    if (list->n == 1) {
+        list->first = number;
+        memcpy(list->text, tally__rank_text(group, rank).text, sizeof(struct tally__rank_text));
+    } else if (list->n == 2) {
+        (void)snprintf(list->text, sizeof list->text, "ranks %d, %d", list->first, number);
+    } else if (used + 16 < sizeof list->text) {
+        (void)snprintf(list->text + used, sizeof list->text - used, ", %d", number);
+    } else if (list->text[used - 1] != '.') {
+        (void)snprintf(list->text + used, sizeof list->text - used, ", ...");
+    }
+}
+
+/* The length of " (2 of this sub-group)" at the start of text, or 0. */
+static size_t sub_group_length(const char *text)
+{
+    size_t n_digits = strncmp(text, " (", 2) == 0 ? strspn(text + 2, "0123456789") : 0;
+    size_t n = strlen(OF_SUB_GROUP);
+
+    return n_digits > 0 && strncmp(text + 2 + n_digits, OF_SUB_GROUP, n) == 0 ? 2 + n_digits + n
+                                                                              : 0;
+}
+
+size_t tally__culprit_length(const char *text)
 {
     size_t n_digits;
+    size_t n;
 
     if (strncmp(text, "rank ", 5) != 0) {
-        return strncmp(text, "among ranks ", 12) == 0;
+        return strncmp(text, "among rank", 10) == 0 ? strcspn(text, ":") : 0;
     }
     n_digits = strspn(text + 5, "0123456789");
-    return n_digits > 0 && (text[5 + n_digits] == ':' || text[5 + n_digits] == ',');
+    n = 5 + n_digits + sub_group_length(text + 5 + n_digits);
+    return n_digits > 0 && (text[n] == ':' || text[n] == ',') ? n : 0;
 }
 
 /* ---- giving up ---- */
@@ -177,15 +245,15 @@ static int give_up_inside(tally_lane *lane, int rank, const char *place)
     describe_call(group, tally__said(lane, rank), two, sizeof two);
     if (is_step(first) && strcmp(one, two) == 0) {
         return tally__give_up(group, TALLY_MISMATCH,
-                              "ranks disagree in %s: hook '%.*s' of rank %d encodes otherwise than "
-                              "hook '%.*s' of rank %d",
+                              "ranks disagree in %s: hook '%.*s' of %s encodes otherwise than "
+                              "hook '%.*s' of %s",
                               place, (int)sizeof first->hook - 1, first->hook,
-                              tally__number_of(group, 0), (int)sizeof other->hook - 1, other->hook,
-                              tally__number_of(group, rank));
+                              tally__rank_text(group, 0).text, (int)sizeof other->hook - 1,
+                              other->hook, tally__rank_text(group, rank).text);
     }
-    return tally__give_up(group, TALLY_MISMATCH,
-                          "ranks disagree in %s: rank %d calls %s, rank %d calls %s", place,
-                          tally__number_of(group, 0), one, tally__number_of(group, rank), two);
+    return tally__give_up(group, TALLY_MISMATCH, "ranks disagree in %s: %s calls %s, %s calls %s",
+                          place, tally__rank_text(group, 0).text, one,
+                          tally__rank_text(group, rank).text, two);
 }
 
 int tally__give_up_mismatch(tally_lane *lane, int rank)
@@ -201,9 +269,9 @@ int tally__give_up_mismatch(tally_lane *lane, int rank)
     if (first->what != TALLY__DOING_NOTHING && strcmp(one, two) == 0) {
         return give_up_inside(lane, rank, one);
     }
-    return tally__give_up(
-        group, TALLY_MISMATCH, "ranks disagree: rank %d is in %s, rank %d is in %s%s",
-        tally__number_of(group, 0), one, tally__number_of(group, rank), two, hint(first, other));
+    return tally__give_up(group, TALLY_MISMATCH, "ranks disagree: %s is in %s, %s is in %s%s",
+                          tally__rank_text(group, 0).text, one, tally__rank_text(group, rank).text,
+                          two, hint(first, other));
 }
 
 int tally__give_up_closed(tally_lane *lane, int rank)
@@ -214,12 +282,12 @@ int tally__give_up_closed(tally_lane *lane, int rank)
 
     tally__describe_doing(lane, place);
     if (slot->given_up_text[0] == '\0') {
-        return tally__give_up(
-            group, TALLY_PEER, "rank %d closed its group while rank %d waits in %s",
-            tally__number_of(group, rank), tally__number_of(group, group->rank), place);
+        return tally__give_up(group, TALLY_PEER, "%s closed its group while %s waits in %s",
+                              tally__rank_text(group, rank).text,
+                              tally__rank_text(group, group->rank).text, place);
     }
-    return tally__give_up(group, TALLY_MISMATCH, "rank %d %.*s while rank %d waits in %s%s",
-                          tally__number_of(group, rank), 127, slot->given_up_text,
-                          tally__number_of(group, group->rank), place,
+    return tally__give_up(group, TALLY_MISMATCH, "%s %.*s while %s waits in %s%s",
+                          tally__rank_text(group, rank).text, 127, slot->given_up_text,
+                          tally__rank_text(group, group->rank).text, place,
                           is_step(&host_of(lane)->doing) ? SAME_STEPS : SAME_CALLS);
 }

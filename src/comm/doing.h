@@ -29,8 +29,25 @@ void tally__doing_step(tally_lane *lane, const struct tally__step_words *words);
 /* Where this rank is in words: "step 6 (bucket 0: 'wte', ...)". */
 void tally__describe_doing(const tally_lane *lane, char *text);
 
-/* Whether a text names the rank at fault already: "rank 2: ...", "rank 2, or another ...". */
-bool tally__is_attributed(const char *text);
+/* A rank in a message: "rank 5", by the launcher's number. Where the application's sub-group
+ * numbers it otherwise: "rank 5 (2 of this sub-group)". */
+struct tally__rank_text {
+    char text[48];
+};
+struct tally__rank_text tally__rank_text(const tally_group *group, int rank);
+
+/* Several ranks in a message, by the launcher's numbers: "ranks 1, 3". A list of one reads as
+ * tally__rank_text does. Starts zeroed. */
+struct tally__rank_list {
+    int n;
+    int first; /* the first rank's number */
+    char text[128];
+};
+void tally__rank_list_add(struct tally__rank_list *list, const tally_group *group, int rank);
+
+/* The length of the words at the start of text that name the rank at fault: of "rank 2" in "rank 2:
+ * ..." and "rank 2, or another ..."; of "among ranks 2..3" in "among ranks 2..3: ...". 0: none. */
+size_t tally__culprit_length(const char *text);
 
 /* Ranks have said different things in the round just finished, rank 0 and this one among them. */
 int tally__give_up_mismatch(tally_lane *lane, int rank);

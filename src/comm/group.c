@@ -177,8 +177,8 @@ int tally__give_up(tally_group *group, int status, const char *format, ...)
     }
     (void)pthread_mutex_unlock(&group->give_up_mutex);
     if (first) {
-        tally__log(TALLY_LOG_ERROR, "rank %d gives its group up: %s",
-                   tally__number_of(group, group->rank), text);
+        tally__log(TALLY_LOG_ERROR, "%s gives its group up: %s",
+                   tally__rank_text(group, group->rank).text, text);
     }
     return tally__fail(status, "%s", text);
 }
@@ -228,8 +228,9 @@ int tally_group_abort(tally_group *group, const char *reason)
         return tally__fail(TALLY_ARG, "tally_group_abort: group is NULL");
     }
     TRY(tally__check_owner(&group->owner));
-    (void)tally__give_up(group, TALLY_ABORTED, "rank %d gave up: %s",
-                         tally__number_of(group, group->rank), reason ? reason : "no reason given");
+    (void)tally__give_up(group, TALLY_ABORTED, "%s gave up: %s",
+                         tally__rank_text(group, group->rank).text,
+                         reason ? reason : "no reason given");
     return TALLY_OK;
 }
 

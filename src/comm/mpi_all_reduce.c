@@ -47,8 +47,8 @@ static int check_others(tally_lane *lane, struct tally__waited *waited, uint64_t
         *next_alive_ns = now + TALLY__ALIVE_NS;
         for (int r = 0; r < group->size; r++) {
             if (!group->domain->ops->alive(group->domain, group->domain_rank[r])) {
-                return tally__give_up(group, TALLY_PEER, "rank %d died in a sum of %s's own",
-                                      group->domain_rank[r], group->domain->ops->name);
+                return tally__give_up(group, TALLY_PEER, "%s died in a sum of %s's own",
+                                      tally__rank_text(group, r).text, group->domain->ops->name);
             }
         }
     }

@@ -116,11 +116,11 @@ static int fail_job(tally_lane *lane, int rank)
     int status = tally__said(lane, rank)->status;
     const char *text = lane->slots[rank]->text[lane->round % 2];
 
-    if (tally__is_attributed(text) || is_everybodys(lane)) {
+    if (tally__culprit_length(text) > 0 || is_everybodys(lane)) {
         (void)snprintf(lane->job_text, sizeof lane->job_text, "%.*s", TALLY__TEXT_BYTES - 1, text);
     } else {
-        (void)snprintf(lane->job_text, sizeof lane->job_text, "rank %d: %.*s",
-                       tally__number_of(lane->group, rank), TALLY__TEXT_BYTES - 32, text);
+        (void)snprintf(lane->job_text, sizeof lane->job_text, "%s: %.*s",
+                       tally__rank_text(lane->group, rank).text, TALLY__TEXT_BYTES - 64, text);
     }
     lane->job_status = status;
     return tally__fail(status, "%s", lane->job_text);

@@ -227,18 +227,13 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
     return TALLY_OK;
 }
 
-/* Who is missing, by the numbers that the launcher knows: "rank 2", "ranks 1, 3". */
-static void list_missing(const tally_lane *lane, int rank, char *text, size_t bytes)
+static void list_missing(const tally_lane *lane, int rank, struct tally__rank_list *list)
 {
     const tally_group *group = lane->group;
-    size_t used = 0;
-    int n = 0;
 
-    for (int r = 0; r < group->size && used + 16 < bytes; r++) {
+    for (int r = 0; r < group->size; r++) {
         if (r != group->rank && (r == rank || !tally__has_arrived(lane, r))) {
-            n++;
-            used += (size_t)snprintf(text + used, bytes - used, "%s%d", n > 1 ? ", " : "",
-                                     tally__number_of(group, r));
+            tally__rank_list_add(list, group, r);
         }
     }
 }
@@ -271,16 +266,15 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
                         const char *place)
 {
     tally_group *group = lane->group;
-    int own = tally__number_of(group, group->rank);
-    char missing[128];
+    const struct tally__rank_text own = tally__rank_text(group, group->rank);
+    struct tally__rank_list missing = {0};
     char text[TALLY__TEXT_BYTES];
-    bool are_many;
 
     switch (late->why) {
     case TALLY__LATE_DIED:
-        (void)snprintf(text, sizeof text, "rank %d %s; rank %d waited for it in %s",
-                       tally__number_of(group, late->who),
-                       tally__ending_text(group->domain, group->domain_rank[late->who]), own,
+        (void)snprintf(text, sizeof text, "%s %s; %s waited for it in %s",
+                       tally__rank_text(group, late->who).text,
+                       tally__ending_text(group->domain, group->domain_rank[late->who]), own.text,
                        place);
         return give_up_lost(lane, late->who, TALLY_PEER, text);
     case TALLY__LATE_CLOSED:
@@ -293,24 +287,21 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
         uint64_t next = lane->host->round + 1;
         const char *said = slot->text[next % 2];
 
-        if (tally__is_attributed(said)) {
+        if (tally__culprit_length(said) > 0) {
             return tally__give_up(group, slot->line[next % 2].call.status, "%.*s",
                                   TALLY__TEXT_BYTES - 1, said);
         }
-        return tally__give_up(group, slot->line[next % 2].call.status, "rank %d: %.*s",
-                              tally__number_of(lane->host->group, late->who),
-                              TALLY__TEXT_BYTES - 32, said);
+        return tally__give_up(group, slot->line[next % 2].call.status, "%s: %.*s",
+                              tally__rank_text(lane->host->group, late->who).text,
+                              TALLY__TEXT_BYTES - 64, said);
     }
     case TALLY__LATE_BROKEN:
         return tally__give_up(group, TALLY_SYSTEM, "%s; in %s", tally_last_error(), place);
     default:
-        list_missing(lane, rank, missing, sizeof missing);
-        are_many = strchr(missing, ',') != NULL;
-        (void)snprintf(text, sizeof text,
-                       "rank%s %s did not arrive within %g s; rank %d waited for %s in %s%s",
-                       are_many ? "s" : "", missing,
-                       (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, own,
-                       are_many ? "them" : "it", place, order_hint(lane));
+        list_missing(lane, rank, &missing);
+        (void)snprintf(text, sizeof text, "%s did not arrive within %g s; %s waited for %s in %s%s",
+                       missing.text, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND,
+                       own.text, missing.n > 1 ? "them" : "it", place, order_hint(lane));
         return give_up_lost(lane, rank, TALLY_TIMEOUT, text);
     }
 }

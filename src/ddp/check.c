@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/doing.h"
 #include "ddp/compare.h"
 #include "ddp/stats.h"
 #include "train/averager.h"
@@ -340,31 +341,13 @@ static uint64_t sum_of(const void *sums, size_t i)
     return ((const uint64_t *)sums)[i];
 }
 
-/* "ranks 1, 3 differ", of those that are marked. */
-static void list_ranks(const int32_t *marked, int n, char *list, size_t room)
-{
-    size_t used = 0;
-    int n_marked = 0;
-
-    for (int r = 0; r < n; r++) {
-        n_marked += marked[r] != 0;
-    }
-    used += (size_t)snprintf(list, room, "%s ", n_marked == 1 ? "rank" : "ranks");
-    for (int r = 0, said = 0; r < n && used + 24 < room; r++) {
-        if (marked[r] != 0) {
-            used += (size_t)snprintf(list + used, room - used, "%s%d", said++ ? ", " : "", r);
-        }
-    }
-    (void)snprintf(list + used, room - used, " differ%s", n_marked == 1 ? "s" : "");
-}
-
-/* All ranks fail, naming the parameter and the ranks that do not have rank 0's. */
+/* Fails on all ranks; names the parameter and the ranks whose values differ from rank 0's. */
 static int report(tally_lane *lane, const tally_ddp *ddp, uint64_t own, size_t i)
 {
     int size = tally_group_size(ddp->group);
     int32_t *differs = tally__alloc_array((size_t)size, sizeof *differs, "ranks that differ");
     uint64_t zero = own;
-    char list[200] = "";
+    struct tally__rank_list list = {0};
     int rc;
 
     if (!differs) {
@@ -375,12 +358,17 @@ static int report(tally_lane *lane, const tally_ddp *ddp, uint64_t own, size_t i
     if (rc == TALLY_OK) {
         rc = tally_lane_all_reduce(lane, differs, (size_t)size, TALLY_I32, TALLY_SUM);
     }
+    for (int r = 0; rc == TALLY_OK && r < size; r++) {
+        if (differs[r] != 0) {
+            tally__rank_list_add(&list, ddp->group, r);
+        }
+    }
     if (rc == TALLY_OK) {
-        list_ranks(differs, size, list, sizeof list);
         rc = tally__fail(TALLY_MISMATCH,
                          "after %llu steps parameter %zu ('%.100s') is not the same on all ranks: "
-                         "%s from rank 0; see docs/when-ranks-disagree.md",
-                         ddp->step + ddp->steps_before, i, ddp->params[i].name, list);
+                         "%s differ%s from %s; see docs/when-ranks-disagree.md",
+                         ddp->step + ddp->steps_before, i, ddp->params[i].name, list.text,
+                         list.n == 1 ? "s" : "", tally__rank_text(ddp->group, 0).text);
     }
     tally__free(differs);
     return rc;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "comm/doing.h"
 
 /* Hashes that travel at once. */
 #define N_TOGETHER 256
@@ -225,9 +226,9 @@ static int value_bytes(const char *value)
     return (int)strcspn(value, "\n");
 }
 
-/* What differs in thing number i, in words. */
-static void tell(const struct side *zero, const struct side *other, int64_t i, int who, char *text,
-                 size_t room)
+/* Describes the difference in thing number i between rank 0 and the rank that differs. */
+static void tell(const struct side *zero, const struct side *other,
+                 const struct tally__rank_text *ranks, int64_t i, char *text, size_t room)
 {
     const char *in_other = NULL;
     const char *in_zero;
@@ -236,45 +237,48 @@ static void tell(const struct side *zero, const struct side *other, int64_t i, i
         bool zero_has = (uint64_t)i < zero->n;
         const struct tally__description *about = zero_has ? &zero->about : &other->about;
 
-        (void)snprintf(text, room, "%s %s is on rank %d only", about->thing, about->name,
-                       zero_has ? 0 : who);
+        (void)snprintf(text, room, "%s %s is on %s only", about->thing, about->name,
+                       zero_has ? ranks[0].text : ranks[1].text);
     } else if (strcmp(zero->about.name, other->about.name) != 0) {
-        (void)snprintf(text, room, "%s is %s on rank 0 and %s on rank %d", zero->about.thing,
-                       zero->about.name, other->about.name, who);
+        (void)snprintf(text, room, "%s is %s on %s and %s on %s", zero->about.thing,
+                       zero->about.name, ranks[0].text, other->about.name, ranks[1].text);
     } else {
         in_zero = differing_field(zero->about.fields, other->about.fields, &in_other);
         if (in_zero) {
             int n_field = (int)strcspn(in_zero, "=");
 
-            (void)snprintf(text, room, "%s%s%s: %.*s is %.*s on rank 0 and %.*s on rank %d",
-                           zero->about.thing, zero->about.name[0] ? " " : "", zero->about.name,
-                           n_field, in_zero, value_bytes(in_zero + n_field + 1),
-                           in_zero + n_field + 1, value_bytes(in_other + n_field + 1),
-                           in_other + n_field + 1, who);
+            (void)snprintf(
+                text, room, "%s%s%s: %.*s is %.*s on %s and %.*s on %s", zero->about.thing,
+                zero->about.name[0] ? " " : "", zero->about.name, n_field, in_zero,
+                value_bytes(in_zero + n_field + 1), in_zero + n_field + 1, ranks[0].text,
+                value_bytes(in_other + n_field + 1), in_other + n_field + 1, ranks[1].text);
         }
     }
 }
 
-/* All ranks fail, with what rank 0 and the lowest rank that differs have as thing number i. */
+/* Fails on all ranks; describes thing number i of rank 0 and of the lowest rank that differs. */
 static int report(tally_lane *lane, const struct tally__compared *compared, int64_t i)
 {
     struct side zero;
     struct side own = {.n = compared->n};
     char text[700] = "";
-    char counts[160] = "";
+    char counts[200] = "";
+    const tally_group *group = tally_lane_group(lane);
+    struct tally__rank_text ranks[2];
     int64_t who;
 
     describe(compared, (size_t)i, &own.about);
     zero = own;
     TRY(tally_lane_broadcast(lane, &zero, sizeof zero, 0));
-    who =
-        memcmp(&zero, &own, sizeof own) != 0 ? tally_group_rank(tally_lane_group(lane)) : INT64_MAX;
+    who = memcmp(&zero, &own, sizeof own) != 0 ? tally_group_rank(group) : INT64_MAX;
     TRY(tally_lane_all_reduce(lane, &who, 1, TALLY_I64, TALLY_MIN));
     TRY(tally_lane_broadcast(lane, &own, sizeof own, (int)who));
-    tell(&zero, &own, i, (int)who, text, sizeof text);
+    ranks[0] = tally__rank_text(group, 0);
+    ranks[1] = tally__rank_text(group, (int)who);
+    tell(&zero, &own, ranks, i, text, sizeof text);
     if (zero.n != own.n) {
-        (void)snprintf(counts, sizeof counts, "rank 0 has %llu %s and rank %lld has %llu; ",
-                       (unsigned long long)zero.n, compared->plural, (long long)who,
+        (void)snprintf(counts, sizeof counts, "%s has %llu %s and %s has %llu; ", ranks[0].text,
+                       (unsigned long long)zero.n, compared->plural, ranks[1].text,
                        (unsigned long long)own.n);
     }
     return tally__fail(TALLY_MISMATCH, "%s%s; all ranks must give the same", counts, text);

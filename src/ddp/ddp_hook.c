@@ -11,6 +11,7 @@
 #include "base/env.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/doing.h"
 #include "ddp/ddp.h"
 #include "ddp/stats.h"
 #include "train/averager.h"
@@ -85,9 +86,8 @@ static int compare_job(tally_lane *lane, void *user)
         return TALLY_OK;
     }
     return tally__fail(
-        TALLY_MISMATCH,
-        "its hook is '%s', that of rank %d is '%s'%s: all ranks must give the same hook",
-        ours.words, tally__number_of(lane->group, 0), theirs.words, hint(&ours, &theirs));
+        TALLY_MISMATCH, "its hook is '%s', that of %s is '%s'%s: all ranks must give the same hook",
+        ours.words, tally__rank_text(lane->group, 0).text, theirs.words, hint(&ours, &theirs));
 }
 
 /* ---- the state ---- */

@@ -14,8 +14,8 @@
 
 int tally__join_stopped(const tally_ddp *ddp)
 {
-    return tally__fail(TALLY_STATE, "rank %d has run out of input, and config.join_stops is set",
-                       tally__number_of(ddp->group, ddp->presence.who_ended));
+    return tally__fail(TALLY_STATE, "%s has run out of input, and config.join_stops is set",
+                       tally__rank_text(ddp->group, ddp->presence.who_ended).text);
 }
 
 int tally__presence_job(tally_lane *lane, void *user)

@@ -89,7 +89,9 @@ static int align_job(tally_lane *lane, void *user)
     const struct alignment *alignment = user;
 
     if (alignment->root < 0 || alignment->root >= tally_group_size(alignment->ddp->group)) {
-        return tally__fail(TALLY_ARG, "tally_ddp_broadcast: there is no rank %d", alignment->root);
+        return tally__fail(TALLY_ARG,
+                           "tally_ddp_broadcast: root %d is not in 0..%d, the ranks of this group",
+                           alignment->root, tally_group_size(alignment->ddp->group) - 1);
     }
     TRY(tally__params_broadcast(lane, alignment->ddp, alignment->root));
     TRY(tally__buffers_broadcast(lane, alignment->ddp, alignment->root));

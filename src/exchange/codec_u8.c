@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "base/status.h"
+#include "comm/doing.h"
 #include "exchange/codec_u8.h"
 #include "num/num.h"
 #include "num/reduce.h"
@@ -337,8 +338,9 @@ int tally__byte_reduce_direct(const struct tally__codec *codec, const struct tal
         }
         rank = codec->map_kind->direct(codec, &run, &here);
         if (rank < direct->n_in && codec->names) {
-            return tally__fail(TALLY_NUMERIC, "rank %d: " NO_SCALE,
-                               tally__number_of(direct->ranks, (int)rank), name_of(codec, &run));
+            return tally__fail(TALLY_NUMERIC, "%s: " NO_SCALE,
+                               tally__rank_text(direct->ranks, (int)rank).text,
+                               name_of(codec, &run));
         }
     }
     return TALLY_OK;

@@ -100,6 +100,7 @@ static int open_shared(struct hosts *hosts)
     unsigned long long number[2] = {0};
     char name[80];
     tally_future *future;
+    int rc;
 
     if (getrandom(number, sizeof number, 0) != (ssize_t)sizeof number) {
         return tally__fail(TALLY_SYSTEM, "hosts: no random numbers for a name");
@@ -112,7 +113,12 @@ static int open_shared(struct hosts *hosts)
     config.world = tally_group_size(hosts->local);
     config.rendezvous = name;
     config.lanes = 0; /* its lane is borrowed by the jobs of the ddp's group */
-    TRY(tally__open_inner(&config, &hosts->shared));
+    rc = tally__open_inner(&config, &hosts->shared);
+    if (rc != TALLY_OK) {
+        return tally__fail(
+            rc, "hosts: in the shared memory of this machine, where %s is rank %d: %s",
+            tally__rank_text(hosts->local, config.rank).text, config.rank, tally_last_error());
+    }
     tally__group_adopt(hosts->shared, hosts->local);
     hosts->shared->is_host = true;
     return TALLY_OK;
@@ -204,32 +210,21 @@ static tally_lane *lane_within(const struct hosts *hosts, tally_lane *lane)
     return within;
 }
 
-/* The rank that a text names, "rank 2: ...", and where the rest begins; this rank if it names none.
- */
-static int culprit_of(const tally_lane *lane, const char **text)
-{
-    char *end = NULL;
-    long rank = tally__is_attributed(*text) ? strtol(*text + strlen("rank "), &end, 10) : -1;
-
-    if (!end || *end != ':') {
-        return tally__number_of(lane->group, lane->group->rank);
-    }
-    *text = end + 2;
-    return (int)rank;
-}
-
-/* Why the exchange failed. A value that the hook refuses may come from any rank of the host. */
+/* Writes why the exchange failed. A value that the hook refuses may come from any rank of the host:
+ * the message says so behind the rank that it names, or behind this rank where it names none. */
 static void tell(const tally_lane *lane, struct outcome *outcome)
 {
     const char *text = tally_last_error();
+    int length = (int)tally__culprit_length(text);
 
-    if (outcome->status == TALLY_NUMERIC) {
-        int culprit = culprit_of(lane, &text);
-
-        (void)snprintf(outcome->text, sizeof outcome->text,
-                       "rank %d, or another rank of its host: %s", culprit, text);
-    } else {
+    if (outcome->status != TALLY_NUMERIC) {
         (void)snprintf(outcome->text, sizeof outcome->text, "%s", text);
+    } else if (length > 0 && text[length] == ':') {
+        (void)snprintf(outcome->text, sizeof outcome->text, "%.*s, or another rank of its host%s",
+                       length, text, text + length);
+    } else {
+        (void)snprintf(outcome->text, sizeof outcome->text, "%s, or another rank of its host: %s",
+                       tally__rank_text(lane->group, lane->group->rank).text, text);
     }
 }
 

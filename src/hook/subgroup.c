@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hook among the ranks of a sub-group, inside a job of the group around it. On lanes. */
+#include <stdio.h>
+
 #include "base/status.h"
 #include "comm/doing.h"
 #include "comm/threads.h"
@@ -28,6 +30,23 @@ static int reduce(const tally_hook *hook, tally_lane *sub, enum tally__divisor d
     return hook->table.reduce(hook->state, sub, bucket);
 }
 
+/* Adds the ranks among which it happened to the thread's error text. */
+static int fail_among(const tally_group *group, int rc)
+{
+    struct tally__rank_list list = {0};
+    int last = tally_group_size(group) - 1;
+    bool is_run = last > 0;
+
+    for (int r = 0; r <= last; r++) {
+        tally__rank_list_add(&list, group, r);
+        is_run = is_run && tally__number_of(group, r) == list.first + r;
+    }
+    if (is_run) {
+        (void)snprintf(list.text, sizeof list.text, "ranks %d..%d", list.first, list.first + last);
+    }
+    return tally__fail(rc, "among %s: %s", list.text, tally_last_error());
+}
+
 int tally__hook_reduce_in_subgroup(const tally_hook *hook, tally_lane *lane, tally_group *group,
                                    enum tally__divisor divisor, const tally_bucket *bucket)
 {
@@ -42,9 +61,7 @@ int tally__hook_reduce_in_subgroup(const tally_hook *hook, tally_lane *lane, tal
     rc = tally__end_job(sub, TALLY__ENDS_WITH_ROUND, reduce(hook, sub, divisor, &part, by_active));
     /* Those that keep the divisor are not side by side. */
     if (rc != TALLY_OK && divisor == TALLY__DIVISOR_OF_GROUP) {
-        return tally__fail(rc, "among ranks %d..%d: %s", tally__number_of(group, 0),
-                           tally__number_of(group, tally_group_size(group) - 1),
-                           tally_last_error());
+        return fail_among(group, rc);
     }
     return rc;
 }

@@ -109,12 +109,13 @@ static int sub_group_body(tally_group *group, void *user)
     CHECK_OK(group, tally_group_split(group, rank % 2, rank, &half));
     if (rank % 2) {
         CHECK_STATUS(group, ranks_job(half, 0, fail_on_three, group), TALLY_NUMERIC);
-        CHECK(group, strcmp(tally_last_error(), "rank 3: on purpose") == 0);
+        CHECK(group, strcmp(tally_last_error(), "rank 3 (1 of this sub-group): on purpose") == 0);
         CHECK_OK(group, rank == 1 ? tally_barrier(half, &future)
                                   : tally_all_reduce(half, data, 2, TALLY_F32, TALLY_SUM, &future));
         CHECK_STATUS(group, ranks_finish(future), TALLY_MISMATCH);
         CHECK_TEXT(group, tally_last_error(),
-                   "rank 1 is in barrier, rank 3 is in all-reduce of 2 f32 (sum)");
+                   "rank 1 (0 of this sub-group) is in barrier, "
+                   "rank 3 (1 of this sub-group) is in all-reduce of 2 f32 (sum)");
     }
     CHECK_OK(group, tally_group_close(half));
     return 0;

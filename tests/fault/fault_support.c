@@ -191,13 +191,25 @@ void fault_complain(struct fault_report *report, const char *format, ...)
     }
 }
 
+/* Whether "rank 2: " or "rank 2 (1 of this sub-group): " begins here; end is behind the number. */
+static bool is_source(const char *at, char **end)
+{
+    const char *behind;
+
+    if (strtol(at + 4, end, 10) < 0) {
+        return false;
+    }
+    behind = strncmp(*end, " (", 2) == 0 && strchr(*end, ')') ? strchr(*end, ')') + 1 : *end;
+    return strncmp(behind, ": ", 2) == 0;
+}
+
 bool fault_blames(const char *text, int rank)
 {
     const char *at = strstr(text, "rank");
     char *end;
 
-    /* "rank 0: rank 2 died" passes on what rank 0 said: the last rank named so is the one meant. */
-    while (at && strtol(at + 4, &end, 10) >= 0 && strncmp(end, ": ", 2) == 0) {
+    /* "rank 0: rank 2 died" quotes rank 0: the message blames the last rank named so. */
+    while (at && is_source(at, &end)) {
         at = strstr(end, "rank");
     }
     if (!at) {

@@ -23,7 +23,7 @@ struct scene {
     int world;
     void (*end)(void); /* of the victim; NULL: it returns from its function */
     bool closes_late;  /* in an exit handler that is older than the group */
-    bool splits;       /* the others wait in a sub-group */
+    bool splits;       /* the others wait in a sub-group, where the victim is rank 0 */
 };
 
 static tally_group *group_at_exit;
@@ -75,7 +75,7 @@ static int work(int rank, struct fault_report *report, void *user)
     rc = tally_group_open(&config, &group);
     rc = rc == TALLY_OK ? barrier(group) : rc;
     if (rc == TALLY_OK && scene->splits) {
-        rc = tally_group_split(group, 0, 0, &inner);
+        rc = tally_group_split(group, 0, rank < VICTIM ? scene->world : rank, &inner);
     }
     if (rc != TALLY_OK) {
         fault_complain(report, "cannot begin: %s", tally_last_error());
@@ -102,7 +102,8 @@ static void play(struct scene *scene, const char *text)
 
     (void)snprintf(scene->rendezvous, sizeof scene->rendezvous, "@tally-exit-%d-%d", (int)getpid(),
                    n_scenes++);
-    (void)snprintf(part, sizeof part, "rank %d %s", VICTIM, text);
+    (void)snprintf(part, sizeof part, "rank %d%s %s", VICTIM,
+                   scene->splits ? " (0 of this sub-group)" : "", text);
     fault_crew_init(&crew, scene->world);
     for (int r = 0; r < scene->world; r++) {
         fault_crew_start(&crew, r, work, scene);
@@ -139,8 +140,8 @@ static void dies(void **state)
     static void (*const ends[])(void) = {end_at_once, end_by_signal};
 
     (void)state;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        struct scene scene = {.world = 3, .end = ends[i]};
+    for (size_t i = 0; i < 4; i++) {
+        struct scene scene = {.world = 3, .end = ends[i / 2], .splits = i % 2 == 1};
 
         play(&scene, "died");
     }

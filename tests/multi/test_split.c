@@ -179,7 +179,7 @@ static int mixed_body(tally_group *group, void *user)
         CHECK_STATUS(group, tally_future_wait(future), mixed.fails ? TALLY_ARG : TALLY_OK);
         CHECK(group, mixed.sum == sum_of_color(world, 0, 1));
         if (mixed.fails) {
-            CHECK_TEXT(group, tally_last_error(), "no rank 99");
+            CHECK_TEXT(group, tally_last_error(), "root 99 is not in 0..");
         } else {
             CHECK(group, tally_future_bytes_sent(future) ==
                              row_bytes + column_bytes + 8 * (uint64_t)(world - 1));
