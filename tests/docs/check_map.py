@@ -70,7 +70,7 @@ def main():
         for name in sorted(names):
             report.fail(PAGE, f"{folder}/{name} is missing in the table under '### {folder}', section "
                         f"'{SECTION}'")
-    report.end(f"{n} files, each in the map")
+    report.end(f"{n} rows compared with the tree")
 
 
 main()

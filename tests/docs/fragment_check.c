@@ -9,6 +9,6 @@ void run_fragments(void)
     backward();
     tally_ddp_wait(ddp);
     update();
-#include "docs/when-ranks-disagree.md#look.2"
+#include "docs/when-ranks-disagree.md#check-mode.2"
     free_ddp();
 }

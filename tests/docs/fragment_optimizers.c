@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pieces of C in docs/optimizers.md but the optimizer of one's own. */
+/* The C blocks of docs/optimizers.md, except the optimizer that the reader writes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer of one's own in docs/optimizers.md. */
+/* The optimizer that the reader writes in docs/optimizers.md. */
 #include <math.h>
 
 #include "fragment_model.h"
 
-#include "docs/optimizers.md#one-of-your-own"
+#include "docs/optimizers.md#write-your-own"
 
 void run_fragments(void)
 {
