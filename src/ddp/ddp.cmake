@@ -7,14 +7,14 @@ target_sources(tally_objects PRIVATE
   ddp/compare.c
   ddp/ddp.c
   ddp/ddp_hook.c
-  ddp/ddp_load.c
-  ddp/ddp_save.c
+  ddp/ddp_state.c
   ddp/ddp_access.c
   ddp/join.c
   ddp/launch.c
   ddp/param_memory.c
   ddp/param_arrays.c
   ddp/param_compare.c
+  ddp/param_state.c
   ddp/params.c
   ddp/plan.c
   ddp/reducer.c

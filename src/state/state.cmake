@@ -2,4 +2,5 @@
 # Saving and loading.
 target_sources(tally_objects PRIVATE
   state/blob.c
+  state/save_load.c
 )

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "ddp/ddp.h"
+#include "ddp/ddp_state.h"
 #include "optim/moments.h"
 #include "optim/rule.h"
 
@@ -73,9 +74,15 @@ bool tally__averager_is_run(const tally_averager *averager);
 int tally__averager_run(tally_averager *averager, int *n_averaged);
 
 /* averager_state.c */
-/* What tally_averager_save writes, or, if is_whole, a blob for all ranks, in memory that
- * tally__free gives back. Errors: NOMEM; UNSUPPORTED for a blob for all where ranks differ. */
-int tally__averager_state_take(const tally_averager *averager, bool is_whole,
-                               tally_hook_blob *state);
+struct tally__averager_state {
+    struct tally__state state;
+    struct tally__ddp_state ddp; /* to save it; not if state.is_whole */
+};
+struct tally__state tally__averager_state_of(tally_averager *averager);
+/* Gets ready to save this rank's state, or a blob for all ranks. Errors: NOMEM, what the hook's
+ * save returns; UNSUPPORTED for a blob for all where ranks differ. */
+int tally__averager_state_make(tally_averager *averager, bool is_whole,
+                               struct tally__averager_state *state);
+void tally__averager_state_free(struct tally__averager_state *state);
 
 #endif

@@ -10,8 +10,7 @@ target_sources(tally_objects PRIVATE
   train/mixed.c
   train/norm.c
   train/optimizer.c
-  train/optimizer_load.c
-  train/optimizer_save.c
+  train/optimizer_state.c
   train/update.c
   train/zero.c
   train/zero_shards.c

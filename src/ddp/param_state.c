@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The entries of one parameter in a saved state: its identity and its residual. Keeps no state. */
+#include <string.h>
+
+#include "base/status.h"
+#include "ddp/ddp_state.h"
+
+/* ---- identity ---- */
+
+void tally__put_identity(struct tally__blob_writer *writer, const struct tally__param *param)
+{
+    tally__blob_put_array(writer, param->name, strlen(param->name));
+    tally__blob_put_number(writer, (uint64_t)param->n_dims * sizeof(uint64_t));
+    for (int d = 0; d < param->n_dims; d++) {
+        tally__blob_put_number(writer, param->shape[d]);
+    }
+    tally__blob_put_number(writer, param->n);
+    tally__blob_put_number(writer, (uint64_t)param->dtype);
+    tally__blob_put_number(writer, param->strides);
+}
+
+void tally__take_identity(struct tally__blob_reader *reader, struct tally__identity *identity)
+{
+    size_t shape_bytes;
+
+    identity->name = tally__blob_take_array(reader, &identity->name_bytes);
+    identity->shape = tally__blob_take_array(reader, &shape_bytes);
+    identity->n_dims = shape_bytes / sizeof *identity->shape;
+    identity->n = tally__blob_take_number(reader);
+    identity->dtype = tally__blob_take_number(reader);
+    identity->strides = tally__blob_take_number(reader);
+    if (shape_bytes % sizeof *identity->shape != 0) {
+        reader->bad = 1;
+    }
+}
+
+static const char *difference(const struct tally__param *param, const struct tally__identity *other)
+{
+    if (other->n != param->n || other->n_dims != (size_t)param->n_dims) {
+        return "another shape";
+    }
+    for (int d = 0; d < param->n_dims; d++) {
+        if (other->shape[d] != param->shape[d]) {
+            return "another shape";
+        }
+    }
+    if (other->dtype != (uint64_t)param->dtype) {
+        return "another dtype";
+    }
+    return other->strides == param->strides ? NULL : "other strides";
+}
+
+int tally__check_identity(const struct tally__param *param, const struct tally__identity *identity,
+                          size_t r)
+{
+    const char *what = difference(param, identity);
+
+    if (identity->name_bytes != strlen(param->name) ||
+        memcmp(identity->name, param->name, identity->name_bytes) != 0) {
+        return tally__fail(TALLY_ARG, "blob %zu has parameter '%s' where this model has '%.200s'",
+                           r, tally__blob_show(identity->name, identity->name_bytes).text,
+                           param->name);
+    }
+    return what ? tally__fail(TALLY_ARG, "blob %zu has parameter '%.200s' with %s", r, param->name,
+                              what)
+                : TALLY_OK;
+}
+
+/* ---- residual ---- */
+
+void tally__put_residual(struct tally__blob_writer *writer, const struct tally__residual *residual)
+{
+    uint64_t n_owned = 0;
+
+    tally__blob_put_array(writer, residual->sent,
+                          residual->sent ? residual->n * sizeof *residual->sent : 0);
+    for (const struct tally__owned *owned = residual->owned; owned; owned = owned->next) {
+        n_owned += owned->n > 0;
+    }
+    tally__blob_put_number(writer, n_owned);
+    for (const struct tally__owned *owned = residual->owned; owned; owned = owned->next) {
+        if (owned->n > 0) {
+            tally__blob_put_number(writer, (uint64_t)owned->n_ranks);
+            tally__blob_put_number(writer, owned->first);
+            tally__blob_put_array(writer, owned->values + (owned->is_whole ? owned->first : 0),
+                                  owned->n * sizeof *owned->values);
+        }
+    }
+}
+
+void tally__take_run(struct tally__blob_reader *reader, struct tally__saved_run *run)
+{
+    size_t bytes;
+
+    run->n_ranks = tally__blob_take_number(reader);
+    run->first = tally__blob_take_number(reader);
+    run->values = tally__blob_take_array(reader, &bytes);
+    run->n = bytes / sizeof *run->values;
+    if (bytes == 0 || bytes % sizeof *run->values != 0) {
+        reader->bad = 1;
+    }
+}
+
+void tally__take_residual(struct tally__blob_reader *reader, const struct tally__identity *identity,
+                          size_t world, struct tally__saved_residual *residual)
+{
+    bool is_f32 = identity->dtype == TALLY_F32;
+    uint64_t n_ranks = 0;
+    size_t sent_bytes;
+
+    residual->sent = tally__blob_take_array(reader, &sent_bytes);
+    residual->n_owned = tally__blob_take_number(reader);
+    residual->owned = *reader;
+    for (uint64_t k = 0; k < residual->n_owned && !reader->bad; k++) {
+        struct tally__saved_run run;
+
+        /* Groups become larger and larger; the run lies within the parameter. */
+        tally__take_run(reader, &run);
+        if (!is_f32 || run.n_ranks <= n_ranks || run.n_ranks > world || run.n > identity->n ||
+            run.first > identity->n - run.n) {
+            reader->bad = 1;
+        }
+        n_ranks = run.n_ranks;
+    }
+    if (sent_bytes == 0) {
+        residual->sent = NULL;
+    } else if (!is_f32 || sent_bytes % sizeof *residual->sent != 0 ||
+               sent_bytes / sizeof *residual->sent != identity->n) {
+        reader->bad = 1;
+    }
+}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Saving and loading an optimizer, for the driver in state/save_load.h. Behind the head, in which
+ * steps are updates, its blob has
+ *
+ *   counts     steps that were skipped; the loss scale, 0 for none; good steps since it changed
+ *   groups     their number; name and learning rate of each
+ *   parameter  for each one its identity (ddp_state.h); its group; its steps; the run of elements
+ *              that its state covers; the state, array by array
+ *   averager   the blob of the averager that this optimizer calls; empty without one
+ *
+ * A consolidated blob, with the state of all ranks, is the blob of a world of one. One thread of
+ * the application enters at a time, between steps.
+ */
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "ddp/stats.h"
+#include "train/averager.h"
+#include "train/optimizer.h"
+
+/* The numbers of a blob, and those of one parameter, as they lie in it. */
+struct counts {
+    uint64_t n_skipped;
+    double scale; /* of the loss; 0: none */
+    uint64_t n_good;
+    uint64_t n_groups;
+};
+
+struct extent {
+    int64_t group;
+    uint64_t step;
+    uint64_t first;
+    uint64_t n;
+    uint64_t n_states;
+};
+
+/* ---- saving ---- */
+
+/* This rank's state or the consolidated state, to save it. */
+struct saving {
+    struct tally__state state;
+    const struct tally__updated *updated;  /* per parameter */
+    struct tally__averager_state averager; /* if the optimizer calls one */
+};
+
+static void write_param(const struct tally__param *param, const struct tally__updated *updated,
+                        struct tally__blob_writer *writer)
+{
+    const struct tally__moments *moments = &updated->moments;
+    const struct extent extent = {.group = updated->group,
+                                  .step = moments->step,
+                                  .first = moments->first,
+                                  .n = moments->n,
+                                  .n_states = (uint64_t)moments->n_states};
+
+    tally__put_identity(writer, param);
+    tally__blob_put(writer, &extent, sizeof extent);
+    for (int k = 0; k < moments->n_states; k++) {
+        tally__blob_put_array(writer, moments->state[k], moments->n * sizeof *moments->state[k]);
+    }
+}
+
+static void write(const struct tally__state *state, struct tally__blob_writer *writer)
+{
+    const struct saving *saving = (const struct saving *)state;
+    const tally_optimizer *optimizer = state->object;
+    const struct counts counts = {.n_skipped = optimizer->n_skipped,
+                                  .scale = optimizer->loss.scale,
+                                  .n_good = optimizer->loss.n_good,
+                                  .n_groups = optimizer->n_groups};
+
+    tally__blob_put(writer, &counts, sizeof counts);
+    for (size_t g = 0; g < optimizer->n_groups; g++) {
+        const char *name = optimizer->rules[g]->name;
+
+        tally__blob_put_array(writer, name, strlen(name));
+        tally__blob_put(writer, &optimizer->lr[g], sizeof optimizer->lr[g]);
+    }
+    for (size_t i = 0; i < optimizer->n_params; i++) {
+        write_param(&optimizer->ddp->params[i], &saving->updated[i], writer);
+    }
+    tally__state_put(writer, optimizer->config.averager ? &saving->averager.state : NULL);
+}
+
+/* ---- reading blobs ---- */
+
+/* One parameter's entry; the arrays lie in the blob. */
+struct saved_param {
+    struct tally__identity is;
+    struct extent of;
+    const float *state[TALLY_MAX_STATES];
+};
+
+/* What this rank takes over. */
+struct fresh {
+    struct counts counts;       /* of blob 0 */
+    double *lr;                 /* per group, of blob 0 */
+    struct saved_param *params; /* of all blobs */
+    size_t n_params;
+    struct tally__moments *moments; /* per parameter */
+};
+
+/* The bytes of a rule's name without its options. */
+static size_t kind_bytes(const char *name, size_t n)
+{
+    const char *end = memchr(name, ':', n);
+
+    return end ? (size_t)(end - name) : n;
+}
+
+static int read_group(struct tally__loading *loading, size_t r, size_t g)
+{
+    const tally_optimizer *optimizer = loading->state.object;
+    const struct fresh *fresh = loading->fresh;
+    struct tally__blob_reader *reader = &loading->blobs[r].reader;
+    const char *ours = optimizer->rules[g]->name;
+    size_t bytes;
+    const char *name = tally__blob_take_array(reader, &bytes);
+    double lr;
+
+    tally__blob_take(reader, &lr, sizeof lr);
+    if (reader->bad || !tally__is_lr(lr)) {
+        return tally__state_damaged(r);
+    }
+    if (kind_bytes(name, bytes) != kind_bytes(ours, strlen(ours)) ||
+        memcmp(name, ours, kind_bytes(name, bytes)) != 0) {
+        return tally__fail(TALLY_ARG, "blob %zu has group %zu with '%s', but it is '%.200s'", r, g,
+                           tally__blob_show(name, bytes).text, ours);
+    }
+    fresh->lr[g] = r == 0 ? lr : fresh->lr[g];
+    return TALLY_OK;
+}
+
+static int read_groups(struct tally__loading *loading, size_t r)
+{
+    const tally_optimizer *optimizer = loading->state.object;
+    struct tally__blob_reader *reader = &loading->blobs[r].reader;
+    struct fresh *fresh = loading->fresh;
+    struct counts counts;
+
+    tally__blob_take(reader, &counts, sizeof counts);
+    if (reader->bad || (counts.scale != 0 && !tally__is_loss_scale(counts.scale))) {
+        return tally__state_damaged(r);
+    }
+    if (counts.n_groups != optimizer->n_groups) {
+        return tally__fail(TALLY_ARG, "blob %zu has %llu groups, this optimizer has %zu", r,
+                           (unsigned long long)counts.n_groups, optimizer->n_groups);
+    }
+    fresh->counts = r == 0 ? counts : fresh->counts;
+    for (size_t g = 0; g < optimizer->n_groups; g++) {
+        TRY(read_group(loading, r, g));
+    }
+    return TALLY_OK;
+}
+
+/* The run and the arrays of state are bad unless they fit the elements. */
+static void read_param(struct tally__blob_reader *reader, struct saved_param *param)
+{
+    tally__take_identity(reader, &param->is);
+    tally__blob_take(reader, &param->of, sizeof param->of);
+    if (param->of.n > param->is.n || param->of.first > param->is.n - param->of.n ||
+        param->of.n_states > TALLY_MAX_STATES) {
+        reader->bad = 1;
+    }
+    for (uint64_t k = 0; k < param->of.n_states && !reader->bad; k++) {
+        param->state[k] = tally__blob_take_floats(reader, param->of.n);
+    }
+}
+
+static int check_param(const tally_optimizer *optimizer, size_t i, const struct saved_param *saved,
+                       size_t r)
+{
+    const struct tally__param *param = &optimizer->ddp->params[i];
+    const struct tally__updated *updated = &optimizer->updated[i];
+
+    TRY(tally__check_identity(param, &saved->is, r));
+    if (saved->of.group != updated->group) {
+        return tally__fail(TALLY_ARG, "blob %zu has parameter '%.200s' in group %lld, not in %d", r,
+                           param->name, (long long)saved->of.group, updated->group);
+    }
+    if (saved->of.n_states != (uint64_t)updated->moments.n_states) {
+        return tally__fail(TALLY_ARG,
+                           "blob %zu has parameter '%.200s' with %llu arrays of state, its "
+                           "optimizer has %d",
+                           r, param->name, (unsigned long long)saved->of.n_states,
+                           updated->moments.n_states);
+    }
+    return TALLY_OK;
+}
+
+static int read_blob(struct tally__loading *loading, size_t r)
+{
+    const tally_optimizer *optimizer = loading->state.object;
+    const struct fresh *fresh = loading->fresh;
+    struct tally__blob *blob = &loading->blobs[r];
+    struct saved_param *params = fresh->params + r * optimizer->n_params;
+
+    TRY(read_groups(loading, r));
+    for (size_t i = 0; i < optimizer->n_params && !blob->reader.bad; i++) {
+        read_param(&blob->reader, &params[i]);
+    }
+    blob->inner = tally__blob_take_array(&blob->reader, &blob->inner_bytes);
+    TRY(tally__state_check_end(loading, r));
+    if ((blob->inner_bytes > 0) != (optimizer->config.averager != NULL)) {
+        return tally__fail(
+            TALLY_ARG, "blob %zu was saved %s an averager, but this optimizer has %s", r,
+            blob->inner_bytes > 0 ? "with" : "without", blob->inner_bytes > 0 ? "none" : "one");
+    }
+    for (size_t i = 0; i < optimizer->n_params; i++) {
+        TRY(check_param(optimizer, i, &params[i], r));
+    }
+    return TALLY_OK;
+}
+
+/* ---- new moments ---- */
+
+/* The entry with the state of parameter i's element at; NULL: there is none. With as many ranks as
+ * then, this rank's own blob comes first. */
+static const struct saved_param *find_entry(const struct tally__loading *loading, size_t i,
+                                            size_t at)
+{
+    const tally_optimizer *optimizer = loading->state.object;
+    const struct fresh *fresh = loading->fresh;
+    const tally_group *group = optimizer->ddp->group;
+    size_t own =
+        loading->n == (size_t)tally_group_size(group) ? (size_t)tally_group_rank(group) : 0;
+
+    for (size_t k = 0; k < loading->n; k++) {
+        size_t r = (own + k) % loading->n;
+        const struct saved_param *param = &fresh->params[r * optimizer->n_params + i];
+
+        if (param->of.first <= at && at - param->of.first < param->of.n) {
+            return param;
+        }
+    }
+    return NULL;
+}
+
+/* Puts the state of the elements that this rank updates together. */
+static int gather(const struct tally__loading *loading, size_t i, struct tally__moments *moments)
+{
+    const tally_optimizer *optimizer = loading->state.object;
+    size_t end = moments->first + moments->n;
+
+    for (size_t at = moments->first; at < end;) {
+        const struct saved_param *param = find_entry(loading, i, at);
+        size_t n;
+
+        if (!param) {
+            return tally__fail(TALLY_ARG, "no blob has the state of element %zu of '%.200s'", at,
+                               optimizer->ddp->params[i].name);
+        }
+        n = (size_t)(param->of.first + param->of.n) - at;
+        n = n < end - at ? n : end - at;
+        for (int k = 0; k < moments->n_states; k++) {
+            memcpy(moments->state[k] + (at - moments->first),
+                   param->state[k] + (at - param->of.first), n * sizeof *moments->state[k]);
+        }
+        moments->step = param->of.step;
+        at += n;
+    }
+    return TALLY_OK;
+}
+
+static int make_moments(const struct tally__loading *loading)
+{
+    const tally_optimizer *optimizer = loading->state.object;
+    const struct fresh *fresh = loading->fresh;
+
+    for (size_t i = 0; i < optimizer->n_params; i++) {
+        const struct tally__moments *now = &optimizer->updated[i].moments;
+
+        if (optimizer->updated[i].group >= 0) {
+            TRY(tally__moments_cover(&fresh->moments[i], now->n_states, now->first, now->n));
+            fresh->moments[i].step = fresh->params[i].of.step;
+            TRY(gather(loading, i, &fresh->moments[i]));
+        }
+    }
+    return TALLY_OK;
+}
+
+/* ---- loading ---- */
+
+static int check(struct tally__loading *loading)
+{
+    const tally_optimizer *optimizer = loading->state.object;
+    struct fresh *fresh = loading->fresh;
+    struct tally__state averager;
+
+    fresh->n_params = optimizer->n_params;
+    fresh->params =
+        tally__alloc_array(loading->n, fresh->n_params * sizeof *fresh->params, "saved states");
+    fresh->moments = tally__alloc_array(fresh->n_params, sizeof *fresh->moments, "saved states");
+    fresh->lr = tally__alloc_array(optimizer->n_groups, sizeof *fresh->lr, "saved states");
+    if (!fresh->params || !fresh->moments || !fresh->lr) {
+        return TALLY_NOMEM;
+    }
+    for (size_t r = 0; r < loading->n; r++) {
+        TRY(read_blob(loading, r));
+    }
+    TRY(make_moments(loading));
+    if (!optimizer->config.averager) {
+        return TALLY_OK;
+    }
+    averager = tally__averager_state_of(optimizer->config.averager);
+    return tally__state_check_inner(loading, &averager);
+}
+
+static void take_over(const struct tally__loading *loading)
+{
+    tally_optimizer *optimizer = loading->state.object;
+    const struct fresh *fresh = loading->fresh;
+
+    memcpy(optimizer->lr, fresh->lr, optimizer->n_groups * sizeof *optimizer->lr);
+    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
+    for (size_t i = 0; i < optimizer->n_params; i++) {
+        struct tally__moments old = optimizer->updated[i].moments;
+
+        optimizer->updated[i].moments = fresh->moments[i];
+        fresh->moments[i] = old;
+    }
+    optimizer->n_updates = loading->blobs[0].head.n_steps;
+    optimizer->n_skipped = fresh->counts.n_skipped;
+    if (optimizer->loss.scale > 0 && fresh->counts.scale > 0) {
+        optimizer->loss.scale = fresh->counts.scale;
+        optimizer->loss.n_good = fresh->counts.n_good;
+    }
+    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
+    optimizer->due = false;
+}
+
+static void free_fresh(void *loaded)
+{
+    struct fresh *fresh = loaded;
+
+    for (size_t i = 0; fresh->moments && i < fresh->n_params; i++) {
+        tally__moments_clear(&fresh->moments[i]);
+    }
+    tally__free(fresh->params);
+    tally__free(fresh->moments);
+    tally__free(fresh->lr);
+}
+
+static struct tally__state state_of(tally_optimizer *optimizer)
+{
+    static const struct tally__state_kind kind = {.magic = UINT64_C(0x316d7974706f6c54),
+                                                  .version = 1,
+                                                  .name = "optimizer",
+                                                  .counts = "updates",
+                                                  .owner = "model",
+                                                  .fresh_bytes = sizeof(struct fresh),
+                                                  .write = write,
+                                                  .check = check,
+                                                  .take_over = take_over,
+                                                  .free = free_fresh};
+
+    return tally__state_of(&kind, optimizer, optimizer->ddp, optimizer->n_params,
+                           optimizer->n_updates);
+}
+
+/* ---- calls ---- */
+
+/* Saves the state of these parameters: this rank's, or if is_whole that of all ranks. */
+static int save(tally_optimizer *optimizer, const struct tally__updated *updated, bool is_whole,
+                void *blob, size_t *bytes)
+{
+    struct saving saving = {.state = state_of(optimizer), .updated = updated};
+    int rc;
+
+    saving.state.is_whole = is_whole;
+    if (optimizer->config.averager) {
+        TRY(tally__averager_state_make(optimizer->config.averager, is_whole, &saving.averager));
+    }
+    rc = tally__state_save(&saving.state,
+                           is_whole ? "tally_optimizer_consolidate" : "tally_optimizer_save", blob,
+                           bytes);
+    tally__averager_state_free(&saving.averager);
+    return rc;
+}
+
+int tally_optimizer_save(tally_optimizer *optimizer, void *blob, size_t *bytes)
+{
+    TRY(tally__optimizer_check(optimizer, "tally_optimizer_save"));
+    return save(optimizer, optimizer->updated, false, blob, bytes);
+}
+
+/* On root; other ranks have nothing to write. */
+static int save_whole(tally_optimizer *optimizer, const struct tally__updated *whole, int root,
+                      void *blob, size_t *bytes)
+{
+    int size = tally_group_size(optimizer->ddp->group);
+
+    if (root < 0 || root >= size) {
+        return tally__fail(TALLY_ARG, "tally_optimizer_consolidate: root %d is not in 0..%d", root,
+                           size - 1);
+    }
+    return tally_group_rank(optimizer->ddp->group) == root
+               ? save(optimizer, whole, true, blob, bytes)
+               : TALLY_OK;
+}
+
+int tally_optimizer_consolidate(tally_optimizer *optimizer, int root, void *blob, size_t *bytes)
+{
+    struct tally__updated *collected = NULL;
+    struct tally__outcome outcome;
+
+    TRY(tally__optimizer_check(optimizer, "tally_optimizer_consolidate"));
+    if (optimizer->zero) {
+        TRY(tally__stats_note(optimizer->ddp,
+                              tally__zero_collect(optimizer, root, blob != NULL, &collected)));
+    }
+    outcome = tally__outcome_of(
+        save_whole(optimizer, collected ? collected : optimizer->updated, root, blob, bytes));
+    tally__zero_collected_free(optimizer, collected);
+    return tally__stats_note(optimizer->ddp,
+                             tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome));
+}
+
+int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs, const size_t *bytes,
+                         size_t n)
+{
+    struct tally__state state;
+
+    TRY(tally__optimizer_check(optimizer, "tally_optimizer_load"));
+    state = state_of(optimizer);
+    return tally__stats_note(optimizer->ddp, tally__state_load(&state, blobs, bytes, n));
+}
