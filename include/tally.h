@@ -310,7 +310,8 @@ typedef struct tally_buffer {
  * it, on the lane; a hook that takes each element for itself gets large gradients where they lie,
  * so that a flat array is nearly as fast as views. After the first step the buckets are arranged
  * once more by the order in which gradients became ready on rank 0, unless the group has other ddps
- * or sub-groups.
+ * or sub-groups, the optimizer is sharded, or the hook takes a bucket for one matrix or one tensor
+ * (batched_powersgd, scope=bucket): such a hook's bits do not depend on the order of announcement.
  *
  * Whose a gradient is. From grad_ready, or reduce_delayed, until wait returns it is tally's: the
  * application neither reads nor writes it.
@@ -530,7 +531,8 @@ typedef enum tally_hook_name {
  * TALLY_HOOK_LIST; or a hook object, of which the ddp takes a hold of its own. An object of tally's
  * own that quantizes, or a PowerSGD, serves one ddp at a time (STATE). Residuals pass from the old
  * hook to the new one, and so does the state of a hook of the same kind: both tally's own or both
- * the application's, with the same name but for options and wrappers. Collective, between steps,
+ * the application's, with the same name but for options and wrappers. A hook that takes a bucket
+ * for one matrix or one tensor gets the buckets of the plan back. Collective, between steps,
  * before any rank is in tally_ddp_join; block. Errors: ARG, STATE, MISMATCH when ranks give
  * different hooks, NOMEM, what attach returned on any rank: on all ranks, and the old hook stays,
  * with its state and all residuals.
@@ -850,13 +852,14 @@ TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
  * Takes up the state that all ranks of a run saved: blobs[r] of bytes[r] bytes is rank r's, n of
  * them, the same on every rank. The ddp has the same parameters. With as many ranks as then and the
  * same hook, it goes on to the bit as it would have, in whatever buckets; a hook that takes a
- * bucket for one matrix or one tensor does so with the same config: gradients that are copies get
- * the buckets of then, unless they have been arranged already. Another hook gets the residuals as
- * if it replaced the one that saved, and the state if it is of the same kind (tally_ddp_set_hook).
- * With more or fewer ranks every rank takes the mean of the residuals: nothing is lost, but the
- * bits differ. Collective, between steps; blocks. Errors: ARG naming the blob that is damaged,
- * incomplete or of something else; MISMATCH when ranks give different blobs; STATE; NOMEM; what the
- * hook's load returned: on all ranks, and nothing has changed on any.
+ * bucket for one matrix or one tensor does so with the same caps of buckets. For the application's
+ * own hooks, gradients that are copies get the buckets of the run that saved, unless they have been
+ * arranged already. Another hook gets the residuals as if it replaced the one that saved, and the
+ * state if it is of the same kind (tally_ddp_set_hook). With more or fewer ranks every rank takes
+ * the mean of the residuals: nothing is lost, but the bits differ. Collective, between steps;
+ * blocks. Errors: ARG naming the blob that is damaged, incomplete or of something else; MISMATCH
+ * when ranks give different blobs; STATE; NOMEM; what the hook's load returned: on all ranks, and
+ * nothing has changed on any.
  */
 TALLY_API int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes,
                              size_t n);
@@ -925,7 +928,7 @@ typedef struct tally_ddp_stats {
     int find_unused; /* as in the config, and the next two */
     int static_graph;
     int join;
-    int rebuilt;                   /* buckets were arranged by ready order */
+    int rebuilt;                   /* buckets are arranged by ready order */
     const char *hook;              /* its name; valid until it is replaced */
     unsigned long long wire_bytes; /* payload this rank sent for the buckets of the last step */
     unsigned long long total_wire_bytes; /* in all steps */

@@ -14,6 +14,7 @@
 #include "comm/doing.h"
 #include "ddp/ddp.h"
 #include "ddp/stats.h"
+#include "ddp/step_end.h"
 #include "train/averager.h"
 
 struct tally__outcome tally__outcome_of(int status)
@@ -251,7 +252,10 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
     /* The same one, or another wrapper around it: it goes on, and to detach it would be wrong. */
     is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
     TRY(attach(ddp, hook, is_attached));
-    rc = inherit(ddp, hook, is_attached);
+    rc = hook->layout_bound ? tally__step_restore_plan(ddp) : TALLY_OK;
+    if (rc == TALLY_OK) {
+        rc = inherit(ddp, hook, is_attached);
+    }
     if (rc != TALLY_OK) {
         undo_attach(ddp, hook, is_attached);
         return rc;

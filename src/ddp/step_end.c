@@ -18,7 +18,8 @@
 
 bool tally__may_arrange(const tally_ddp *ddp)
 {
-    return ddp->rebuild_due && !(ddp->optimizer && ddp->optimizer->zero);
+    return ddp->rebuild_due && !ddp->hook->layout_bound &&
+           !(ddp->optimizer && ddp->optimizer->zero);
 }
 
 static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
@@ -171,12 +172,44 @@ int tally__step_end(tally_ddp *ddp)
     return TALLY_OK;
 }
 
-void tally__step_arrange(tally_ddp *ddp)
+/* Moves the buckets to the layout of agreed_order. Residuals and means follow their elements.
+ * Errors: NOMEM, on all ranks, and the layout stays. */
+static int change_layout(tally_ddp *ddp, bool is_by_ready_order)
 {
     struct tally__buckets buckets;
     struct tally__buckets old = ddp->buckets;
+
+    TRY(tally__ddp_move_residuals(ddp, TALLY__MOVE_WHOLE));
+    TRY(tally__buckets_make(ddp, ddp->agreed_order, &buckets));
+    (void)pthread_mutex_lock(&ddp->mutex);
+    memcpy(ddp->order, ddp->agreed_order, ddp->n_order * sizeof *ddp->order);
+    tally__buckets_adopt(ddp, &buckets);
+    tally__mixed_carry_means(ddp, &old);
+    ddp->stats.rebuilt = is_by_ready_order;
+    ddp->rebuild_due = !is_by_ready_order;
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    tally__buckets_free(ddp, &old);
+    return TALLY_OK;
+}
+
+int tally__step_restore_plan(tally_ddp *ddp)
+{
+    size_t n = 0;
+
+    if (!ddp->stats.rebuilt) {
+        return TALLY_OK;
+    }
+    for (size_t i = ddp->n_params; i-- > 0;) {
+        if (ddp->params[i].bucket >= 0) {
+            ddp->agreed_order[n++] = (int)i;
+        }
+    }
+    return change_layout(ddp, false);
+}
+
+void tally__step_arrange(tally_ddp *ddp)
+{
     size_t n = ddp->n_order;
-    int rc;
 
     ddp->rebuild_due = false;
     for (size_t k = ddp->n_order; k-- > 0;) {
@@ -184,21 +217,9 @@ void tally__step_arrange(tally_ddp *ddp)
             ddp->agreed_order[--n] = ddp->order[k];
         }
     }
-    rc = tally__ddp_move_residuals(ddp, TALLY__MOVE_WHOLE);
-    if (rc == TALLY_OK) {
-        rc = tally__buckets_make(ddp, ddp->agreed_order, &buckets);
-    }
-    if (rc != TALLY_OK) {
+    if (change_layout(ddp, true) != TALLY_OK) {
         tally__log(TALLY_LOG_WARN, "buckets stay as they are: %s", tally_last_error());
-        return;
     }
-    (void)pthread_mutex_lock(&ddp->mutex);
-    memcpy(ddp->order, ddp->agreed_order, ddp->n_order * sizeof *ddp->order);
-    tally__buckets_adopt(ddp, &buckets);
-    tally__mixed_carry_means(ddp, &old);
-    ddp->stats.rebuilt = true;
-    (void)pthread_mutex_unlock(&ddp->mutex);
-    tally__buckets_free(ddp, &old);
 }
 
 /* By rank 0's ready order, once. */

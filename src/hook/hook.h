@@ -19,6 +19,9 @@ struct tally_hook {
     /* Each element's mean depends on that element alone, and reduce looks at nothing but data, n,
      * dtype and divisor: so it may be given a bucket in parts, wherever they lie. */
     bool elementwise;
+    /* The mean depends on which parameters share a bucket, and in which order: buckets keep the
+     * layout of the plan while it is attached. */
+    bool layout_bound;
     /* As reduce, to the same bits, but the mean is left in this rank's shard of data alone, where
      * rank r's shard is elements shard_starts[r] up to shard_starts[r + 1]; the rest is undefined.
      * NULL where a hook cannot do that for less than the whole costs. */

@@ -133,7 +133,9 @@ static int make_batched(const char *name, const double *values, tally_hook *inne
 
     (void)inner;
     options.batched = true;
-    return make_power(name, options, hook);
+    TRY(make_power(name, options, hook));
+    (*hook)->layout_bound = true;
+    return TALLY_OK;
 }
 
 #define ROW(option, kind, least, most, range, value, text)                                         \

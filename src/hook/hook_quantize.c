@@ -142,8 +142,10 @@ static int make(const char *name, const double *values, size_t block, tally_hook
     rc = tally_hook_create(&table, quantize, hook);
     if (rc != TALLY_OK) {
         destroy(quantize);
+        return rc;
     }
-    return rc;
+    (*hook)->layout_bound = quantize->of_bucket;
+    return TALLY_OK;
 }
 
 static int make_per_tensor(const char *name, const double *values, tally_hook *inner,

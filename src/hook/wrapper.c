@@ -70,6 +70,7 @@ int tally__wrapper_make(const char *name, struct tally__wrapper *state, tally_ho
     state->inner = inner;
     (*hook)->inner = inner;
     (*hook)->elementwise = inner->elementwise;
+    (*hook)->layout_bound = inner->layout_bound;
     tally__hook_hold(inner);
     return TALLY_OK;
 }

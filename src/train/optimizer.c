@@ -14,6 +14,7 @@
 #include "comm/threads.h"
 #include "ddp/compare.h"
 #include "ddp/stats.h"
+#include "ddp/step_end.h"
 #include "train/averager.h"
 
 #define OPTIMIZER_CONFIG TALLY__SIZED(tally_optimizer_config, max_norm)
@@ -210,8 +211,18 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
     optimizer->overlaps = own.overlap || own.shard;
     optimizer->waits = own.max_norm > 0 || own.loss_scale > 0;
     TRY(tally__loss_make(optimizer));
-    TRY(cover(optimizer));
-    return own.shard ? tally__zero_make(optimizer) : TALLY_OK;
+    return cover(optimizer);
+}
+
+/* Shares the buckets out, in the layout of the plan, so that shards do not depend on the order of
+ * announcement. Collective. */
+static int share_out(tally_optimizer *optimizer)
+{
+    struct tally__outcome outcome;
+
+    TRY(tally__step_restore_plan(optimizer->ddp));
+    outcome = tally__outcome_of(tally__zero_make(optimizer));
+    return tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome);
 }
 
 /* What the application gave is still the application's when there is no optimizer. */
@@ -322,6 +333,9 @@ static int create(tally_ddp *ddp, const char *text, const tally_optimizer_config
     /* Whatever this rank lacks, it takes part until all know. */
     creation.outcome = tally__outcome_of(rc);
     rc = tally__ddp_run(ddp, create_job, &creation);
+    if (rc == TALLY_OK && creation.optimizer->config.shard) {
+        rc = share_out(creation.optimizer);
+    }
     if (rc != TALLY_OK || !optimizer || !creation.optimizer) {
         give_back(creation.optimizer, config);
         unmake(creation.optimizer);

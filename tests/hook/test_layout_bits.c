@@ -3,8 +3,8 @@
  * Bits do not depend on the layout of buckets: every hook with error feedback, whatever the order
  * of announcements, the caps of buckets, views or copies, and whether buckets are arranged anew
  * after the first step; with hooks that are replaced and states that are loaded on the way; with a
- * sharded optimizer. Forms that take a bucket for one matrix or one tensor are the exception: there
- * equal layouts give equal bits.
+ * sharded optimizer, from the start or later. Hooks that take a bucket for one matrix or one tensor
+ * depend on the caps of buckets, and on nothing else of these.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +46,7 @@ struct course {
     const char *next; /* the hook that replaces it after step 5; NULL: none does */
     bool loads;       /* the state is saved after step 3 and taken up by another ddp */
     bool shards;      /* with a sharded optimizer; compared with one that is not */
+    bool shards_late; /* the same, but the optimizer is created after step 2 */
     int n_ranks_by;   /* only for worlds that this divides */
 };
 
@@ -62,6 +63,19 @@ struct run {
     tally_optimizer *optimizer;
 };
 
+/* Sharded in all layouts but the first. */
+static int start_optimizer(tally_group *group, const struct layout *layout, struct run *run)
+{
+    tally_optimizer_config rule;
+
+    tally_optimizer_config_init(&rule, sizeof rule);
+    rule.overlap = 1;
+    rule.shard = layout != layouts;
+    CHECK_OK(group,
+             tally_optimizer_create(run->ddp, "sgd:lr=0.1,momentum=0.9", &rule, &run->optimizer));
+    return 0;
+}
+
 static int start(tally_group *group, const struct course *course, const struct layout *layout,
                  const char *hook, struct run *run)
 {
@@ -77,16 +91,7 @@ static int start(tally_group *group, const struct course *course, const struct l
         ddp_fill_data(&run->model, i, 77, 0);
     }
     CHECK_OK(group, tally_ddp_create(group, run->model.params, N_PARAMS, &config, &run->ddp));
-    if (course->shards) {
-        tally_optimizer_config rule;
-
-        tally_optimizer_config_init(&rule, sizeof rule);
-        rule.overlap = 1;
-        rule.shard = layout != layouts;
-        CHECK_OK(group, tally_optimizer_create(run->ddp, "sgd:lr=0.1,momentum=0.9", &rule,
-                                               &run->optimizer));
-    }
-    return 0;
+    return course->shards ? start_optimizer(group, layout, run) : 0;
 }
 
 static int end(tally_group *group, struct run *run)
@@ -139,6 +144,9 @@ static int go(tally_group *group, const struct course *course, const struct layo
     for (unsigned s = 0; s < N_STEPS; s++) {
         hash[s] = 0;
         CHECK_OK(group, step(group, &run, layout, s, &hash[s]));
+        if (s == 2 && course->shards_late) {
+            CHECK_OK(group, start_optimizer(group, layout, &run));
+        }
         if (s == 3 && course->loads) {
             CHECK_OK(group, take_up(group, course, layout, &run));
         }
@@ -185,6 +193,7 @@ static const struct course courses[] = {
     /* Sharded. */
     {.hook = "int8:block=64", .shards = true},
     {.hook = "powersgd:rank=2,start=1", .shards = true},
+    {.hook = "int8:block=64", .shards_late = true},
 };
 
 static int compare(tally_group *group, const struct course *course, const struct layout *layout,
@@ -198,12 +207,19 @@ static int compare(tally_group *group, const struct course *course, const struct
             (void)fprintf(stderr, "%s%s%s%s%s: order %d, cap %zu, %s differs in step %u\n",
                           course->hook, course->next ? ", then " : "",
                           course->next ? course->next : "", course->loads ? ", loaded" : "",
-                          course->shards ? ", sharded" : "", (int)layout->order, layout->cap_bytes,
+                          course->shards || course->shards_late ? ", sharded" : "",
+                          (int)layout->order, layout->cap_bytes,
                           layout->copies ? "copies" : "views", s);
         }
         CHECK(group, hash[s] == expected[s]);
     }
     return 0;
+}
+
+/* Few layouts where runs are slow. */
+static size_t stride(const tally_group *group)
+{
+    return tally_group_size(group) > 4 || ranks_are_mpi() ? 3 : RANKS_REPEATS(1, 3);
 }
 
 static int body(tally_group *group, void *user)
@@ -217,7 +233,7 @@ static int body(tally_group *group, void *user)
             continue;
         }
         CHECK_OK(group, go(group, course, &layouts[0], expected));
-        for (size_t k = 1; k < N_OF(layouts); k += RANKS_REPEATS(1, 3)) {
+        for (size_t k = 1; k < N_OF(layouts); k += stride(group)) {
             CHECK_OK(group, compare(group, course, &layouts[k], expected));
         }
     }
@@ -226,25 +242,42 @@ static int body(tally_group *group, void *user)
 
 /* ---- by bucket ---- */
 
-/* Equal layouts: views, copies that are arranged as they were, and sharded copies, in any order of
- * announcement that leaves buckets as they are. */
+#define BATCHED "batched_powersgd:rank=2,start=1"
+#define OF_BUCKET "quantize_per_tensor:scope=bucket"
+
+static const struct course bucket_courses[] = {
+    {.hook = BATCHED},
+    {.hook = OF_BUCKET},
+    {.hook = "hosts:size=2(" BATCHED ")"},
+    {.hook = "quantize_per_channel:scope=bucket,block=64", .next = "bf16(" BATCHED ")"},
+    {.hook = "int8:block=64", .next = BATCHED},
+    {.hook = "allreduce", .next = OF_BUCKET},
+    {.hook = BATCHED, .next = "int8:block=64"},
+    {.hook = BATCHED, .loads = true},
+    {.hook = "int8:block=64", .next = BATCHED, .loads = true},
+    {.hook = BATCHED, .shards = true},
+    {.hook = OF_BUCKET, .shards = true},
+    {.hook = "hosts:size=2(" BATCHED ")", .shards = true},
+    {.hook = BATCHED, .shards_late = true},
+    {.hook = "int8:block=64", .next = BATCHED, .shards_late = true},
+};
+
+/* Hooks whose bits depend on the layout: that of the plan, whatever the order of announcement. */
 static int bucket_body(tally_group *group, void *user)
 {
-    static const char *const texts[] = {"batched_powersgd:rank=2,start=1",
-                                        "quantize_per_tensor:scope=bucket"};
-    static const struct layout equal[] = {
-        {BACKWARD, 4000, false}, {SHUFFLED, 4000, false}, {BACKWARD, 4000, true}};
+    static const struct layout of_equal_caps[] = {{BACKWARD, 4000, false},
+                                                  {SHUFFLED, 4000, false},
+                                                  {BACKWARD, 4000, true},
+                                                  {FORWARD, 4000, true},
+                                                  {SHUFFLED, 4000, true}};
 
     (void)user;
-    for (size_t t = 0; t < N_OF(texts); t++) {
-        for (int shards = 0; shards < 2; shards++) {
-            const struct course course = {.hook = texts[t], .shards = shards != 0};
-            uint64_t expected[N_STEPS];
+    for (size_t c = 0; c < N_OF(bucket_courses); c++) {
+        uint64_t expected[N_STEPS];
 
-            CHECK_OK(group, go(group, &course, shards ? &layouts[0] : &equal[0], expected));
-            for (size_t k = 0; k < N_OF(equal); k++) {
-                CHECK_OK(group, compare(group, &course, &equal[k], expected));
-            }
+        CHECK_OK(group, go(group, &bucket_courses[c], &layouts[0], expected));
+        for (size_t k = 0; k < N_OF(of_equal_caps); k += stride(group)) {
+            CHECK_OK(group, compare(group, &bucket_courses[c], &of_equal_caps[k], expected));
         }
     }
     return 0;
@@ -302,6 +335,7 @@ int main(void)
         {.kind = RANKS_THREADS, .world = 3, .lanes = 3},
         {.kind = RANKS_THREADS, .world = 4, .lanes = 2},
         {.kind = RANKS_PROCESSES, .world = 3, .lanes = 1},
+        {.kind = RANKS_THREADS, .world = 7, .lanes = 1},
     };
     int n_failures = 0;
 
