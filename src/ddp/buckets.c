@@ -9,8 +9,9 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
+#include "ddp/grad_cast.h"
 #include "ddp/plan.h"
-#include "train/mixed.h"
+#include "num/num.h"
 
 /* Splits the order: first all that travel with the step, then the delayed ones; keeps the rest. */
 static size_t put_delayed_last(const tally_ddp *ddp, const int *from, int *order)
@@ -194,6 +195,14 @@ int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets 
     return rc;
 }
 
+static void *place_of_mean(const struct tally__param *param, void *in_bucket)
+{
+    if (!tally__mean_is_apart(param)) {
+        return param->grad;
+    }
+    return param->own_mean ? param->own_mean : in_bucket;
+}
+
 void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets)
 {
     unsigned char *memory = buckets->memory;
@@ -216,9 +225,22 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets)
             if (ddp->views) {
                 param->grad = seen_param->gradient;
             }
-            param->place = tally__mixed_place(param, seen_param->gradient);
+            param->place = place_of_mean(param, seen_param->gradient);
         }
         memory += bucket_bytes(seen);
+    }
+}
+
+void tally__buckets_move_means(tally_ddp *ddp, const struct tally__buckets *old)
+{
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        const tally_bucket_param *was = &old->params[k];
+        struct tally__param *param = &ddp->params[was->index];
+
+        if (tally__mean_is_apart(param) && !param->own_mean) {
+            tally__copy(param->bytes, was->gradient, param->place);
+            param->mean = param->mean ? param->place : NULL;
+        }
     }
 }
 

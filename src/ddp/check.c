@@ -17,8 +17,6 @@
 #include "comm/doing.h"
 #include "ddp/compare.h"
 #include "ddp/stats.h"
-#include "train/averager.h"
-#include "train/optimizer.h"
 
 /* Steps after which a gradient that was always zeros, and a parameter that never changed, are
  * reported. */
@@ -41,6 +39,11 @@ struct tally__checks {
     uint64_t *sums;                /* of the parameters, before buckets were launched */
     struct tally__outcome outcome; /* of the last look; bucket jobs read it */
 };
+
+static struct tally__observed ask(const tally_ddp *ddp)
+{
+    return ddp->observer.ask(ddp->observer.user);
+}
 
 /* ---- making it ---- */
 
@@ -240,8 +243,7 @@ static void warn_of_still(const tally_ddp *ddp)
     char list[500];
     size_t n;
 
-    /* A step that a loss scale skips changes nothing. */
-    if (ddp->optimizer && ddp->optimizer->n_skipped > 0) {
+    if (ask(ddp).skipped > 0) {
         return;
     }
     n = list_params(ddp, list, sizeof list, has_not_changed);
@@ -290,7 +292,7 @@ void tally__checks_local(tally_ddp *ddp)
 {
     const tally_hook *local = tally__hook_local(ddp->hook);
 
-    if (!local || ddp->averager || ddp->warned_local ||
+    if (!local || ask(ddp).averages || ddp->warned_local ||
         ddp->step + ddp->steps_before <= local->local_start) {
         return;
     }
@@ -304,33 +306,31 @@ void tally__checks_local(tally_ddp *ddp)
 
 /* ---- comparing parameters ---- */
 
-/* Since this step, ranks may have different parameters: gradients that travel within groups, or not
- * at all, and then an averager's. */
+/* Whether parameters may differ between ranks, because gradients do not travel to all of them or
+ * because the observer says so. */
 static bool may_differ(const tally_ddp *ddp)
 {
     const tally_hook *local = tally__hook_local(ddp->hook);
     uint64_t step = ddp->step + ddp->steps_before;
 
     return tally__hook_innermost(ddp->hook)->sends_nothing ||
-           (local && step > local->local_start) ||
-           (ddp->averager && ddp->averager->n_steps > (uint64_t)ddp->averager->warmup);
+           (local && step > local->local_start) || ask(ddp).may_differ;
 }
 
-/* An averaging of all ranks has made parameters equal since the last step. */
-static bool was_averaged(const tally_ddp *ddp)
+/* Whether at least some parameters must be equal on all ranks. */
+static bool is_comparable(const tally_ddp *ddp)
 {
-    return ddp->averager && ddp->averager->agreed_step == ddp->step + 1;
+    return !may_differ(ddp) || ask(ddp).equal;
 }
 
 /* Checksums of what must be the same on all ranks. */
 static void sum_params(const tally_ddp *ddp, uint64_t *sums)
 {
-    bool differ = may_differ(ddp);
+    const bool *equal = may_differ(ddp) ? ask(ddp).equal : NULL;
 
     for (size_t i = 0; i < ddp->n_params; i++) {
         const struct tally__param *param = &ddp->params[i];
-        bool counts =
-            !(param->flags & TALLY_PARAM_IGNORED) && (!differ || ddp->averager->covers[i]);
+        bool counts = !(param->flags & TALLY_PARAM_IGNORED) && (!equal || equal[i]);
 
         sums[i] = counts ? tally__checksum(param->data, param->bytes) : 0;
     }
@@ -391,7 +391,7 @@ static bool is_due(const tally_ddp *ddp)
 {
     uint64_t step = ddp->step + ddp->steps_before;
 
-    return step % (uint64_t)ddp->checks->every == 0 && (!may_differ(ddp) || was_averaged(ddp));
+    return step % (uint64_t)ddp->checks->every == 0 && is_comparable(ddp);
 }
 
 bool tally__checks_hold(const tally_ddp *ddp)
@@ -459,12 +459,12 @@ int tally_ddp_check(tally_ddp *ddp)
     int rc;
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_check"));
-    if (may_differ(ddp) && !was_averaged(ddp)) {
+    if (!is_comparable(ddp)) {
         return tally__stats_note(
             ddp, tally__fail(TALLY_STATE,
                              "tally_ddp_check: with %s ranks may have different parameters until "
                              "the next averaging of all ranks; call it after that",
-                             ddp->averager ? "an averager" : ddp->hook->table.name));
+                             ask(ddp).averages ? "an averager" : ddp->hook->table.name));
     }
     demand.sums = tally__alloc_array(ddp->n_params, sizeof *demand.sums, "checksums");
     if (demand.sums) {

@@ -17,8 +17,6 @@
 #include "comm/threads.h"
 #include "ddp/check.h"
 #include "ddp/stats.h"
-#include "train/mixed.h"
-#include "train/optimizer.h"
 
 #define DEFAULT_CAP_BYTES ((size_t)25 << 20)
 #define DEFAULT_FIRST_BYTES ((size_t)1 << 20)
@@ -147,7 +145,7 @@ static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
         TRY(copy_name(buffer.name, &ddp->buffers[i].name));
         ddp->n_buffers++;
     }
-    return tally__mixed_buffers_make(ddp, config);
+    return TALLY_OK;
 }
 
 static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
@@ -160,7 +158,6 @@ static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
     if (own.n_buffers > 0 && !own.buffers) {
         return tally__fail(TALLY_ARG, "config: %zu buffers, but buffers is NULL", own.n_buffers);
     }
-    TRY(tally__mixed_check(&own));
     TRY(copy_caps(ddp, &own));
     TRY(copy_buffers(ddp, &own));
     ddp->config = own;
@@ -176,6 +173,8 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
     }
     TRY(copy_config(ddp, config));
     TRY(tally__params_copy(ddp, params, n));
+    TRY(ddp->observer.prepare(ddp->observer.user, ddp));
+    TRY(tally__params_place(ddp));
     TRY(tally__checks_make(ddp));
     TRY(tally__residuals_make(n, &ddp->residuals));
     return tally_hook_parse("allreduce", &ddp->hook);
@@ -216,7 +215,6 @@ static void unmake(tally_ddp *ddp)
     (void)tally_group_close(ddp->group);
     tally__checks_free(ddp);
     tally__params_free(ddp);
-    tally__mixed_buffers_free(ddp);
     tally_hook_free(ddp->hook);
     tally__residuals_free(ddp->residuals);
     tally__free(ddp->caps);
@@ -245,8 +243,6 @@ static int start(tally_group *group, struct creation *creation)
         param->mean = param->flags & TALLY_PARAM_DELAYED ? NULL : param->place;
     }
     TRY(tally__param_memory_make(ddp));
-    tally__mixed_refresh(ddp);
-    tally__mixed_buffers_lower(ddp);
     ddp->recording = ddp->config.static_graph != 0;
     ddp->presence.was_last = true;
     /* Gradients of ours never move; where any step may lack gradients, an order says nothing about
@@ -275,8 +271,9 @@ static void say_created(const tally_ddp *ddp)
     }
 }
 
-int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
-                     const tally_ddp_config *config, tally_ddp **ddp)
+int tally__ddp_create(tally_group *group, const tally_param *params, size_t n,
+                      const tally_ddp_config *config, const struct tally__observer *observer,
+                      tally_ddp **ddp)
 {
     struct creation creation = {.status = TALLY_NOMEM};
     tally_group *own = NULL;
@@ -289,6 +286,8 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
     creation.ddp = tally__alloc(sizeof *creation.ddp, "a ddp");
     if (creation.ddp) {
         (void)pthread_mutex_init(&creation.ddp->mutex, NULL);
+        creation.ddp->observer = *observer;
+        creation.ddp->words = (struct tally__ddp_words){.object = "ddp", .steps = "steps"};
         creation.status = ddp ? fill(creation.ddp, params, n, config)
                               : tally__fail(TALLY_ARG, "tally_ddp_create: ddp is NULL");
     }
@@ -317,16 +316,10 @@ tally_group *tally_ddp_group(const tally_ddp *ddp)
     return ddp ? ddp->group : NULL;
 }
 
-int tally_ddp_free(tally_ddp *ddp)
+void tally__ddp_free(tally_ddp *ddp)
 {
-    if (!ddp || !tally__is_owner(&ddp->group->owner)) {
-        return TALLY_OK;
-    }
-    if (tally__is_lane_thread()) {
-        return tally__fail(TALLY_STATE, "tally_ddp_free: not from a job on a lane");
-    }
-    if (ddp->averager) {
-        return tally__fail(TALLY_STATE, "tally_ddp_free: its averager must be freed first");
+    if (!ddp) {
+        return;
     }
     /* A step that was begun and not ended will never end: the others must not wait for it. */
     if (ddp->in_step) {
@@ -334,12 +327,9 @@ int tally_ddp_free(tally_ddp *ddp)
                           ddp->step + ddp->steps_before + 1);
         (void)tally__step_give_up(ddp, TALLY_ABORTED);
     }
-    tally__optimizer_leave(ddp);
     tally__hook_detach(ddp->hook, ddp);
     tally__hook_leave(ddp->hook);
     (void)snprintf(ddp->group->farewell, sizeof ddp->group->farewell, "freed its %s after %llu %s",
-                   ddp->is_averagers ? "averager" : "ddp", ddp->step + ddp->steps_before,
-                   ddp->is_averagers ? "averages" : "steps");
+                   ddp->words.object, ddp->step + ddp->steps_before, ddp->words.steps);
     unmake(ddp);
-    return TALLY_OK;
 }

@@ -9,8 +9,10 @@ target_sources(tally_objects PRIVATE
   ddp/ddp_hook.c
   ddp/ddp_state.c
   ddp/ddp_access.c
+  ddp/grad_cast.c
   ddp/join.c
   ddp/launch.c
+  ddp/observer.c
   ddp/param_memory.c
   ddp/param_arrays.c
   ddp/param_compare.c

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "comm/group.h"
+#include "ddp/observer.h"
 #include "exchange/residuals.h"
 #include "hook/hook.h"
 #include "tally_extend.h"
@@ -27,19 +28,18 @@ struct tally__param {
     bool permuted;    /* not row-major */
     uint64_t strides; /* a hash of those that matter, to compare */
     int dtype;        /* of data and mean */
-    int grad_dtype;   /* of the gradient as backward writes it, and as it travels: */
-    int reduce_dtype; /* both are dtype, but for mixed precision (mixed.h) */
+    int grad_dtype;   /* of the gradient as backward writes it */
+    int reduce_dtype; /* of the gradient in the bucket; see grad_cast.h */
     unsigned flags;
     size_t n;
     size_t bytes; /* of data */
     size_t grad_bytes;
     void *data;
     bool provided;   /* data is ours: a place in data_memory, once there is that */
-    void *low;       /* what forward reads in place of data; NULL: there is none */
     void *grad;      /* what the application sees: its own array, ours, or a place in a bucket; NULL
                       for one without */
     void *own_grad;  /* the array we made for it when it keeps copies and gave none */
-    void *place;     /* where steps leave the mean: grad, but for mixed precision */
+    void *place;     /* where steps leave the mean: grad, the bucket, or own_mean */
     float *own_mean; /* the array we made for that when it cannot be in the bucket */
     void *mean; /* place, where the last step left the mean, the same on all ranks; NULL: it left
                    none. Before the first step, the gradient of one that is not delayed */
@@ -51,6 +51,7 @@ struct tally__param {
     int n_announced;  /* in this step */
     int n_expected;   /* per step, under static_graph */
     bool unused;      /* no rank had a gradient in the last step */
+    bool sharded;     /* the observer leaves its mean in shards: no rank has all of it */
 };
 
 /* Who owns a bucket's bytes: the application's threads while it fills, the lane once launched. */
@@ -62,7 +63,7 @@ struct tally__bucket_times {
     uint64_t launch_ns;
     uint64_t start_ns;
     uint64_t done_ns;
-    uint64_t updated_ns; /* its parameters, if an optimizer did that here; else done_ns */
+    uint64_t after_ns; /* when the observer had used the mean; done_ns if it did nothing */
     uint64_t bytes_sent;
     uint64_t aside_bytes; /* of these, about who has which gradient: not the bucket's own */
     uint64_t late_bytes;  /* and what was sent for it at the end of the step instead, */
@@ -78,9 +79,10 @@ struct tally__bucket {
     enum tally__bucket_state state;
     tally_future *future;
     unsigned char *saved; /* gradients in view mode that were absent, as they were; maybe NULL */
-    bool skipped;    /* it was not reduced: no rank had a gradient for it, or one overflowed; */
-    bool overflowed; /* a rank had one that is not finite, and a loss scale. The lane's until
-                        collected */
+    double factor; /* gradients are multiplied by it: before the hook if the bucket has fp32, after
+                      it otherwise. Belongs to the lane until collected, like the next */
+    bool skipped;  /* it was not reduced: no rank had a gradient for it, or the observer said so */
+    bool sharded;  /* the observer cuts it into shards and returns residuals itself */
     struct tally__bucket_times
         now; /* the step under way; start, done and updated are the lane's too */
     struct tally__bucket_times last; /* the last step; guarded by the mutex */
@@ -133,12 +135,14 @@ struct tally__buckets {
     struct tally__bucket *bucket;
     tally_bucket_param *params; /* of all buckets, one after the other */
     void *memory;               /* of the group: all gradients */
+    bool pinned;                /* the observer depends on the layout: it must stay */
 };
 
-/* The low copy of a buffer, ours, and the array it is the copy of; NULL: it has none. */
-struct tally__low_buffer {
-    void *low;
-    float *given;
+/* The words for a ddp and its steps in messages. */
+struct tally__ddp_words {
+    const char *object;
+    const char *steps;
+    const char *step_call; /* NULL: messages name the step and the bucket */
 };
 
 struct tally_ddp {
@@ -146,9 +150,7 @@ struct tally_ddp {
     tally_ddp_config config;
     size_t *caps;
     size_t n_caps;
-    tally_buffer *buffers; /* as forward uses them: low copies, or the application's; names are ours
-                            */
-    struct tally__low_buffer *low_buffers; /* per buffer */
+    tally_buffer *buffers; /* the arrays that travel; names are copies */
     size_t n_buffers;
     size_t n_params;
     struct tally__param *params;
@@ -162,14 +164,13 @@ struct tally_ddp {
     unsigned generation;
     unsigned long long step;
     unsigned long long steps_before; /* those of the run that was loaded; step counts on from 0 */
-    const char *call;  /* the function of the application's that is under way, for messages */
-    bool is_averagers; /* it brings an averager's means together */
+    const char *call; /* the function of the application's that is under way, for messages */
+    struct tally__ddp_words words;
     tally_hook *hook;
     struct tally__residuals *residuals;
-    tally_optimizer *optimizer;   /* NULL: none; changes between steps only */
-    tally_averager *averager;     /* NULL: none */
+    struct tally__observer observer;
     struct tally__checks *checks; /* check mode; NULL: off */
-    bool warned_local;            /* of a hook that needs an averager, and has none */
+    bool warned_local;            /* of a hook that needs averaging, and the observer has none */
 
     pthread_mutex_t mutex; /* guards what follows, and the state of parameters and buckets */
     bool in_step;          /* something was announced since the last wait */
@@ -190,8 +191,17 @@ struct tally_ddp {
                       Behind these n_params, the end of the step counts on its lane */
 };
 
+/* ddp.c: tally_ddp_create with an observer, whose user must live as long as the ddp; and freeing.
+ * Collective, and local. */
+int tally__ddp_create(tally_group *group, const tally_param *params, size_t n,
+                      const tally_ddp_config *config, const struct tally__observer *observer,
+                      tally_ddp **ddp);
+void tally__ddp_free(tally_ddp *ddp);
+
 /* params.c */
 int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n);
+/* Once dtypes are known: checks arrays, orders parameters, and allocates gradients and means. */
+int tally__params_place(tally_ddp *ddp);
 void tally__params_free(tally_ddp *ddp);
 /* In a job: all parameters but the ignored ones become root's; all buffers do. */
 int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
@@ -210,6 +220,8 @@ int tally__params_compare(tally_lane *lane, const tally_ddp *ddp);
 int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets *buckets);
 /* Makes them the ddp's. */
 void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets);
+/* Afterwards: means that lay in the old buckets move to the new ones. */
+void tally__buckets_move_means(tally_ddp *ddp, const struct tally__buckets *old);
 /* Collective. */
 void tally__buckets_free(tally_ddp *ddp, struct tally__buckets *buckets);
 unsigned char *tally__slice(const tally_ddp *ddp, const struct tally__param *param);
@@ -244,12 +256,14 @@ int tally__launch_complete(tally_ddp *ddp);
 /* Without the mutex. Waits for all that was launched; the first failure counts, with its text. What
  * is delayed, or another rank's step, counts as beside the buckets. */
 int tally__collect(tally_ddp *ddp);
-/* On a lane. Copies into their bucket, and means back; the hook on the bucket, which may leave the
- * mean in this rank's shard alone if shard_starts is given. */
+/* On a lane. Leaves the mean of a bucket, or skips it if no rank has a gradient for it. */
+int tally__bucket_reduce(tally_lane *lane, struct tally__bucket *bucket);
+/* Its parts: gradients go into the bucket; the hook runs, and may leave the mean in this rank's
+ * shard only if shard_starts is given; means go back. */
 void tally__bucket_gather(const struct tally__bucket *bucket);
+int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
+                           const size_t *shard_starts);
 void tally__bucket_spread(const struct tally__bucket *bucket);
-int tally__bucket_reduce(tally_lane *lane, const struct tally__bucket *bucket,
-                         const size_t *shard_starts);
 
 /* reducer.c */
 /* Ends a step that cannot be finished: gives the ddp's group up, waits for what was launched, and

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What everybody does with gradients between steps: where they are, zeroing, clipping, logging a
- * loss, and steps without communication. One thread of the application enters at a time.
+ * The application's access to gradients between steps: addresses, zeroing, averaging scalars such
+ * as a loss, and steps without communication. One thread of the application enters at a time.
  */
 #include <string.h>
 
@@ -9,9 +9,6 @@
 #include "base/status.h"
 #include "ddp/ddp.h"
 #include "ddp/stats.h"
-#include "num/fpenv.h"
-#include "train/norm.h"
-#include "train/optimizer.h"
 
 size_t tally_ddp_n_params(const tally_ddp *ddp)
 {
@@ -68,34 +65,6 @@ int tally_ddp_zero_grad(tally_ddp *ddp)
         memset(param->grad, 0, param->grad_bytes);
     }
     return TALLY_OK;
-}
-
-int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm)
-{
-    tally__fpenv saved;
-    double before = 0;
-    int rc;
-
-    TRY(tally__check_between_steps(ddp, "tally_ddp_clip_grad_norm"));
-    if (!(max_norm >= 0)) {
-        return tally__fail(TALLY_ARG, "tally_ddp_clip_grad_norm: max_norm takes 0 or more, not %g",
-                           max_norm);
-    }
-    if (ddp->optimizer && ddp->optimizer->zero) {
-        return tally__fail(TALLY_STATE,
-                           "tally_ddp_clip_grad_norm: the optimizer is sharded, and no rank has "
-                           "all means; set its max_norm instead");
-    }
-    saved = tally__fpenv_enter();
-    rc = tally__joint_norm(ddp, NULL, &before);
-    for (size_t i = 0; rc == TALLY_OK && before > max_norm && i < ddp->n_params; i++) {
-        tally__scale_mean(&ddp->params[i], max_norm / before);
-    }
-    tally__fpenv_leave(saved);
-    if (rc == TALLY_OK && norm) {
-        *norm = before;
-    }
-    return tally__stats_note(ddp, rc);
 }
 
 struct scalars {

@@ -15,7 +15,6 @@
 #include "ddp/ddp.h"
 #include "ddp/stats.h"
 #include "ddp/step_end.h"
-#include "train/averager.h"
 
 struct tally__outcome tally__outcome_of(int status)
 {
@@ -248,7 +247,7 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
     if (!hook) {
         return status;
     }
-    TRY(tally__local_check(ddp, ddp->averager, hook));
+    TRY(ddp->observer.accept_hook(ddp->observer.user, hook));
     /* The same one, or another wrapper around it: it goes on, and to detach it would be wrong. */
     is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
     TRY(attach(ddp, hook, is_attached));

@@ -9,8 +9,6 @@
 #include "comm/group.h"
 #include "ddp/ddp.h"
 #include "ddp/stats.h"
-#include "train/mixed.h"
-#include "train/optimizer.h"
 
 int tally__join_stopped(const tally_ddp *ddp)
 {
@@ -39,13 +37,8 @@ int tally__presence_job(tally_lane *lane, void *user)
     }
     presence->n_active = active;
     presence->root = active > 0 ? extremes[0] : 0;
-    /* Learning rates change where the input is. */
-    if (ddp->optimizer && active > 0) {
-        TRY(tally_lane_broadcast(lane, ddp->optimizer->lr,
-                                 ddp->optimizer->n_groups * sizeof *ddp->optimizer->lr,
-                                 presence->root));
-    }
-    return TALLY_OK;
+    return active > 0 ? ddp->observer.step_begin(ddp->observer.user, lane, presence->root)
+                      : TALLY_OK;
 }
 
 /* Everybody takes the parameters and buffers of the highest rank that had input to the end. */
@@ -57,8 +50,7 @@ static int farewell_job(tally_lane *lane, void *user)
     TRY(tally_lane_all_reduce(lane, &root, 1, TALLY_I32, TALLY_MAX));
     TRY(tally__params_broadcast(lane, ddp, root));
     TRY(tally__buffers_broadcast(lane, ddp, root));
-    tally__mixed_refresh(ddp);
-    tally__mixed_buffers_raise(ddp);
+    ddp->observer.values_changed(ddp->observer.user);
     return TALLY_OK;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Launching: hands buckets to their lanes, strictly in order, and runs the hook and the optimizer
+ * Launching: hands buckets to their lanes, strictly in order, and runs the hook and the observer
  * there. Gradients that are copies are brought together in the bucket on the lane, and spread again
  * when the hook is done. Application threads enter with the ddp's mutex held; the job runs on a
  * lane. Without the mutex, one thread waits for all that was launched.
@@ -14,10 +14,9 @@
 #include "comm/group.h"
 #include "ddp/check.h"
 #include "ddp/ddp.h"
+#include "ddp/grad_cast.h"
 #include "ddp/stats.h"
-#include "train/loss_scale.h"
-#include "train/mixed.h"
-#include "train/optimizer.h"
+#include "num/fpenv.h"
 
 /* What is brought together to be reduced and spread should stay in the caches meanwhile. */
 #define TOGETHER_BYTES ((size_t)256 << 10)
@@ -64,6 +63,29 @@ static struct range next_range(const struct tally__bucket *bucket, int first)
     return range;
 }
 
+static void scale(const struct tally__bucket *bucket, int dtype, size_t n, void *x)
+{
+    tally__fpenv saved = tally__fpenv_enter();
+
+    tally__scale_array(dtype, n, x, bucket->factor);
+    tally__fpenv_leave(saved);
+}
+
+/* Before the hook where that costs no precision: residuals then do not depend on the factor. */
+static void scale_before(const struct tally__bucket *bucket, size_t n, void *gradient)
+{
+    if (bucket->factor != 1 && bucket->seen.dtype == TALLY_F32) {
+        scale(bucket, TALLY_F32, n, gradient);
+    }
+}
+
+static void scale_after(const struct tally__bucket *bucket, int dtype, size_t n, void *mean)
+{
+    if (bucket->factor != 1 && bucket->seen.dtype != TALLY_F32) {
+        scale(bucket, dtype, n, mean);
+    }
+}
+
 /* Into the bucket; what this rank has no gradient for counts as zeros. */
 static void gather(const struct tally__bucket *bucket, struct range range)
 {
@@ -72,27 +94,27 @@ static void gather(const struct tally__bucket *bucket, struct range range)
         const struct tally__param *param = &bucket->ddp->params[place->index];
 
         if (bucket->ddp->used[place->index]) {
-            tally__mixed_gather(param, place->gradient);
-            tally__loss_unscale(bucket, place->n, place->gradient);
+            tally__grad_gather(param, place->gradient);
+            scale_before(bucket, place->n, place->gradient);
         } else {
             memset(place->gradient, 0, bytes_of(bucket, k));
         }
     }
 }
 
-/* What the hook left becomes the mean. What this rank has no gradient for has to wait, unless the
- * mean is no gradient. */
+/* The hook's result becomes the mean. Parameters without a local gradient are deferred, unless the
+ * mean has its own array. */
 static void take_mean(const struct tally__bucket *bucket, const struct tally__param *param,
                       void *left)
 {
-    if (param->low) {
-        tally__mixed_spread(param, left);
-        tally__loss_unscale_late(bucket, param->dtype, param->n, param->place);
+    if (tally__mean_is_apart(param)) {
+        tally__grad_spread(param, left);
+        scale_after(bucket, param->dtype, param->n, param->place);
         return;
     }
-    tally__loss_unscale_late(bucket, param->dtype, param->n, left);
+    scale_after(bucket, param->dtype, param->n, left);
     if (bucket->ddp->used[param - bucket->ddp->params]) {
-        tally__mixed_spread(param, left);
+        tally__grad_spread(param, left);
     }
 }
 
@@ -110,7 +132,11 @@ static void spread(const struct tally__bucket *bucket, struct range range)
 
 void tally__bucket_gather(const struct tally__bucket *bucket)
 {
-    gather(bucket, (struct range){0, bucket->seen.n_params});
+    if (bucket->ddp->views) {
+        scale_before(bucket, bucket->seen.n, bucket->seen.data);
+    } else {
+        gather(bucket, (struct range){0, bucket->seen.n_params});
+    }
 }
 
 void tally__bucket_spread(const struct tally__bucket *bucket)
@@ -127,8 +153,8 @@ static int run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket
     return ddp->hook->table.reduce(ddp->hook->state, lane, bucket);
 }
 
-int tally__bucket_reduce(tally_lane *lane, const struct tally__bucket *bucket,
-                         const size_t *shard_starts)
+int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
+                           const size_t *shard_starts)
 {
     const tally_hook *hook = bucket->ddp->hook;
 
@@ -169,7 +195,7 @@ static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, st
         first.gradient = param->grad;
         part.params = &first;
         part.data = first.gradient;
-        tally__loss_unscale(bucket, param->n, param->grad);
+        scale_before(bucket, param->n, param->grad);
         TRY(run_hook(lane, ddp, &part));
         take_mean(bucket, param, param->grad);
         return TALLY_OK;
@@ -193,31 +219,16 @@ static int reduce_copies(tally_lane *lane, const struct tally__bucket *bucket)
 
 static int reduce_views(tally_lane *lane, const struct tally__bucket *bucket)
 {
+    tally__bucket_gather(bucket);
     TRY(run_hook(lane, bucket->ddp, &bucket->seen));
     tally__bucket_spread(bucket);
     return TALLY_OK;
 }
 
-static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
+int tally__bucket_reduce(tally_lane *lane, struct tally__bucket *bucket)
 {
-    tally_ddp *ddp = bucket->ddp;
+    const tally_ddp *ddp = bucket->ddp;
 
-    bucket->skipped = false;
-    if (ddp->presence.stopped) {
-        return tally__join_stopped(ddp);
-    }
-    bucket->seen.shadows = ddp->config.join && !ddp->presence.active;
-    if (ddp->checks) {
-        TRY(tally__checks_bucket(lane, bucket));
-    }
-    TRY(tally__loss_look(lane, bucket));
-    if (bucket->overflowed) {
-        bucket->skipped = true;
-        return TALLY_OK;
-    }
-    if (tally__zero_shares(bucket)) {
-        return tally__zero_reduce(lane, bucket);
-    }
     if (ddp->config.skip_unused) {
         bool used = true;
 
@@ -230,6 +241,22 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
     return ddp->views ? reduce_views(lane, bucket) : reduce_copies(lane, bucket);
 }
 
+static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
+{
+    tally_ddp *ddp = bucket->ddp;
+
+    bucket->skipped = false;
+    bucket->factor = 1;
+    if (ddp->presence.stopped) {
+        return tally__join_stopped(ddp);
+    }
+    bucket->seen.shadows = ddp->config.join && !ddp->presence.active;
+    if (ddp->checks) {
+        TRY(tally__checks_bucket(lane, bucket));
+    }
+    return ddp->observer.reduce(ddp->observer.user, lane, bucket);
+}
+
 /* For messages. */
 static void say_doing(tally_lane *lane, const struct tally__bucket *bucket)
 {
@@ -240,8 +267,8 @@ static void say_doing(tally_lane *lane, const struct tally__bucket *bucket)
                                             .has_more = bucket->seen.n_params > 1,
                                             .hook = ddp->hook->table.name};
 
-    if (ddp->is_averagers) {
-        tally__doing_call(lane, "tally_averager_step", bucket->seen.step);
+    if (ddp->words.step_call) {
+        tally__doing_call(lane, ddp->words.step_call, bucket->seen.step);
     } else {
         tally__doing_step(lane, &words);
     }
@@ -264,10 +291,10 @@ static int bucket_job(tally_lane *lane, void *user)
     rc = reduce_bucket(lane, bucket);
     bucket->now.counts = lane->counts;
     bucket->now.done_ns = tally__now_ns();
+    bucket->now.after_ns = bucket->now.done_ns;
     if (rc == TALLY_OK && !bucket->skipped) {
-        rc = tally__update_bucket(lane, bucket);
+        rc = ddp->observer.after_hook(ddp->observer.user, lane, bucket);
     }
-    bucket->now.updated_ns = ddp->optimizer ? tally__now_ns() : bucket->now.done_ns;
     return rc;
 }
 

@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "ddp/ddp.h"
 #include "ddp/stats.h"
-#include "train/mixed.h"
 
 static size_t to_line(size_t bytes)
 {
@@ -95,8 +94,7 @@ static int align_job(tally_lane *lane, void *user)
     }
     TRY(tally__params_broadcast(lane, alignment->ddp, alignment->root));
     TRY(tally__buffers_broadcast(lane, alignment->ddp, alignment->root));
-    tally__mixed_refresh(alignment->ddp);
-    tally__mixed_buffers_raise(alignment->ddp);
+    alignment->ddp->observer.values_changed(alignment->ddp->observer.user);
     return TALLY_OK;
 }
 

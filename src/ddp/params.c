@@ -14,7 +14,7 @@
 #include "ddp/broadcast.h"
 #include "ddp/compare.h"
 #include "ddp/ddp.h"
-#include "train/mixed.h"
+#include "ddp/grad_cast.h"
 
 static bool has_gradient(unsigned flags)
 {
@@ -217,17 +217,38 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
         ddp->n_params++;
         TRY(copy_param(&param, &ddp->params[i]));
     }
-    TRY(tally__mixed_params_make(ddp));
+    return TALLY_OK;
+}
+
+/* Arrays for means that can be neither in the gradient nor in the bucket. */
+static int make_means(tally_ddp *ddp)
+{
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        struct tally__param *param = &ddp->params[ddp->order[k]];
+
+        if (tally__mean_is_apart(param) && param->reduce_dtype != param->dtype) {
+            param->own_mean = tally__alloc(param->bytes, "a mean gradient");
+            if (!param->own_mean) {
+                return TALLY_NOMEM;
+            }
+        }
+    }
+    return TALLY_OK;
+}
+
+int tally__params_place(tally_ddp *ddp)
+{
     TRY(tally__params_check_arrays(ddp));
     /* The last parameters' gradients are ready first. */
-    for (size_t i = n; i-- > 0;) {
+    for (size_t i = ddp->n_params; i-- > 0;) {
         if (has_gradient(ddp->params[i].flags)) {
             ddp->order[ddp->n_order++] = (int)i;
         }
     }
     if (ddp->n_order == 0) {
-        return tally__fail(TALLY_ARG, "none of %zu parameters has a gradient", n);
+        return tally__fail(TALLY_ARG, "none of %zu parameters has a gradient", ddp->n_params);
     }
+    TRY(make_means(ddp));
     return choose_mode(ddp);
 }
 
@@ -238,7 +259,6 @@ void tally__params_free(tally_ddp *ddp)
         tally__free(ddp->params[i].shape);
         tally__free(ddp->params[i].own_grad);
         tally__free(ddp->params[i].own_mean);
-        tally__free(ddp->params[i].low);
     }
     tally__free(ddp->params);
     tally__free(ddp->order);

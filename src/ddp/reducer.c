@@ -17,8 +17,6 @@
 #include "ddp/stats.h"
 #include "ddp/step_end.h"
 #include "num/num.h"
-#include "train/loss_scale.h"
-#include "train/optimizer.h"
 
 static void lock(tally_ddp *ddp)
 {
@@ -344,7 +342,6 @@ void tally__step_reset(tally_ddp *ddp)
     if (ddp->checks) {
         tally__checks_reset(ddp);
     }
-    tally__loss_forget(ddp);
     ddp->in_step = false;
     ddp->end_ran = false;
     ddp->delayed_asked = false;
@@ -391,8 +388,8 @@ static int end_step(tally_ddp *ddp)
     lock(ddp);
     tally__step_reset(ddp);
     unlock(ddp);
-    /* A step that counts has its means, whatever became of the update. */
-    return ddp->step > step ? tally__update_average(ddp, rc) : rc;
+    /* A step that counts has its means, even if the observer could not use them. */
+    return ddp->observer.step_over(ddp->observer.user, rc, ddp->step > step);
 }
 
 int tally_ddp_wait(tally_ddp *ddp)
@@ -404,6 +401,7 @@ int tally_ddp_wait(tally_ddp *ddp)
 int tally__shadow_step(tally_ddp *ddp)
 {
     struct tally__buckets *buckets = &ddp->buckets;
+    unsigned long long step = ddp->step;
     int rc = TALLY_OK;
 
     lock(ddp);
@@ -424,7 +422,7 @@ int tally__shadow_step(tally_ddp *ddp)
     lock(ddp);
     tally__step_reset(ddp);
     unlock(ddp);
-    return rc;
+    return ddp->observer.step_over(ddp->observer.user, rc, ddp->step > step);
 }
 
 /* With the mutex held: their buckets follow those of the step, at once or when those are complete.

@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "train/optimizer.h"
 
 static double seconds(uint64_t ns)
 {
@@ -41,7 +40,8 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
     stats->forward_ns = stats->last_end_ns > 0 ? since(stats->last_end_ns, stats->first_ns) : 0;
     stats->last_end_ns = now_ns;
     stats->backward_ns = since(stats->first_ns, called_ns);
-    stats->exposed_ns = since(called_ns, now_ns) - tally__update_take(ddp, called_ns);
+    stats->exposed_ns =
+        since(called_ns, now_ns) - ddp->observer.step_times(ddp->observer.user, called_ns);
     stats->comm_ns = 0;
     stats->wire_bytes = 0;
     stats->counts = (struct tally__counts){0};

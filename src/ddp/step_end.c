@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a step: ranks learn which parameters nobody had a gradient for, buffers become rank
- * 0's, gradients this rank had none for get what they are due, an optimizer updates what is left,
+ * 0's, gradients this rank had none for get what they are due, the observer has its turn,
  * and after the first step of copies the buckets are arranged by the order in which rank 0's
  * gradients became ready. The thread that waits enters.
  */
@@ -12,14 +12,12 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "comm/doing.h"
+#include "ddp/grad_cast.h"
 #include "num/num.h"
-#include "train/mixed.h"
-#include "train/optimizer.h"
 
 bool tally__may_arrange(const tally_ddp *ddp)
 {
-    return ddp->rebuild_due && !ddp->hook->layout_bound &&
-           !(ddp->optimizer && ddp->optimizer->zero);
+    return ddp->rebuild_due && !ddp->hook->layout_bound && !ddp->buckets.pinned;
 }
 
 static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
@@ -105,9 +103,10 @@ static void take_down(tally_ddp *ddp)
             param->unused = !is_used;
         }
         param->mean = NULL;
-        if (was_reduced(ddp, param) && is_used && !tally__zero_has(ddp, (size_t)ddp->order[k])) {
-            param->mean =
-                is_shadow(ddp) && !param->low ? (void *)tally__slice(ddp, param) : param->place;
+        if (was_reduced(ddp, param) && is_used && !param->sharded) {
+            param->mean = is_shadow(ddp) && !tally__mean_is_apart(param)
+                              ? (void *)tally__slice(ddp, param)
+                              : param->place;
         }
     }
     /* A rank without input in the first step of a static graph has counted nothing yet. */
@@ -137,12 +136,12 @@ static void settle_absent(tally_ddp *ddp)
         if (param->state != TALLY__GRAD_ABSENT) {
             continue;
         }
-        if (param->unused && !bucket->skipped && !tally__zero_shares(bucket)) {
+        if (param->unused && !bucket->skipped && !bucket->sharded) {
             tally__residual_take_back(ddp, param);
         }
         if (ddp->views && param->unused) {
             tally__copy(param->grad_bytes, bucket->saved + param->offset, param->grad);
-        } else if (!ddp->views && param->mean && !param->low) {
+        } else if (!ddp->views && param->mean && !tally__mean_is_apart(param)) {
             tally__copy(param->bytes, tally__slice(ddp, param), param->grad);
         }
     }
@@ -162,10 +161,9 @@ int tally__step_end(tally_ddp *ddp)
         TRY(tally__ddp_run(ddp, end_job, ddp));
     }
     memcpy(ddp->used, ddp->used + ddp->n_params, ddp->n_params * sizeof *ddp->used);
-    tally__mixed_buffers_raise(ddp);
     take_down(ddp);
     settle_absent(ddp);
-    TRY(tally__update_end(ddp));
+    TRY(ddp->observer.step_end(ddp->observer.user));
     if (is_shadow(ddp)) {
         forget_means(ddp);
     }
@@ -184,7 +182,7 @@ static int change_layout(tally_ddp *ddp, bool is_by_ready_order)
     (void)pthread_mutex_lock(&ddp->mutex);
     memcpy(ddp->order, ddp->agreed_order, ddp->n_order * sizeof *ddp->order);
     tally__buckets_adopt(ddp, &buckets);
-    tally__mixed_carry_means(ddp, &old);
+    tally__buckets_move_means(ddp, &old);
     ddp->stats.rebuilt = is_by_ready_order;
     ddp->rebuild_due = !is_by_ready_order;
     (void)pthread_mutex_unlock(&ddp->mutex);
@@ -196,7 +194,7 @@ int tally__step_restore_plan(tally_ddp *ddp)
 {
     size_t n = 0;
 
-    if (!ddp->stats.rebuilt) {
+    if (!ddp->stats.rebuilt || ddp->buckets.pinned) {
         return TALLY_OK;
     }
     for (size_t i = ddp->n_params; i-- > 0;) {

@@ -12,17 +12,17 @@ int tally__step_end(tally_ddp *ddp);
  * not: every rank takes the mean of that, which lies in the bucket, back. */
 void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param);
 
-/* Whether buckets are still to be arranged by ready order: not while an optimizer has shared them
- * out, nor under a hook whose bits depend on the layout. */
+/* Whether buckets are still to be arranged by ready order: not while the observer pins them, nor
+ * under a hook whose bits depend on the layout. */
 bool tally__may_arrange(const tally_ddp *ddp);
 
 /* Arranges the buckets by agreed_order. A failure costs speed, not the step. Between steps.
  * Collective. */
 void tally__step_arrange(tally_ddp *ddp);
 
-/* Returns buckets that were arranged by ready order to the layout of the plan. A later step
- * arranges them again, once tally__may_arrange allows it. Between steps. Collective. Errors: NOMEM,
- * on all ranks, and the layout stays. */
+/* Returns buckets that were arranged by ready order to the layout of the plan, unless the observer
+ * pins them. A later step arranges them again, once tally__may_arrange allows it. Between steps.
+ * Collective. Errors: NOMEM, on all ranks, and the layout stays. */
 int tally__step_restore_plan(tally_ddp *ddp);
 
 /* After it: arranges the buckets anew, if it is time. Collective. */

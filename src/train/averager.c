@@ -30,6 +30,8 @@ void tally_averager_config_init(tally_averager_config *config, size_t size)
 
 static int check_config(const tally_ddp *ddp, const tally_averager_config *config)
 {
+    const struct tally__training *training = tally__training_of(ddp);
+
     if (config->warmup < 0) {
         return tally__fail(TALLY_ARG, "averager: warmup is %d: it is below 0", config->warmup);
     }
@@ -38,10 +40,10 @@ static int check_config(const tally_ddp *ddp, const tally_averager_config *confi
                            "the ddp was made with config.join: an averager needs all ranks in "
                            "every step");
     }
-    if (ddp->averager) {
+    if (training->averager) {
         return tally__fail(TALLY_STATE, "the ddp has an averager already");
     }
-    if (ddp->optimizer && ddp->optimizer->config.shard) {
+    if (training->optimizer && training->optimizer->config.shard) {
         return tally__fail(TALLY_UNSUPPORTED, "averager: parameters of a sharded optimizer are the "
                                               "same on all ranks as it is");
     }
@@ -164,14 +166,15 @@ static int make_hook(tally_averager *averager, const char *text)
     return rc;
 }
 
-int tally__local_check(const tally_ddp *ddp, const tally_averager *averager, const tally_hook *hook)
+int tally__local_check(const struct tally__training *training, const tally_averager *averager,
+                       const tally_hook *hook)
 {
     const tally_hook *local = tally__hook_local(hook);
 
     if (!local) {
         return TALLY_OK;
     }
-    if (ddp->optimizer && ddp->optimizer->config.shard) {
+    if (training->optimizer && training->optimizer->config.shard) {
         return tally__fail(TALLY_UNSUPPORTED,
                            "hook '%s' lets parameters differ between ranks, but those of a sharded "
                            "optimizer are the same on all",
@@ -188,7 +191,7 @@ int tally__local_check(const tally_ddp *ddp, const tally_averager *averager, con
 
 bool tally__averager_is_run(const tally_averager *averager)
 {
-    const tally_optimizer *optimizer = averager->of->optimizer;
+    const tally_optimizer *optimizer = tally__training_of(averager->of)->optimizer;
 
     return optimizer && optimizer->config.averager == averager;
 }
@@ -204,7 +207,7 @@ static int fill(tally_averager *averager, const tally_averager_config *given)
     TRY(tally__sized_read(AVERAGER_CONFIG, "tally_averager_create: config", given, &own));
     TRY(check_config(averager->of, config));
     TRY(copy_levels(averager, config));
-    TRY(tally__local_check(averager->of, averager, averager->of->hook));
+    TRY(tally__local_check(tally__training_of(averager->of), averager, averager->of->hook));
     if (config->outer) {
         TRY(tally__rule_parse(config->outer, &averager->outer));
     }
@@ -325,9 +328,9 @@ static int start(const struct creation *creation)
     config.hook = "allreduce";
     config.keep_parameters = 1;
     config.check = -1;
-    TRY(tally_ddp_create(averager->of->group, creation->params, averager->n_params, &config,
-                         &averager->ddp));
-    averager->ddp->is_averagers = true;
+    TRY(tally__ddp_create(averager->of->group, creation->params, averager->n_params, &config,
+                          &tally__observer_none, &averager->ddp));
+    averager->ddp->words = (struct tally__ddp_words){"averager", "averages", "tally_averager_step"};
     TRY(divide(averager));
     return tally_ddp_attach_hook(averager->ddp, averager->hook);
 }
@@ -340,7 +343,7 @@ static void unmake(tally_averager *averager)
     for (size_t k = 0; averager->levels && k < averager->n_levels; k++) {
         (void)tally_group_close(averager->levels[k].group);
     }
-    (void)tally_ddp_free(averager->ddp);
+    tally__ddp_free(averager->ddp);
     tally_hook_free(averager->hook);
     tally__rule_free(averager->outer);
     for (size_t k = 0; k < averager->n_params; k++) {
@@ -377,7 +380,7 @@ static int create(tally_ddp *ddp, const tally_averager_config *config, tally_ave
         unmake(creation.averager);
         return tally__fail(rc, "%s", outcome.text);
     }
-    ddp->averager = creation.averager;
+    tally__training_of(ddp)->averager = creation.averager;
     *averager = creation.averager;
     return TALLY_OK;
 }
@@ -401,7 +404,7 @@ int tally_averager_free(tally_averager *averager)
         return tally__fail(TALLY_STATE, "tally_averager_free: the optimizer that calls it must be "
                                         "freed first");
     }
-    averager->of->averager = NULL;
+    tally__training_of(averager->of)->averager = NULL;
     unmake(averager);
     return TALLY_OK;
 }

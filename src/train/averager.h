@@ -19,6 +19,7 @@
 #include "ddp/ddp_state.h"
 #include "optim/moments.h"
 #include "optim/rule.h"
+#include "train/training.h"
 
 struct tally__averager_level {
     int period;
@@ -64,7 +65,7 @@ int tally__averager_wrap(tally_averager *averager, tally_hook *inner);
 /* averager.c */
 /* Whether the ddp may have a hook that leaves ranks with different means, if it is one: with its
  * averager, and with its optimizer. Errors: ARG, UNSUPPORTED. */
-int tally__local_check(const tally_ddp *ddp, const tally_averager *averager,
+int tally__local_check(const struct tally__training *training, const tally_averager *averager,
                        const tally_hook *hook);
 /* Whether an optimizer calls it. */
 bool tally__averager_is_run(const tally_averager *averager);

@@ -100,7 +100,7 @@ static int settle(const tally_averager *averager, size_t k)
 static int take(const tally_averager *averager, size_t k)
 {
     TRY(settle(averager, k));
-    tally__mixed_refresh_param(&averager->of->params[averager->params[k].index]);
+    tally__mixed_refresh_param(averager->of, averager->params[k].index);
     return TALLY_OK;
 }
 

@@ -92,11 +92,6 @@ double tally_optimizer_loss_scale(const tally_optimizer *optimizer)
     return optimizer && optimizer->loss.scale > 0 ? optimizer->loss.scale : 1;
 }
 
-static bool is_scaled(const tally_ddp *ddp)
-{
-    return ddp->optimizer && ddp->optimizer->loss.kept;
-}
-
 /* ---- looking at numbers ---- */
 
 /* In a half that is not finite all bits of the exponent are set. */
@@ -132,30 +127,6 @@ static bool is_finite(int dtype, size_t n, const void *x)
     }
 }
 
-/* ---- of the loss itself ---- */
-
-static void unscale(const tally_ddp *ddp, int dtype, size_t n, void *x)
-{
-    tally__fpenv saved = tally__fpenv_enter();
-
-    tally__scale_array(dtype, n, x, 1 / ddp->optimizer->loss.scale);
-    tally__fpenv_leave(saved);
-}
-
-void tally__loss_unscale(const struct tally__bucket *bucket, size_t n, void *gradient)
-{
-    if (is_scaled(bucket->ddp) && bucket->seen.dtype == TALLY_F32) {
-        unscale(bucket->ddp, TALLY_F32, n, gradient);
-    }
-}
-
-void tally__loss_unscale_late(const struct tally__bucket *bucket, int dtype, size_t n, void *mean)
-{
-    if (is_scaled(bucket->ddp) && bucket->seen.dtype != TALLY_F32) {
-        unscale(bucket->ddp, dtype, n, mean);
-    }
-}
-
 /* ---- before the hook ---- */
 
 static bool are_gradients_finite(const struct tally__bucket *bucket)
@@ -183,31 +154,30 @@ static int agree(tally_lane *lane, bool *found)
     return TALLY_OK;
 }
 
-int tally__loss_look(tally_lane *lane, struct tally__bucket *bucket)
+int tally__loss_look(const tally_optimizer *optimizer, tally_lane *lane,
+                     struct tally__bucket *bucket)
 {
     const tally_ddp *ddp = bucket->ddp;
     uint64_t before = lane->bytes_sent;
 
-    bucket->overflowed = false;
-    if (!is_scaled(ddp)) {
+    if (!optimizer->loss.kept) {
         return TALLY_OK;
     }
-    bucket->overflowed = !are_gradients_finite(bucket);
-    TRY(agree(lane, &bucket->overflowed));
+    bucket->skipped = !are_gradients_finite(bucket);
+    TRY(agree(lane, &bucket->skipped));
+    bucket->factor = 1 / optimizer->loss.scale;
     bucket->now.aside_bytes += lane->bytes_sent - before;
     for (int k = 0; k < bucket->seen.n_params; k++) {
         int index = bucket->seen.params[k].index;
-        struct tally__kept *kept = &ddp->optimizer->loss.kept[index];
+        struct tally__kept *kept = &optimizer->loss.kept[index];
 
         kept->is_kept = false;
-        if (!bucket->overflowed) {
+        kept->overflowed = bucket->skipped;
+        if (!bucket->skipped) {
             TRY(tally__residual_make_plain(ddp->residuals, (size_t)index));
             TRY(tally__residual_copy(&ddp->residuals->params[index], &kept->residual));
             kept->is_kept = true;
         }
-    }
-    if (ddp->views && !bucket->overflowed) {
-        tally__loss_unscale(bucket, bucket->seen.n, bucket->seen.data);
     }
     return TALLY_OK;
 }
@@ -220,18 +190,12 @@ static bool is_step_finite(const tally_optimizer *optimizer)
 {
     const tally_ddp *ddp = optimizer->ddp;
 
-    for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
-        bool is_asked = b < ddp->buckets.n || ddp->delayed_asked;
-
-        if (is_asked && ddp->buckets.bucket[b].overflowed) {
-            return false;
-        }
-    }
     for (size_t i = 0; i < ddp->n_params; i++) {
         const struct tally__param *param = &ddp->params[i];
         const float *local = tally__update_local(optimizer, i);
 
-        if ((param->mean && !is_finite(param->dtype, param->n, param->mean)) ||
+        if (optimizer->loss.kept[i].overflowed ||
+            (param->mean && !is_finite(param->dtype, param->n, param->mean)) ||
             (local && !is_finite(TALLY_F32, param->n, local))) {
             return false;
         }
@@ -321,9 +285,10 @@ int tally__loss_end(tally_optimizer *optimizer)
     return TALLY_OK;
 }
 
-void tally__loss_forget(tally_ddp *ddp)
+void tally__loss_forget(tally_optimizer *optimizer)
 {
-    for (size_t i = 0; is_scaled(ddp) && i < ddp->n_params; i++) {
-        ddp->optimizer->loss.kept[i].is_kept = false;
+    for (size_t i = 0; optimizer->loss.kept && i < optimizer->n_params; i++) {
+        optimizer->loss.kept[i].is_kept = false;
+        optimizer->loss.kept[i].overflowed = false;
     }
 }

@@ -15,6 +15,7 @@
 /* A parameter's residuals as they were before the step under way. */
 struct tally__kept {
     bool is_kept;
+    bool overflowed; /* instead: its bucket has a gradient that is not finite, on some rank */
     struct tally__residual residual;
 };
 
@@ -36,21 +37,17 @@ int tally__loss_check_config(const tally_optimizer_config *config);
 int tally__loss_make(tally_optimizer *optimizer);
 void tally__loss_free(tally_optimizer *optimizer);
 
-/* On a lane, before the hook: where a gradient of any rank is not finite, all ranks leave the
- * bucket as it is: it counts as skipped. Otherwise the residuals of its parameters are kept. */
-int tally__loss_look(tally_lane *lane, struct tally__bucket *bucket);
+/* On a lane, before the hook: if a gradient of any rank is not finite, all ranks skip the bucket.
+ * Otherwise its parameters' residuals are kept, and the bucket's factor removes the scale. */
+int tally__loss_look(const tally_optimizer *optimizer, tally_lane *lane,
+                     struct tally__bucket *bucket);
 
 /* At the end of a step: all ranks agree whether it is skipped, and undo what it has done. Sets
  * skips. Collective. */
 int tally__loss_end(tally_optimizer *optimizer);
 
-/* Behind a step, however it ended: what was kept for it is for no other. */
-void tally__loss_forget(tally_ddp *ddp);
-
-/* On a lane: gradients of the scaled loss become such of the loss itself, in buckets of fp32 before
- * the hook, so that residuals do not know of scales; in others, which need it, behind the hook. */
-void tally__loss_unscale(const struct tally__bucket *bucket, size_t n, void *gradient);
-void tally__loss_unscale_late(const struct tally__bucket *bucket, int dtype, size_t n, void *mean);
+/* After a step, however it ended: forgets what was kept for it. */
+void tally__loss_forget(tally_optimizer *optimizer);
 
 /* What a gradient that nobody reduces is to be multiplied by, at the end of a step. */
 float tally__loss_factor(const tally_optimizer *optimizer);

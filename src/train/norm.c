@@ -9,7 +9,12 @@
 #include <math.h>
 
 #include "base/status.h"
+#include "ddp/grad_cast.h"
+#include "ddp/stats.h"
+#include "num/fpenv.h"
 #include "num/num.h"
+#include "train/optimizer.h"
+#include "train/training.h"
 
 #define CHUNK 1024
 
@@ -57,43 +62,6 @@ static double sum_of_squares(const struct tally__param *param, double shrink)
         sum += tally__sqnorm_f32(n, wide);
     }
     return sum * shrink * shrink;
-}
-
-static void scale_f32(size_t n, float *x, float factor)
-{
-    for (size_t i = 0; i < n; i++) {
-        x[i] *= factor;
-    }
-}
-
-static void scale_f64(size_t n, double *x, double factor)
-{
-    for (size_t i = 0; i < n; i++) {
-        x[i] *= factor;
-    }
-}
-
-static void scale_halves(int dtype, size_t n, uint16_t *x, float factor)
-{
-    for (size_t i = 0; i < n; i += CHUNK) {
-        size_t n_here = n - i < CHUNK ? n - i : CHUNK;
-        float wide[CHUNK];
-
-        widen(dtype, n_here, x + i, wide);
-        scale_f32(n_here, wide, factor);
-        (dtype == TALLY_F16 ? tally__f32_to_f16 : tally__f32_to_bf16)(n_here, wide, x + i);
-    }
-}
-
-void tally__scale_array(int dtype, size_t n, void *x, double factor)
-{
-    if (dtype == TALLY_F32) {
-        scale_f32(n, x, (float)factor);
-    } else if (dtype == TALLY_F64) {
-        scale_f64(n, x, factor);
-    } else {
-        scale_halves(dtype, n, x, (float)factor);
-    }
 }
 
 void tally__scale_mean(const struct tally__param *param, double factor)
@@ -161,4 +129,34 @@ int tally__joint_norm(const tally_ddp *ddp, const double *squares, double *norm)
     *norm = sqrt(sum) / shrink;
     return isfinite(*norm) ? TALLY_OK
                            : tally__fail(TALLY_NUMERIC, "the joint norm is beyond what fp64 holds");
+}
+
+int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm)
+{
+    const tally_optimizer *optimizer;
+    tally__fpenv saved;
+    double before = 0;
+    int rc;
+
+    TRY(tally__check_between_steps(ddp, "tally_ddp_clip_grad_norm"));
+    if (!(max_norm >= 0)) {
+        return tally__fail(TALLY_ARG, "tally_ddp_clip_grad_norm: max_norm takes 0 or more, not %g",
+                           max_norm);
+    }
+    optimizer = tally__training_of(ddp)->optimizer;
+    if (optimizer && optimizer->zero) {
+        return tally__fail(TALLY_STATE,
+                           "tally_ddp_clip_grad_norm: the optimizer is sharded, and no rank has "
+                           "all means; set its max_norm instead");
+    }
+    saved = tally__fpenv_enter();
+    rc = tally__joint_norm(ddp, NULL, &before);
+    for (size_t i = 0; rc == TALLY_OK && before > max_norm && i < ddp->n_params; i++) {
+        tally__scale_mean(&ddp->params[i], max_norm / before);
+    }
+    tally__fpenv_leave(saved);
+    if (rc == TALLY_OK && norm) {
+        *norm = before;
+    }
+    return tally__stats_note(ddp, rc);
 }

@@ -10,9 +10,6 @@
  * beyond fp64. */
 int tally__joint_norm(const tally_ddp *ddp, const double *squares, double *norm);
 
-/* Multiplies an array of floats of any width. */
-void tally__scale_array(int dtype, size_t n, void *x, double factor);
-
 /* Multiplies a parameter's mean; one without is left alone. */
 void tally__scale_mean(const struct tally__param *param, double factor);
 

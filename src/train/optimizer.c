@@ -16,6 +16,7 @@
 #include "ddp/stats.h"
 #include "ddp/step_end.h"
 #include "train/averager.h"
+#include "train/training.h"
 
 #define OPTIMIZER_CONFIG TALLY__SIZED(tally_optimizer_config, max_norm)
 
@@ -155,6 +156,8 @@ static int cover(tally_optimizer *optimizer)
 static int check_config(const tally_ddp *ddp, const char *text,
                         const tally_optimizer_config *config)
 {
+    const struct tally__training *training = tally__training_of(ddp);
+
     if (!text == !(config->groups && config->n_groups > 0)) {
         return tally__fail(TALLY_ARG, "tally_optimizer_create: %s",
                            text ? "text and config->groups are both set"
@@ -172,13 +175,14 @@ static int check_config(const tally_ddp *ddp, const char *text,
     if (config->averager && config->averager->of != ddp) {
         return tally__fail(TALLY_ARG, "config->averager is of another ddp");
     }
-    if (config->shard && (ddp->averager || tally__hook_local(ddp->hook))) {
+    if (config->shard && (training->averager || tally__hook_local(ddp->hook))) {
         return tally__fail(TALLY_UNSUPPORTED,
                            "config->shard: parameters must be the same on all ranks, but the ddp "
                            "has %s",
-                           ddp->averager ? "an averager" : ddp->hook->table.name);
+                           training->averager ? "an averager" : ddp->hook->table.name);
     }
-    return ddp->optimizer ? tally__fail(TALLY_STATE, "the ddp has an optimizer already") : TALLY_OK;
+    return training->optimizer ? tally__fail(TALLY_STATE, "the ddp has an optimizer already")
+                               : TALLY_OK;
 }
 
 static int fill(tally_optimizer *optimizer, const char *text, const tally_optimizer_config *config)
@@ -341,7 +345,8 @@ static int create(tally_ddp *ddp, const char *text, const tally_optimizer_config
         unmake(creation.optimizer);
         return rc;
     }
-    ddp->optimizer = creation.optimizer;
+    tally__training_of(ddp)->optimizer = creation.optimizer;
+    tally__zero_mark(creation.optimizer, true);
     *optimizer = creation.optimizer;
     return TALLY_OK;
 }
@@ -362,14 +367,6 @@ int tally__optimizer_check(const tally_optimizer *optimizer, const char *call)
                           : tally__fail(TALLY_STATE, "%s: its ddp was freed", call);
 }
 
-void tally__optimizer_leave(tally_ddp *ddp)
-{
-    if (ddp->optimizer) {
-        ddp->optimizer->ddp = NULL;
-        ddp->optimizer = NULL;
-    }
-}
-
 int tally_optimizer_free(tally_optimizer *optimizer)
 {
     if (!optimizer || (optimizer->ddp && !tally__is_owner(&optimizer->ddp->group->owner))) {
@@ -380,7 +377,8 @@ int tally_optimizer_free(tally_optimizer *optimizer)
             return tally__fail(TALLY_STATE, "tally_optimizer_free: not from a job on a lane");
         }
         TRY(tally__check_between_steps(optimizer->ddp, "tally_optimizer_free"));
-        tally__optimizer_leave(optimizer->ddp);
+        tally__zero_mark(optimizer, false);
+        tally__training_of(optimizer->ddp)->optimizer = NULL;
     }
     unmake(optimizer);
     return TALLY_OK;

@@ -53,11 +53,10 @@ struct tally_optimizer {
  * call. */
 int tally__optimizer_check(const tally_optimizer *optimizer, const char *call);
 
-/* Called by the ddp as it is freed. */
-void tally__optimizer_leave(tally_ddp *ddp);
-
-/* On a lane, behind the hook: updates what this rank had a gradient for, or its part. */
-int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket);
+/* On a lane, after the hook: updates the parameters that this rank had a gradient for, or its
+ * shard. */
+int tally__update_bucket(tally_optimizer *optimizer, tally_lane *lane,
+                         struct tally__bucket *bucket);
 
 /* Updates what this rank has the state of, of parameter i, by its gradient times factor. */
 int tally__update_param(tally_optimizer *optimizer, size_t i, const float *gradient, float factor);
@@ -67,14 +66,14 @@ int tally__update_param(tally_optimizer *optimizer, size_t i, const float *gradi
 float *tally__update_local(const tally_optimizer *optimizer, size_t i);
 
 /* At the end of a step, when all know who had a gradient for what: updates the rest. Collective. */
-int tally__update_end(tally_ddp *ddp);
+int tally__update_end(tally_optimizer *optimizer);
 
 /* Behind a step that counts, whose update ended so: the averager's turn, if there is one. Returns
  * how the update ended, or why averaging failed. Collective. */
-int tally__update_average(tally_ddp *ddp, int updated);
+int tally__update_average(const tally_optimizer *optimizer, int updated);
 
 /* Takes down how long the updates of the step took; returns how long wait saw them. With the
  * mutex held. */
-uint64_t tally__update_take(tally_ddp *ddp, uint64_t called_ns);
+uint64_t tally__update_take(tally_optimizer *optimizer, uint64_t called_ns);
 
 #endif

@@ -11,6 +11,7 @@ target_sources(tally_objects PRIVATE
   train/norm.c
   train/optimizer.c
   train/optimizer_state.c
+  train/training.c
   train/update.c
   train/zero.c
   train/zero_shards.c

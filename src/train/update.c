@@ -14,6 +14,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "comm/group.h"
+#include "ddp/grad_cast.h"
 #include "ddp/stats.h"
 #include "num/fpenv.h"
 #include "train/averager.h"
@@ -35,28 +36,21 @@ int tally__update_param(tally_optimizer *optimizer, size_t i, const float *gradi
                                    .lr = optimizer->lr[updated->group]};
 
     TRY(tally__moments_step(&updated->moments, optimizer->rules[updated->group], &seen, factor,
-                            optimizer->config.release_gradients && !param->low));
-    if (optimizer->config.release_gradients && param->low) {
+                            optimizer->config.release_gradients && !tally__mean_is_apart(param)));
+    if (optimizer->config.release_gradients && tally__mean_is_apart(param)) {
         memset(param->grad, 0, param->grad_bytes);
     }
     /* What is sharded is refreshed when all parts are there. */
     if (!optimizer->zero) {
-        tally__mixed_refresh_param(param);
+        tally__mixed_refresh_param(optimizer->ddp, i);
     }
     return TALLY_OK;
 }
 
-int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket)
+static int update_bucket(tally_optimizer *optimizer, const struct tally__bucket *bucket)
 {
-    tally_ddp *ddp = bucket->ddp;
-    tally_optimizer *optimizer = ddp->optimizer;
+    const tally_ddp *ddp = bucket->ddp;
 
-    if (!optimizer || !optimizer->overlaps || optimizer->waits) {
-        return TALLY_OK;
-    }
-    if (tally__zero_shares(bucket)) {
-        return tally__zero_update(lane, bucket);
-    }
     for (int k = 0; k < bucket->seen.n_params; k++) {
         size_t i = (size_t)bucket->seen.params[k].index;
 
@@ -64,6 +58,16 @@ int tally__update_bucket(tally_lane *lane, struct tally__bucket *bucket)
             TRY(tally__update_param(optimizer, i, ddp->params[i].place, 1));
         }
     }
+    return TALLY_OK;
+}
+
+int tally__update_bucket(tally_optimizer *optimizer, tally_lane *lane, struct tally__bucket *bucket)
+{
+    if (!optimizer->overlaps || optimizer->waits) {
+        return TALLY_OK;
+    }
+    TRY(bucket->sharded ? tally__zero_update(lane, bucket) : update_bucket(optimizer, bucket));
+    bucket->now.after_ns = tally__now_ns();
     return TALLY_OK;
 }
 
@@ -193,7 +197,7 @@ static bool is_anything_left(const tally_optimizer *optimizer)
     for (size_t i = 0; i < ddp->n_params; i++) {
         int n_used = ddp->used[i];
 
-        if (optimizer->updated[i].group >= 0 && !tally__zero_has(ddp, i) &&
+        if (optimizer->updated[i].group >= 0 && !ddp->params[i].sharded &&
             (ddp->params[i].bucket < 0 || (n_used > 0 && n_used < tally_group_size(ddp->group)))) {
             return true;
         }
@@ -201,13 +205,10 @@ static bool is_anything_left(const tally_optimizer *optimizer)
     return optimizer->waits;
 }
 
-int tally__update_end(tally_ddp *ddp)
+int tally__update_end(tally_optimizer *optimizer)
 {
-    tally_optimizer *optimizer = ddp->optimizer;
+    tally_ddp *ddp = optimizer->ddp;
 
-    if (!optimizer) {
-        return TALLY_OK;
-    }
     TRY(tally__loss_end(optimizer));
     if (!optimizer->overlaps) {
         optimizer->due = true;
@@ -269,11 +270,9 @@ static int average(const tally_optimizer *optimizer, int updated)
     return updated == TALLY_OK ? TALLY_OK : tally__fail(updated, "%s", outcome.text);
 }
 
-int tally__update_average(tally_ddp *ddp, int updated)
+int tally__update_average(const tally_optimizer *optimizer, int updated)
 {
-    const tally_optimizer *optimizer = ddp->optimizer;
-
-    return optimizer && optimizer->overlaps ? average(optimizer, updated) : updated;
+    return optimizer->overlaps ? average(optimizer, updated) : updated;
 }
 
 /* Updates, and takes down how long it took. */
@@ -325,14 +324,14 @@ static uint64_t part_behind(uint64_t from_ns, uint64_t start_ns, uint64_t done_n
     return done_ns > first_ns ? done_ns - first_ns : 0;
 }
 
-uint64_t tally__update_take(tally_ddp *ddp, uint64_t called_ns)
+uint64_t tally__update_take(tally_optimizer *optimizer, uint64_t called_ns)
 {
-    tally_optimizer *optimizer = ddp->optimizer;
+    const tally_ddp *ddp = optimizer->ddp;
     uint64_t update_ns;
     uint64_t exposed_ns;
     uint64_t busy_until_ns = 0;
 
-    if (!optimizer || !optimizer->overlaps || optimizer->loss.skips) {
+    if (!optimizer->overlaps || optimizer->loss.skips) {
         return 0;
     }
     update_ns = part_behind(0, optimizer->times.start_ns, optimizer->times.done_ns);
@@ -342,9 +341,9 @@ uint64_t tally__update_take(tally_ddp *ddp, uint64_t called_ns)
         /* Lanes that are busy at the same time count once. */
         uint64_t from_ns = now->done_ns > busy_until_ns ? now->done_ns : busy_until_ns;
 
-        update_ns += part_behind(0, from_ns, now->updated_ns);
-        exposed_ns += part_behind(called_ns, from_ns, now->updated_ns);
-        busy_until_ns = now->updated_ns > busy_until_ns ? now->updated_ns : busy_until_ns;
+        update_ns += part_behind(0, from_ns, now->after_ns);
+        exposed_ns += part_behind(called_ns, from_ns, now->after_ns);
+        busy_until_ns = now->after_ns > busy_until_ns ? now->after_ns : busy_until_ns;
     }
     note_time(optimizer, update_ns, exposed_ns);
     return exposed_ns;

@@ -17,28 +17,19 @@
 #include "num/num.h"
 #include "train/mixed.h"
 #include "train/optimizer.h"
+#include "train/training.h"
 #include "train/zero_shards.h"
+
+static tally_optimizer *optimizer_of(const struct tally__bucket *bucket)
+{
+    return tally__training_of(bucket->ddp)->optimizer;
+}
 
 static struct tally__zero_part *part_of(const struct tally__bucket *bucket)
 {
     const tally_ddp *ddp = bucket->ddp;
 
-    return &ddp->optimizer->zero->parts[bucket - ddp->buckets.bucket];
-}
-
-bool tally__zero_shares(const struct tally__bucket *bucket)
-{
-    const tally_optimizer *optimizer = bucket->ddp->optimizer;
-
-    return optimizer && optimizer->zero && part_of(bucket)->is_shared;
-}
-
-bool tally__zero_has(const tally_ddp *ddp, size_t i)
-{
-    const tally_optimizer *optimizer = ddp->optimizer;
-
-    return optimizer && optimizer->zero && optimizer->updated[i].group >= 0 &&
-           ddp->params[i].bucket >= 0;
+    return &optimizer_of(bucket)->zero->parts[bucket - ddp->buckets.bucket];
 }
 
 static struct tally__zero_run run_of(const struct tally__zero_part *part,
@@ -162,6 +153,23 @@ void tally__zero_free(tally_optimizer *optimizer)
     }
 }
 
+void tally__zero_mark(const tally_optimizer *optimizer, bool is_sharded)
+{
+    tally_ddp *ddp = optimizer->ddp;
+
+    if (!optimizer->zero) {
+        return;
+    }
+    for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
+        ddp->buckets.bucket[b].sharded = is_sharded && optimizer->zero->parts[b].is_shared;
+    }
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        ddp->params[i].sharded =
+            is_sharded && optimizer->updated[i].group >= 0 && ddp->params[i].bucket >= 0;
+    }
+    ddp->buckets.pinned = is_sharded;
+}
+
 /* ---- the mean ---- */
 
 /* Whoever updates a part must know whether another rank has a gradient for it. */
@@ -190,10 +198,8 @@ int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
         bucket->skipped = true;
         return TALLY_OK;
     }
-    if (!bucket->ddp->views) {
-        tally__bucket_gather(bucket);
-    }
-    TRY(tally__bucket_reduce(lane, bucket, part->keeps_means ? NULL : part->shard_starts));
+    tally__bucket_gather(bucket);
+    TRY(tally__bucket_run_hook(lane, bucket, part->keeps_means ? NULL : part->shard_starts));
     if (bucket->ddp->config.param_dtype || (!bucket->ddp->views && part->keeps_means)) {
         tally__bucket_spread(bucket);
     }
@@ -256,7 +262,7 @@ static int gather_params(tally_lane *lane, const struct tally__bucket *bucket)
         const tally_bucket_param *place = &bucket->seen.params[k];
         float *data = ddp->params[place->index].data;
 
-        if (!part->used[k] || ddp->optimizer->updated[place->index].group < 0 || place->n == 0) {
+        if (!part->used[k] || !ddp->params[place->index].sharded || place->n == 0) {
             continue;
         }
         for (int r = 0; r < tally_group_size(ddp->group); r++) {
@@ -320,7 +326,7 @@ static void refresh(const struct tally__bucket *bucket)
 
     for (int k = 0; k < bucket->seen.n_params; k++) {
         if (part->used[k]) {
-            tally__mixed_refresh_param(&bucket->ddp->params[bucket->seen.params[k].index]);
+            tally__mixed_refresh_param(bucket->ddp, (size_t)bucket->seen.params[k].index);
         }
     }
 }
@@ -334,7 +340,7 @@ static void release(const struct tally__bucket *bucket)
     for (int k = 0; k < bucket->seen.n_params; k++) {
         int i = bucket->seen.params[k].index;
 
-        if (part->used[k] && ddp->optimizer->updated[i].group >= 0) {
+        if (part->used[k] && ddp->params[i].sharded) {
             memset(ddp->params[i].grad, 0, ddp->params[i].grad_bytes);
         }
     }
@@ -344,7 +350,7 @@ static void release(const struct tally__bucket *bucket)
 static int update(tally_lane *lane, const struct tally__bucket *bucket, float factor,
                   uint64_t *update_ns)
 {
-    tally_optimizer *optimizer = bucket->ddp->optimizer;
+    tally_optimizer *optimizer = optimizer_of(bucket);
     uint64_t start_ns = tally__now_ns();
 
     TRY(update_own(optimizer, bucket, factor));
@@ -374,8 +380,7 @@ static bool was_reduced(const tally_ddp *ddp, size_t b)
 {
     const struct tally__bucket *bucket = &ddp->buckets.bucket[b];
 
-    return tally__zero_shares(bucket) && !bucket->skipped &&
-           (b < ddp->buckets.n || ddp->delayed_asked);
+    return bucket->sharded && !bucket->skipped && (b < ddp->buckets.n || ddp->delayed_asked);
 }
 
 bool tally__zero_is_finite(const tally_optimizer *optimizer)

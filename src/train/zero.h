@@ -36,11 +36,9 @@ struct tally__zero_run {
 struct tally__zero_run tally__zero_run(const struct tally__bucket *bucket,
                                        const tally_bucket_param *place, int rank);
 
-/* Whether the bucket's parameters are updated in parts. */
-bool tally__zero_shares(const struct tally__bucket *bucket);
-
-/* Whether this parameter is: its gradient is undefined after a step, and has no mean. */
-bool tally__zero_has(const tally_ddp *ddp, size_t i);
+/* Marks the ddp's sharded buckets and parameters, while the optimizer is the ddp's; and unmarks
+ * them. */
+void tally__zero_mark(const tally_optimizer *optimizer, bool is_sharded);
 
 /* On a lane, for a bucket that is shared: ranks agree on what has a gradient, then the mean of this
  * rank's part is left in the bucket, or of all of it where the hook cannot do less. */

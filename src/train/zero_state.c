@@ -64,7 +64,7 @@ static int collect_job(tally_lane *lane, void *user)
         return TALLY_OK;
     }
     for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
-        if (tally__zero_shares(&ddp->buckets.bucket[b])) {
+        if (ddp->buckets.bucket[b].sharded) {
             TRY(collect_bucket(lane, collection, &ddp->buckets.bucket[b]));
         }
     }
@@ -85,7 +85,7 @@ static int make_whole(struct collection *collection)
     for (size_t i = 0; i < n; i++) {
         struct tally__moments *moments = &collection->whole[i].moments;
 
-        if (tally__zero_has(optimizer->ddp, i)) {
+        if (optimizer->ddp->params[i].sharded) {
             *moments = (struct tally__moments){.step = moments->step,
                                                .n = optimizer->ddp->params[i].n,
                                                .n_states = moments->n_states};
@@ -94,7 +94,7 @@ static int make_whole(struct collection *collection)
     for (size_t i = 0; i < n && collection->wants; i++) {
         struct tally__moments *moments = &collection->whole[i].moments;
 
-        if (tally__zero_has(optimizer->ddp, i)) {
+        if (optimizer->ddp->params[i].sharded) {
             TRY(tally__moments_cover(moments, moments->n_states, 0, moments->n));
             moments->step = optimizer->updated[i].moments.step;
         }
@@ -141,7 +141,7 @@ int tally__zero_collect(tally_optimizer *optimizer, int root, bool wants,
 void tally__zero_collected_free(const tally_optimizer *optimizer, struct tally__updated *whole)
 {
     for (size_t i = 0; whole && i < optimizer->n_params; i++) {
-        if (tally__zero_has(optimizer->ddp, i)) {
+        if (optimizer->ddp->params[i].sharded) {
             tally__moments_clear(&whole[i].moments);
         }
     }
