@@ -58,7 +58,7 @@ def read_options():
 def names_in(parser, what, text, known):
     for name in text.split(","):
         if name not in known:
-            parser.error(f"no {what} '{name}'; there are {', '.join(known)}")
+            parser.error(f"no {what} '{name}'; available: {', '.join(known)}")
     return text.split(",")
 
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The number that Linux gives itself at every start. Any thread. */
+/* Reads Linux's boot ID. Any thread. */
 #include "base/boot_id.h"
 
 #include <stdio.h>

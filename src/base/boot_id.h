@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which start of which machine this is: two machines may have one name. */
+/* Boot ID: unique per machine and boot; host names are not. */
 #ifndef TALLY_BASE_BOOT_ID_H
 #define TALLY_BASE_BOOT_ID_H
 
 #include <stddef.h>
 
-/* Writes it, cut off after bytes - 1 characters; an empty text where the system does not tell. */
+/* Writes the boot ID, truncated to bytes - 1 characters; an empty text where the system has none.
+ */
 void tally__boot_id(char *text, size_t bytes);
 
 #endif

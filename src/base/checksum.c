@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checksum: every eight bytes pass through a bijective mix. Any thread enters. */
+/* The checksum: each group of eight bytes goes through a bijective mix. Any thread enters. */
 #include "base/checksum.h"
 
 #include <string.h>

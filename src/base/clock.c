@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The monotonic clock, and time that was waited. Keeps no state; any thread enters. */
+/* The monotonic clock and waited time. Stateless; any thread enters. */
 #include "base/clock.h"
 
 #include <time.h>
@@ -15,9 +15,10 @@ uint64_t tally__now_ns(void)
 
 uint64_t tally__count_waited(struct tally__waited *waited, uint64_t now)
 {
-    uint64_t step_ns = waited->seen_ns == 0 ? 0 : now - waited->seen_ns;
+    uint64_t interval_ns = waited->seen_ns == 0 ? 0 : now - waited->seen_ns;
 
     waited->seen_ns = now;
-    waited->sum_ns += step_ns < TALLY__LONGEST_STEP_NS ? step_ns : TALLY__LONGEST_STEP_NS;
+    waited->sum_ns +=
+        interval_ns < TALLY__LONGEST_INTERVAL_NS ? interval_ns : TALLY__LONGEST_INTERVAL_NS;
     return waited->sum_ns;
 }

@@ -10,19 +10,20 @@
 uint64_t tally__now_ns(void);
 
 /*
- * Time that this process has waited, for deadlines: the sum of the steps between looks at the
- * clock. Each step counts for TALLY__LONGEST_STEP_NS at most, so the time during which the process
- * was stopped (SIGSTOP, a debugger) hardly counts. All zero: the wait begins with the next look.
+ * Time that this process has waited, for deadlines: the sum of the intervals between readings of
+ * the clock. Each interval counts for at most TALLY__LONGEST_INTERVAL_NS, so time during which the
+ * process was stopped (SIGSTOP, a debugger) hardly counts. Zeroed: the wait begins with the next
+ * reading.
  */
 struct tally__waited {
-    uint64_t seen_ns; /* the last look */
+    uint64_t seen_ns; /* the last reading */
     uint64_t sum_ns;
 };
 
-/* Longer than a wait ever leaves between two looks while the process runs. */
-#define TALLY__LONGEST_STEP_NS (TALLY__NS_PER_SECOND / 10)
+/* Longer than any interval between two readings while the process runs. */
+#define TALLY__LONGEST_INTERVAL_NS (TALLY__NS_PER_SECOND / 10)
 
-/* Looks: now is the clock's reading. Returns how long the wait has taken so far. */
+/* Adds the interval up to now, a reading of the clock. Returns the total time waited. */
 uint64_t tally__count_waited(struct tally__waited *waited, uint64_t now);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads and describes the environment variables of env_list.h. Keeps no state. Any thread enters,
- * as long as nobody changes the environment meanwhile.
+ * Reads and describes the environment variables of env_list.h. Stateless. Any thread enters, as
+ * long as no thread changes the environment meanwhile.
  */
 #include "base/env.h"
 
@@ -195,7 +195,7 @@ int tally_env_check(void)
     for (int id = 0; id < TALLY__ENV_COUNT; id++) {
         union env_value unused;
 
-        /* What belongs to other programs is looked at only when it is used. */
+        /* Variables of other programs are checked only when they are used. */
         if (tally__env_is_set((enum tally__env_id)id) &&
             strncmp(entries[id].name, "TALLY_", strlen("TALLY_")) == 0) {
             TRY(parse((enum tally__env_id)id, &unused));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The only door to the environment. Variables are declared in env_list.h; every getter reads the
- * environment anew, checks the text against what the variable accepts, and fails with ARG naming
- * variable, value and accepted values.
+ * Access to the environment; no other file reads it. Variables are declared in env_list.h. Every
+ * getter reads the environment anew, checks the text against the accepted values, and fails with
+ * ARG naming the variable, its value and the accepted values.
  */
 #ifndef TALLY_BASE_ENV_H
 #define TALLY_BASE_ENV_H

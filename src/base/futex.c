@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The futex system call. Words may lie in memory shared between processes, so the private form is
- * not used. Keeps no state; any thread enters.
+ * not used. Stateless; any thread enters.
  */
 #include "base/futex.h"
 

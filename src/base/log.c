@@ -2,8 +2,8 @@
 /*
  * The log callback: one of the few mutable globals of the library. Any thread enters. The mutex
  * keeps callback, user pointer and level together; it is not held while the callback runs, so a
- * slow callback delays nobody else. Without a callback of the application's, TALLY_LOG makes stderr
- * the receiver, which is decided at the first message.
+ * slow callback delays no other thread. If the application sets no callback, TALLY_LOG sends
+ * messages to stderr; this is decided at the first message.
  */
 #include "base/log.h"
 
@@ -25,7 +25,7 @@ struct log_sink {
 
 static pthread_mutex_t sink_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct log_sink sink;
-/* Read without the mutex, so that a message nobody wants costs one load. Relaxed: a message logged
+/* Read without the mutex, so that a disabled message costs one load. Relaxed: a message logged
  * while the level changes may be judged by either level. */
 static atomic_int sink_level = LEVEL_UNDECIDED;
 static atomic_int own_rank = -1; /* relaxed: a number for readers */
@@ -37,7 +37,7 @@ static const char *level_name(int level)
     return level >= TALLY_LOG_NONE && level <= TALLY_LOG_DEBUG ? names[level] : "?";
 }
 
-/* Lines of several ranks on one stderr: as `tally run --prefix` tells them apart. */
+/* Several ranks may share one stderr: the prefix is that of `tally run --prefix`. */
 static void line_to_stderr(void *user, int level, const char *text)
 {
     int rank = atomic_load_explicit(&own_rank, memory_order_relaxed);
@@ -49,15 +49,15 @@ static void line_to_stderr(void *user, int level, const char *text)
     }
 }
 
-/* With the mutex held. The level is stored last: whoever sees it finds the sink behind the mutex.
- */
+/* Called with the mutex held. Stores the level last: a thread that sees it finds the sink under the
+ * mutex. */
 static void set_sink(tally_log_fn fn, void *user, int level)
 {
     sink = (struct log_sink){fn, user};
     atomic_store_explicit(&sink_level, fn ? level : TALLY_LOG_NONE, memory_order_relaxed);
 }
 
-/* No callback was ever set. A wrong value of TALLY_LOG must not go unnoticed. */
+/* Called when no callback was ever set. An invalid TALLY_LOG is reported. */
 static int decide(void)
 {
     struct tally__aside aside;

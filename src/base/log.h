@@ -5,16 +5,16 @@
 
 #include "tally.h"
 
-/* Sends one line to the callback, or to stderr where there is none and TALLY_LOG is set, if the
- * level is wanted. Keeps errno and the thread's error text. */
+/* Sends one line to the callback, or to stderr where there is no callback and TALLY_LOG is set, if
+ * its level is enabled. Preserves errno and the thread's error text. */
 void tally__log(tally_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The launcher's number of this process, which is put before its lines on stderr. Any thread. */
+/* Sets the launcher's number of this process, which precedes its lines on stderr. Any thread. */
 void tally__log_set_rank(int rank);
 
-/* The same for what the user has asked to be told: to stderr where neither a callback nor TALLY_LOG
- * says anything else. */
+/* As tally__log, for messages that the user requested (TALLY_CHECK): without a callback and without
+ * TALLY_LOG they go to stderr. */
 void tally__log_asked(tally_log_level level, const char *text);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The heap behind the door of memory.h. Any thread enters. Keeps no state.
+ * The heap. Any thread enters. Stateless.
  */
 #include "base/memory.h"
 
@@ -12,10 +12,11 @@
 #include "base/room.h"
 #include "base/status.h"
 
-/* Blocks from here on may lie on pages of this size: passes over them then miss fewer addresses. */
+/* Blocks of this size and above ask for huge pages: fewer TLB misses. */
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
-/* Blocks from here on may be more than there is. Other ranks may be at the same. */
+/* Blocks of this size and above may exceed free memory, since other ranks may allocate at the same
+ * time. */
 #define LARGE_BYTES ((size_t)64 << 20)
 #define N_TAKERS 16
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one door to the heap. No other file of the library calls malloc or free, so that the tests
- * can put a counting and failing door in its place: they link a file of their own that defines the
- * same functions, and the archive's memory.o stays out.
+ * Access to the heap; no other file of the library calls malloc or free. Tests link a file that
+ * defines the same functions, counts and fails; memory.o of the archive then stays out.
  */
 #ifndef TALLY_BASE_MEMORY_H
 #define TALLY_BASE_MEMORY_H
@@ -13,16 +12,16 @@
 #define TALLY__CACHE_LINE 64
 
 /*
- * bytes of zeroed memory, aligned to a cache line; a block of 0 bytes is valid. NULL when there is
- * none: the thread's error text then says how much was wanted for what, and the caller returns
- * TALLY_NOMEM.
+ * Allocates bytes of zeroed memory, aligned to a cache line; a block of 0 bytes is valid. NULL when
+ * there is not enough: the error text then says how much was needed for what, and the caller
+ * returns TALLY_NOMEM.
  */
 void *tally__alloc(size_t bytes, const char *what);
 
-/* The same for an array: also NULL when count * size does not fit in a size_t. */
+/* As tally__alloc for an array; also NULL when count * size overflows. */
 void *tally__alloc_array(size_t count, size_t size, const char *what);
 
-/* Gives a block back. NULL is accepted. */
+/* Frees a block. NULL is accepted. */
 void tally__free(void *block);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process that owns an object. A forked child has copies of its parent's objects, but neither
- * its threads nor its place among the ranks: it must not use them.
+ * The process that owns an object. A forked child has copies of its parent's objects, but not its
+ * threads, and it is not a rank: it must not use them.
  */
 #ifndef TALLY_BASE_OWNER_H
 #define TALLY_BASE_OWNER_H
@@ -12,14 +12,14 @@
 
 struct tally__owner {
     uint64_t number; /* differs between a process and all processes it descends from */
-    pid_t pid;       /* for the text */
+    pid_t pid;       /* for messages */
 };
 
-/* The calling process, as the owner of what it makes. Any thread. */
+/* The calling process as the owner of an object that it makes. Any thread. */
 struct tally__owner tally__owner_here(void);
 
-/* Whether the calling process is the owner: a load, and no system call. Takes no lock, since a
- * thread that is not here any more may have held it when the process forked. */
+/* Whether the calling process is the owner: one load, no system call. Takes no lock, because a
+ * thread that fork did not copy may have held it. */
 bool tally__is_owner(const struct tally__owner *owner);
 
 /* TALLY_OK, or STATE in a forked child. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pause of a waiting loop on x86-64. */
+/* The pause of a spin loop on x86-64. */
 #include "base/relax.h"
 
 void tally__cpu_relax(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room for memory, on the machine and in the memory cgroups around this process. Keeps no state. */
+/* Free memory of the machine and of the memory cgroups around this process. Stateless. */
 #include "base/room.h"
 
 #include <errno.h>
@@ -15,13 +15,13 @@
 #define PATH_BYTES 1024
 #define TEXT_BYTES 8192
 #define PIECE_BYTES (UINT64_C(8) << 20)
-/* A limit from here on is none: version 1 writes the largest number of pages. */
+/* A limit of this size or above means no limit: version 1 writes the largest number of pages. */
 #define NO_LIMIT (UINT64_C(1) << 60)
 /* The kernel charges its own needs, such as page tables, to the cgroup too. */
 #define KERNEL_SHARE 32
 #define MOST_FOR_KERNEL (UINT64_C(64) << 20)
 
-/* A file's text after a line feed, so that every line begins after one; "" when there is none. */
+/* Reads a file, with a line feed in front so that every line begins after one; "" on failure. */
 static void read_text(const char *folder, const char *name, char *text)
 {
     char path[PATH_BYTES + 64];
@@ -38,7 +38,7 @@ static void read_text(const char *folder, const char *name, char *text)
     text[n > 0 ? n + 1 : 0] = '\0';
 }
 
-/* The number after a text like "\nSwapFree:"; nothing when it is not there. */
+/* The number after a text such as "\nSwapFree:"; fallback when the text is missing. */
 static uint64_t number_after(const char *text, const char *name, uint64_t nothing)
 {
     const char *at = strstr(text, name);
@@ -66,7 +66,7 @@ static uint64_t room_of_machine(const char *root)
                                    : 1024 * (available + number_after(text, "\nSwapFree:", 0));
 }
 
-/* How a version of cgroups calls its files. */
+/* The names of the files in one version of cgroups. */
 struct version {
     const char *limit;
     const char *usage;
@@ -79,7 +79,7 @@ static const struct version version_1 = {"memory.limit_in_bytes",
 static const struct version version_2 = {
     "memory.max", "memory.current", {"\ninactive_file ", "\nactive_file "}};
 
-/* One cgroup's folder: whether it leaves less than room says. */
+/* Lowers room to that of one cgroup, if the cgroup has less. */
 static void look_at_cgroup(const struct version *version, const char *folder, const char *name,
                            struct tally__room *room)
 {
@@ -90,7 +90,7 @@ static void look_at_cgroup(const struct version *version, const char *folder, co
     uint64_t for_kernel;
 
     read_text(folder, version->limit, text);
-    limit = number_after(text, "\n", NO_LIMIT); /* "max" is no number */
+    limit = number_after(text, "\n", NO_LIMIT); /* "max" is not a number */
     read_text(folder, version->usage, text);
     used = number_after(text, "\n", 0);
     if (limit >= NO_LIMIT) {
@@ -113,8 +113,8 @@ static void look_at_cgroup(const struct version *version, const char *folder, co
     }
 }
 
-/* A cgroup and all around it, up to the folder where they are mounted. In a container the name may
- * be one that only the machine outside knows; then the mount is the container's own cgroup. */
+/* Looks at a cgroup and all its ancestors, up to the mount. In a container the name may be known
+ * only outside; then the mount is the container's own cgroup. */
 static void look_up_from(const struct version *version, const char *mount, const char *name,
                          struct tally__room *room)
 {
@@ -148,7 +148,8 @@ static bool has_memory(const char *controllers)
     return strstr(list, ",memory,") != NULL;
 }
 
-/* A line of /proc/self/cgroup: "number:controllers:name"; version 2 has no controllers there. */
+/* Reads a line of /proc/self/cgroup: "number:controllers:name"; version 2 has no controllers there.
+ */
 static void look_at_line(const char *root, char *line, struct tally__room *room)
 {
     char *controllers = strchr(line, ':');
@@ -232,7 +233,7 @@ int tally__take_memory(uint64_t bytes, int n_takers, tally__take_fn *take, void 
             if (share < part || (done == 0 && room.bytes < bytes)) {
                 return report_lack(bytes, &room, what);
             }
-            /* The next look is due when half of a fair share is taken. */
+            /* Check again when half of a fair share is taken. */
             until = done + (share / 2 > part ? share / 2 : part);
         }
         error = take(user, done, part);

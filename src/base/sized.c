@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Structs that begin with their size; see sized.h. Keeps no state. Any thread enters. */
+/* Structs that begin with their size; see sized.h. Stateless. Any thread enters. */
 #include "base/sized.h"
 
 #include <string.h>
 
 #include "base/status.h"
 
-/* All of them begin with a size_t, and the compiler rounds their size up to its multiples. */
+/* All these structs begin with a size_t, and the compiler pads them to a multiple of its size. */
 static size_t size_of(const void *given)
 {
     size_t size;
@@ -53,7 +53,7 @@ int tally__sized_read(const struct tally__sized *kind, const char *what, const v
 int tally__answer_check(const struct tally__sized *kind, const char *function, const void *answer)
 {
     return answer ? tally__sized_check(kind, function, size_of(answer))
-                  : tally__fail(TALLY_ARG, "%s: the place for the answer is NULL", function);
+                  : tally__fail(TALLY_ARG, "%s: the pointer to the answer is NULL", function);
 }
 
 void tally__sized_write(const struct tally__sized *kind, const void *own, void *given)

@@ -7,23 +7,25 @@
 
 #include "tally.h"
 
-/* Longest error text, with its NUL. Longer texts are cut, never lost. */
+/* Longest error text, with its NUL. Longer texts are truncated. */
 #define TALLY__ERROR_BYTES 1024
 
 /*
- * Records the text of an error and returns status, so that the function that first knows can say
- * `return tally__fail(TALLY_ARG, "rank %d is not in 0..%d", rank, last);`. Arguments may point into
- * the text recorded before, which makes "while doing X: <old text>" possible.
+ * Records the text of an error and returns status: `return tally__fail(TALLY_ARG, "rank %d is not
+ * in 0..%d", rank, last);`. Arguments may point into the text recorded before, so that a caller can
+ * prefix it: "in step 3: <old text>".
  */
 int tally__fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* tally__fail with the words of errno value error appended: "cannot open x: No such file". */
+/* As tally__fail, with the text of the errno value error appended: "cannot open x: No such file".
+ */
 int tally__fail_errno(int status, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /*
- * Around a function of the application's: the thread's text is put aside before it and taken back
- * after a success, so that a success leaves no trace; false when it failed and said nothing.
+ * Around a callback of the application: saves the thread's error text before it and restores it
+ * after a success, so that a success leaves no trace. tally__take_back is false when the callback
+ * failed without a text.
  */
 struct tally__aside {
     char text[TALLY__ERROR_BYTES];
@@ -31,7 +33,7 @@ struct tally__aside {
 void tally__put_aside(struct tally__aside *aside);
 bool tally__take_back(const struct tally__aside *aside, int rc);
 
-/* Passes a failure on to the caller. Nothing else in tally hides control flow. */
+/* Returns a failure to the caller. Nothing else in tally hides control flow. */
 #define TRY(expression)                 \
     do {                                \
         int try_status_ = (expression); \

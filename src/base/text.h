@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Things that are chosen by a text, hooks and optimizers:
+ * Objects chosen by a text, such as hooks and optimizers:
  *
  *     name [":" option {"," option}]        option   key "=" value
  *
- * Each is one row, a const table with its name and its options. Here is what a row says and how it
- * is described (text_describe.c), how a text is read from left to right (text_scan.c), the values
- * of options (text_value.c), what is wrong with a text, and the one form of it that is the thing's
- * canonical name (text_read.c). What a thing is made of, and what else may stand in its text, is up
- * to who has the rows.
+ * Each kind is one row: a const table with its name and its options. text_describe.c describes
+ * rows, text_scan.c reads a text from left to right, text_value.c reads and writes the values of
+ * options, text_read.c reports mistakes and writes canonical names. The owner of the rows decides
+ * what a row makes and what else its text may contain.
  */
 #ifndef TALLY_BASE_TEXT_H
 #define TALLY_BASE_TEXT_H
@@ -18,14 +17,14 @@
 
 #include "tally.h"
 
-/* Longest text, and longest canonical name: both fit in messages, and ranks compare names. */
+/* Longest text, and longest canonical name. */
 #define TALLY__MAX_TEXT 200
 #define TALLY__MAX_OPTIONS 12
 
 /*
- * An option. Its value is a double: the number itself, or the place of the word in accepts.
- * COUNT takes whole numbers, REAL any, both within min..max; unit, if not 0, is what a COUNT must
- * be a multiple of. CHOICE takes one word of accepts, "two_phase|gather".
+ * An option. Its value is a double: the number itself, or the index of the word in accepts. COUNT
+ * takes whole numbers, REAL any number, both within min..max; unit, if not 0, is the divisor of a
+ * valid COUNT. CHOICE takes one word of accepts, such as "two_phase|gather".
  */
 enum tally__option_type { TALLY__OPTION_COUNT, TALLY__OPTION_REAL, TALLY__OPTION_CHOICE };
 
@@ -35,12 +34,12 @@ struct tally__option {
     double min;
     double max;
     double unit;
-    const char *accepts;  /* what lists say: the words, or range and unit in words */
-    const char *fallback; /* one of the values accepted */
+    const char *accepts;  /* for help: the words, or range and unit */
+    const char *fallback; /* one of the accepted values */
     const char *help;
 };
 
-/* A row: the first member of what its owner adds to it. */
+/* A row. It is the first member of the struct of its owner. */
 struct tally__row {
     const char *name;
     const char *help;
@@ -48,7 +47,7 @@ struct tally__row {
     const struct tally__option *options;
 };
 
-/* A list of rows, and what they are called in messages. */
+/* A list of rows, and the word for one in messages. */
 struct tally__rows {
     const char *word;   /* "hook" */
     const char *a_word; /* "a hook" */
@@ -56,8 +55,8 @@ struct tally__rows {
     size_t n;
 };
 
-/* ---- what a list has ---- */
-/* Row number index; one of its options. Errors: ARG naming the function. */
+/* ---- describing rows ---- */
+/* Row number index, or one of its options. Errors: ARG naming the function. */
 int tally__row_at(const char *function, const struct tally__rows *rows, size_t index,
                   const struct tally__row **row);
 int tally__describe_option(const char *function, const struct tally__rows *rows, size_t index,
@@ -68,24 +67,24 @@ int tally__describe_option(const char *function, const struct tally__rows *rows,
 struct tally__scan {
     const struct tally__rows *rows;
     const char *text; /* at most TALLY__MAX_TEXT characters */
-    size_t at;        /* the next one to read */
+    size_t at;        /* the next character */
 };
 
-/* A run of letters, digits and "_.+-"; empty where there is none. */
+/* A run of letters, digits and "_.+-"; may be empty. */
 struct tally__word {
     size_t at;
     char text[TALLY__MAX_TEXT + 1];
 };
 
-/* All skip blanks first. mark is true, and behind the mark, if it is the next character. */
+/* All skip blanks first. tally__scan_mark consumes mark if it is the next character. */
 void tally__scan_word(struct tally__scan *scan, struct tally__word *word);
 bool tally__scan_mark(struct tally__scan *scan, char mark);
 bool tally__scan_is_over(struct tally__scan *scan);
 
-/* Copies text as a message shows it: what is not printable ASCII becomes '?'. */
+/* Copies text for a message: characters that are not printable ASCII become '?'. */
 void tally__quote(char *quoted, size_t bytes, const char *text);
 
-/* "a, b, c", for messages; cut where it is full. */
+/* "a, b, c", for messages; truncated when full. */
 struct tally__list {
     char text[512];
 };
@@ -93,46 +92,47 @@ void tally__list_add(struct tally__list *list, const char *name);
 
 /* ---- values of options ---- */
 
-/* Reads text as a value of option; false when it is none. The locale does not matter. */
+/* Reads text as a value of option; false if it is not one. Independent of the locale. */
 bool tally__option_read(const struct tally__option *option, const char *text, double *value);
 
-/* The one text of a value that stands in canonical names: reading it gives value again. */
+/* The canonical text of a value: reading it gives value again. */
 #define TALLY__MAX_OPTION_VALUE 64
 void tally__option_write(const struct tally__option *option, double value,
                          char text[TALLY__MAX_OPTION_VALUE]);
 
 /* ---- a name and its options ---- */
 
-/* A row and the values of its options, as a text has them. */
+/* A row and the values of its options, as read from a text. */
 struct tally__setting {
-    size_t at;        /* of its name in the text */
-    bool has_options; /* in the text */
+    size_t at;        /* where its name begins in the text */
+    bool has_options; /* the text gives options */
     const struct tally__row *row;
     double values[TALLY__MAX_OPTIONS];
 };
 
-/* Whether there is a text, and it is not too long. Errors: ARG, naming function for a NULL. */
+/* Checks that text is not NULL and not too long. Errors: ARG; for NULL it names function. */
 int tally__text_check(const char *function, const struct tally__rows *rows, const char *text);
 
-/* Reads a name and its options; what is not given has its fallback. Errors: ARG pointing at the
- * column, with what would be accepted there; INTERNAL for a row with a wrong fallback. */
+/* Reads a name and its options; options that are not given have their fallbacks. Errors: ARG with
+ * the column and the accepted values; INTERNAL for a row with an invalid fallback. */
 int tally__setting_read(struct tally__scan *scan, struct tally__setting *setting);
 
-/* The marks, of ':' and ',', that might have stood behind it. */
+/* The marks, ':' or ',', that could continue the setting. */
 struct tally__list tally__setting_marks(const struct tally__setting *setting);
 
-/* Nothing may follow; what else might have, for the message. Errors: ARG. */
+/* Checks that the text ends here; accepted lists what else could follow, for the message. Errors:
+ * ARG. */
 int tally__scan_end(struct tally__scan *scan, const struct tally__list *accepted);
 
-/* Says what is wrong with the text at a position, all on one line: ARG. */
+/* Records an error text about a position in the text, on one line. */
 void tally__say_at(const struct tally__scan *scan, size_t at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same with its status, which the analyser, too, sees is not OK. */
+/* As tally__say_at, with status ARG, which static analysis can see. */
 #define TALLY__FAIL_AT(...) (tally__say_at(__VA_ARGS__), TALLY_ARG)
 
 /* ---- canonical names ---- */
 
-/* A name while it grows; too_long once something did not fit. */
+/* A name under construction; too_long once something did not fit. */
 struct tally__name {
     size_t length;
     bool too_long;
@@ -141,12 +141,12 @@ struct tally__name {
 
 void tally__name_add(struct tally__name *name, const char *part);
 
-/* The setting's own: with those options only that differ from their fallbacks, in the row's order.
- */
+/* Adds the setting's canonical name: only options that differ from their fallbacks, in the row's
+ * order. */
 int tally__name_add_setting(struct tally__name *name, const struct tally__rows *rows,
                             const struct tally__setting *setting);
 
-/* Errors: ARG when it has become too long. */
+/* Errors: ARG when the name is too long. */
 int tally__name_check(const struct tally__name *name, const struct tally__rows *rows);
 
 #endif

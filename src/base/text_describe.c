@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells what a list of rows has, for lists and help. Keeps no state. Any thread enters. */
+/* Describes rows, for lists and help. Stateless. Any thread enters. */
 #include "base/sized.h"
 #include "base/status.h"
 #include "base/text.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a name with its options, says what is wrong with a text and where, and writes canonical
- * names. Knows the rows it is given, not what they stand for. Any thread enters.
+ * Reads a name with its options, reports mistakes with their column, and writes canonical names.
+ * Knows rows, not what they make. Any thread enters.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static struct tally__list options_of(const struct tally__row *row)
     return list;
 }
 
-/* ---- what is wrong ---- */
+/* ---- mistakes ---- */
 
 void tally__say_at(const struct tally__scan *scan, size_t at, const char *format, ...)
 {
@@ -74,7 +74,7 @@ static const struct tally__row *find_row(const struct tally__rows *rows, const c
     return NULL;
 }
 
-/* The fallbacks of all options. */
+/* Sets all options to their fallbacks. */
 static int start_setting(const struct tally__rows *rows, const struct tally__row *row,
                          struct tally__setting *setting)
 {
@@ -97,12 +97,12 @@ static int read_name(struct tally__scan *scan, struct tally__setting *setting)
 
     tally__scan_word(scan, &name);
     if (name.text[0] == '\0') {
-        return TALLY__FAIL_AT(scan, name.at, "here goes the name of %s; there are %s",
+        return TALLY__FAIL_AT(scan, name.at, "expected the name of %s; available: %s",
                               scan->rows->a_word, names_of(scan->rows).text);
     }
     row = find_row(scan->rows, name.text);
     if (!row) {
-        return TALLY__FAIL_AT(scan, name.at, "no %s '%s'; there are %s", scan->rows->word,
+        return TALLY__FAIL_AT(scan, name.at, "no %s '%s'; available: %s", scan->rows->word,
                               name.text, names_of(scan->rows).text);
     }
     TRY(start_setting(scan->rows, row, setting));
@@ -110,7 +110,7 @@ static int read_name(struct tally__scan *scan, struct tally__setting *setting)
     return TALLY_OK;
 }
 
-/* The name of an option, not given before, and "=": which of the row's options it is. */
+/* Reads the name of an option that was not given before, and "="; returns its index in the row. */
 static int read_key(struct tally__scan *scan, const struct tally__row *row, const bool *given,
                     size_t *index)
 {
@@ -122,18 +122,18 @@ static int read_key(struct tally__scan *scan, const struct tally__row *row, cons
         i++;
     }
     if (key.text[0] == '\0') {
-        return TALLY__FAIL_AT(scan, key.at, "here goes an option of %s; there are %s", row->name,
+        return TALLY__FAIL_AT(scan, key.at, "expected an option of %s; available: %s", row->name,
                               options_of(row).text);
     }
     if (i == row->n_options) {
-        return TALLY__FAIL_AT(scan, key.at, "no option '%s' of %s; there are %s", key.text,
+        return TALLY__FAIL_AT(scan, key.at, "no option '%s' of %s; available: %s", key.text,
                               row->name, options_of(row).text);
     }
     if (given[i]) {
         return TALLY__FAIL_AT(scan, key.at, "%s is given twice", key.text);
     }
     if (!tally__scan_mark(scan, '=')) {
-        return TALLY__FAIL_AT(scan, scan->at, "here goes '=' and the value of %s: %s", key.text,
+        return TALLY__FAIL_AT(scan, scan->at, "expected '=' and the value of %s: %s", key.text,
                               row->options[i].accepts);
     }
     *index = i;
@@ -146,7 +146,7 @@ static int read_value(struct tally__scan *scan, const struct tally__option *opti
 
     tally__scan_word(scan, &word);
     if (word.text[0] == '\0') {
-        return TALLY__FAIL_AT(scan, word.at, "here goes the value of %s: %s", option->name,
+        return TALLY__FAIL_AT(scan, word.at, "expected the value of %s: %s", option->name,
                               option->accepts);
     }
     if (!tally__option_read(option, word.text, value)) {

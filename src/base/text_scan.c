@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a text from left to right: words, marks, blanks. Knows nothing of what they mean. Letters
- * and digits are ASCII's, whatever the locale. Also lists for messages. Any thread enters.
+ * Reads a text from left to right: words, marks, blanks. Does not know their meaning. Letters and
+ * digits are ASCII in every locale. Also lists for messages. Any thread enters.
  */
 #include <stdio.h>
 #include <string.h>

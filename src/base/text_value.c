@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The values of options: from text to double and back. "0.5" is a half whatever locale the
- * program has chosen. Any thread enters.
+ * The values of options: from text to double and back. "0.5" is a half in every locale. Any thread
+ * enters.
  */
 #include <locale.h>
 #include <math.h>
@@ -15,8 +15,8 @@
 #define MAX_COUNT (1ull << 53)
 
 /*
- * For the calling thread only, until leave_c_locale. The C locale is part of the C library: to ask
- * for it allocates nothing.
+ * Sets the C locale for the calling thread, until leave_c_locale. The C locale is built into the C
+ * library: selecting it allocates nothing.
  */
 static locale_t enter_c_locale(void)
 {
@@ -28,13 +28,13 @@ static void leave_c_locale(locale_t before)
     freelocale(uselocale(before));
 }
 
-/* The digits at text: where they end. */
+/* The end of the digits at text. */
 static const char *behind_digits(const char *text)
 {
     return text + strspn(text, "0123456789");
 }
 
-/* ["-"] digits ["." digits] ["e" ["+" | "-"] digits]: strtod takes more than that. */
+/* The number is ["-"] digits ["." digits] ["e" ["+" | "-"] digits]; strtod accepts more. */
 static bool is_decimal(const char *text)
 {
     const char *start = text + (*text == '-');
@@ -69,7 +69,7 @@ static bool read_real(const char *text, double *value)
         return false;
     }
     before = enter_c_locale();
-    /* 0 has one name only: without its sign. */
+    /* 0 is written in one way: without a sign. */
     *value = strtod(text, NULL) + 0.0;
     leave_c_locale(before);
     return isfinite(*value);
@@ -92,10 +92,10 @@ static bool read_count(const char *text, double *value)
     return text[0] != '\0';
 }
 
-/* The word of a list as "a|b" that stands at place; its length is 0 behind the end. */
-static const char *word_at(const char *list, size_t place, size_t *length)
+/* The word at an index of a list such as "a|b"; its length is 0 behind the end. */
+static const char *word_at(const char *list, size_t index, size_t *length)
 {
-    for (; place > 0 && *list != '\0'; place--) {
+    for (; index > 0 && *list != '\0'; index--) {
         list += strcspn(list, "|");
         list += *list == '|';
     }
@@ -107,14 +107,14 @@ static bool read_choice(const char *list, const char *text, double *value)
 {
     size_t length;
 
-    for (size_t place = 0;; place++) {
-        const char *word = word_at(list, place, &length);
+    for (size_t index = 0;; index++) {
+        const char *word = word_at(list, index, &length);
 
         if (length == 0) {
             return false;
         }
         if (strlen(text) == length && memcmp(word, text, length) == 0) {
-            *value = (double)place;
+            *value = (double)index;
             return true;
         }
     }
@@ -138,7 +138,7 @@ bool tally__option_read(const struct tally__option *option, const char *text, do
            (option->unit == 0 || fmod(*value, option->unit) == 0);
 }
 
-/* As few digits, from 15 up, as give the same number when read again. */
+/* Writes the fewest digits, from 15 up, that give the same number when read again. */
 static void write_real(double value, char text[TALLY__MAX_OPTION_VALUE])
 {
     locale_t before = enter_c_locale();

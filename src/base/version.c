@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's version, from the one place that states it: tally.h. */
+/* The library's version, which tally.h defines. */
 #include "tally.h"
 
 #define TEXT_OF(x) #x

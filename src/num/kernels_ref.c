@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reference level: what every kernel computes, said in plain C. The other levels give the same
- * bits and use these functions for the elements that do not fill a vector. Any thread enters;
+ * The reference level: plain C, which defines the result of every kernel. The other levels give the
+ * same bits and use these functions for the elements that do not fill a vector. Any thread enters;
  * nothing is kept.
  */
 #include <float.h>
@@ -248,7 +248,7 @@ static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
         least = x[i] < least ? x[i] : least;
         most = x[i] > most ? x[i] : most;
     }
-    /* -0 + 0 is +0: which of two zeros came first does not show. */
+    /* -0 + 0 is +0: the order of two zeros does not show. */
     *lo = least + 0.0f;
     *hi = most + 0.0f;
 }
@@ -276,7 +276,7 @@ static void axpy_f32(size_t n, const float *x, float a, float *y)
     }
 }
 
-/* Element i goes to partial sum i mod 16, which is what a vector level does anyway. */
+/* Element i goes to partial sum i mod 16, as on the vector levels. */
 static double sqnorm_f32(size_t n, const float *x)
 {
     double partial[16] = {0};

@@ -21,21 +21,22 @@
 #define LANES ((size_t)16)
 
 /*
- * The hardware fetches ahead too little where a kernel does much per byte. By 8 KiB: far enough for
- * memory, and the first-level cache holds it. May point behind the array, which harms nobody.
+ * Where a kernel does much work per byte, the hardware prefetches too little. 8 KiB ahead is far
+ * enough for memory and fits in the first-level cache. The address may lie behind the array, which
+ * is harmless.
  */
 static inline void fetch_ahead(const float *x)
 {
     __builtin_prefetch((const void *)((uintptr_t)x + 8192));
 }
 
-/* The same for what will be overwritten: it is in a cache, but not in the nearest. */
+/* As above for memory that will be overwritten: it is in a cache, but not in the nearest. */
 static inline void fetch_to_write(const float *y)
 {
     __builtin_prefetch((const void *)((uintptr_t)y + 4096), 1);
 }
 
-/* What vf_size_bits makes of an infinity; a NaN gives more, a number less. */
+/* The result of vf_size_bits for an infinity; a NaN gives more, a number less. */
 #define INFINITY_BITS 0x7f800000
 
 /* The leading elements that fill vectors. */
@@ -113,7 +114,7 @@ static void bf16_to_f32(size_t n, const uint16_t *x, float *y)
     tally__kernels_ref.bf16_to_f32(n - m, x + m, y + m);
 }
 
-/* Two of everything hides the latency of min and max, and one comparison finds the NaN of both. */
+/* Two accumulators hide the latency of min and max, and one comparison finds the NaN of both. */
 static void minmax_f32(size_t n, const float *x, float *lo, float *hi)
 {
     size_t m = n - n % (2 * LANES);
@@ -177,7 +178,7 @@ static void copy(size_t n, const uint8_t *x, uint8_t *y)
         vi_store(y + i + 2 * sizeof a, c);
         vi_store(y + i + 3 * sizeof a, d);
     }
-    /* Nothing may have no address. */
+    /* An array of no elements may be NULL. */
     if (n > m) {
         memcpy(y + m, x + m, n - m);
     }
@@ -239,7 +240,7 @@ static double sqnorm_f32(size_t n, const float *x)
     return partial[0];
 }
 
-/* Four vectors per test; where one of them is hit, the reference finds the element. */
+/* Four vectors per test; on a hit the reference finds the element. */
 static size_t find_nonfinite_f32(size_t n, const float *x)
 {
     size_t i = 0;

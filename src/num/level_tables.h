@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel table of each level; which of them exist depends on the machine built for. */
+/* The kernel table of each level; the target machine decides which exist. */
 #ifndef TALLY_NUM_LEVEL_TABLES_H
 #define TALLY_NUM_LEVEL_TABLES_H
 

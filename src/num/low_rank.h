@@ -31,15 +31,15 @@
  *
  * expand: M = P Q^T, products added in the order of the columns, in fp32. past_caches: the result
  * is stored past the caches where the machine can do that, which is worth it when the gradients of
- * a step do not fit in them. residual: C = C - P Q^T, for who must write a residual down.
+ * a step do not fit in them. residual: C = C - P Q^T, where a residual must be written out.
  *
  * dot_f32: the inner product in fp64, summed like sqnorm_f32.
  *
  * Where rows are a power of two long, caches like P and Q best at addresses whose last twelve bits
  * are not those of the matrix.
  *
- * All sizes may be anything but 0. Arrays do not overlap unless said otherwise. What is not finite
- * stays so.
+ * No size may be 0. Arrays do not overlap unless said otherwise. Values that are not finite stay
+ * so.
  */
 #ifndef TALLY_NUM_LOW_RANK_H
 #define TALLY_NUM_LOW_RANK_H
@@ -55,7 +55,7 @@ struct tally__low_rank {
     size_t n;    /* rows of the matrix, and of P */
     size_t m;    /* columns of the matrix, rows of Q */
     size_t r;    /* columns of P and of Q */
-    size_t size; /* elements in memory, at most n * m: what is missing at the end counts as 0 */
+    size_t size; /* elements in memory, at most n * m: missing elements at the end count as 0 */
 };
 
 struct tally__factors {
@@ -69,7 +69,7 @@ struct tally__factors {
 TALLY__LOW_RANK_LIST(TALLY__LOW_RANK_DECLARE)
 #undef TALLY__LOW_RANK_DECLARE
 
-/* One instruction set's kernels; which of them exist depends on the machine built for. */
+/* The kernels of one instruction set; the target machine decides which exist. */
 struct tally__low_rank_kernels {
 #define TALLY__LOW_RANK_MEMBER(name, result, parameters, arguments) result(*name) parameters;
     TALLY__LOW_RANK_LIST(TALLY__LOW_RANK_MEMBER)
@@ -97,14 +97,14 @@ extern const struct tally__low_rank_kernels tally__low_rank_neon;
 size_t tally__low_rank_orthogonalise(size_t n, size_t r, double epsilon, float *p);
 
 /*
- * Fills those of the r columns of m elements that are zero with random numbers of mean 0 and
- * variance 1, which depend on seed, key and their place only: ranks that agree on these agree on
- * the numbers. key says which matrix it is, such as a hash of the parameter's name. At the start
- * all of Q is zero; later, columns that orthogonalise or a zero gradient made so, and without this
- * would be for ever.
+ * Fills the zero columns among the r columns of m elements with random numbers of mean 0 and
+ * variance 1. They depend only on seed, key and their position, so ranks that agree on these agree
+ * on the numbers. key identifies the matrix, such as a hash of the parameter's name. At the start
+ * all of Q is zero; later, orthogonalise or a zero gradient may zero columns, which would otherwise
+ * stay zero.
  *
- * The numbers are sums of twelve uniform ones. Only the direction of a column matters, which comes
- * out as good as with true normal numbers, and sums of integers are exact on every machine.
+ * The numbers are sums of twelve uniform ones. Only the direction of a column matters, which is as
+ * good as with normal numbers, and sums of integers are exact on every machine.
  */
 void tally__low_rank_fill(size_t m, size_t r, uint64_t seed, uint64_t key, float *q);
 

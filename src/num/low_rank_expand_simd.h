@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rest of low_rank_simd.h: the products with P, and inner products. Like it without an include
- * guard. */
+/* The rest of low_rank_simd.h: the products with P, and inner products. It has no include guard
+ * either. */
 
 /* Rows that are added up before they are added to a sum, and rows before that is added to Q. */
 #define FOUR ((size_t)4)
@@ -112,7 +112,7 @@ INLINE void expand_strip(size_t n_rows, size_t r, struct strip at, struct p_rows
     }
 }
 
-/* Copies past the caches all that fills cache lines of y. */
+/* Copies the whole cache lines of y past the caches. */
 INLINE void stream_out(size_t n, const float *x, float *y)
 {
     size_t begin = smaller((64 - (uintptr_t)y % 64) % 64 / sizeof *y, n);
@@ -125,10 +125,10 @@ INLINE void stream_out(size_t n, const float *x, float *y)
     memcpy(y + end, x + end, (n - end) * sizeof *y);
 }
 
-/* Where a strip is computed before it goes past the caches. A load whose address is that of a
- * recent store past the caches but for a multiple of 4096 waits for it: so strips are not stored
- * like that while Q is being read, and each is put where it has the last bits of the address it
- * will go to. */
+/* Buffer in which a strip is computed before it goes past the caches. A load waits for a recent
+ * store past the caches whose address differs by a multiple of 4096. Therefore strips are not
+ * stored past the caches while Q is read, and each lies in the buffer at an address with the last
+ * bits of its destination. */
 #define STAGING (1024 + 512)
 
 INLINE float *staged(float *room, const float *y)
@@ -136,7 +136,7 @@ INLINE float *staged(float *room, const float *y)
     return room + ((uintptr_t)y - (uintptr_t)room) % 4096 / sizeof *y;
 }
 
-/* The same as expand_strip by way of a place. */
+/* expand_strip through a buffer. */
 INLINE void stream_strip(size_t n_rows, size_t r, struct strip at, struct p_rows p, size_t apart,
                          float *y)
 {

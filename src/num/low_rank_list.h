@@ -2,8 +2,8 @@
 /*
  * Every kernel of the low-rank approximation, declared once, like those of num/kernel_list.h:
  * X(name, result, (parameters), (arguments)). The list is expanded into the table of each level,
- * the dispatching functions tally__<name> and the tests. What each one computes is said in
- * num/low_rank.h.
+ * the dispatching functions tally__<name> and the tests. num/low_rank.h says
+ * what each one computes.
  */
 #ifndef TALLY_NUM_LOW_RANK_LIST_H
 #define TALLY_NUM_LOW_RANK_LIST_H

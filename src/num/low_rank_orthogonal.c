@@ -28,7 +28,7 @@ static void scale(size_t n, double factor, float *column)
     }
 }
 
-/* Takes from column j what lies along the columns before it; the norm of the rest. */
+/* Subtracts from column j its projection on the columns before it; returns the norm of the rest. */
 static double project(size_t n, size_t j, float *p)
 {
     float *column = p + j * n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The random numbers that low-rank factors start from: a function of their place, no state. Any
+/* The initial random numbers of low-rank factors: a function of their position. Stateless. Any
  * thread enters. */
 #include "num/fpenv.h"
 #include "num/low_rank.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The low-rank kernels in plain C: what every other level must reproduce bit for bit. Any thread
- * enters; nothing is kept. */
+/* The low-rank kernels in plain C; every other level reproduces them bit for bit. Any thread
+ * enters. */
 #include <string.h>
 
 #include "num/low_rank.h"
@@ -106,7 +106,7 @@ static void low_rank_multiply_transposed(const struct tally__low_rank *s, const 
     }
 }
 
-/* There is no portable way past the caches. */
+/* C has no portable store past the caches. */
 static void low_rank_expand(const struct tally__low_rank *s, struct tally__factors f,
                             bool past_caches, float *y)
 {

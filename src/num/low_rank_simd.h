@@ -48,7 +48,7 @@ struct p_rows {
     size_t pitch;
 };
 
-/* The ranks that are common get functions of their own. */
+/* Common ranks get specialised functions. */
 #define WITH_RANK(function, r, ...)   \
     do {                              \
         switch (r) {                  \
@@ -87,14 +87,14 @@ INLINE size_t whole(size_t n)
     return n - n % LANES;
 }
 
-/* The hardware alone fetches ahead too little. May point behind the array, which harms nobody. */
+/* The hardware prefetches too little. The address may lie behind the array, which is harmless. */
 INLINE void fetch_ahead(const float *x, size_t ahead)
 {
     __builtin_prefetch((const void *)((uintptr_t)x + ahead * sizeof *x));
 }
 
-/* Loads what is used several times. Without the fence, which costs nothing, gcc may take it from
- * memory each time. */
+/* Loads a value that is used several times. Without the fence, which costs nothing, gcc may read it
+ * from memory each time. */
 INLINE vf load_once(const float *x)
 {
     vf v = vf_load(x);
@@ -103,7 +103,7 @@ INLINE vf load_once(const float *x)
     return v;
 }
 
-/* Does a strip of Q get copied? A few columns do not get in each other's way. */
+/* Whether a strip of Q is copied. A few columns do not evict each other. */
 INLINE bool is_packed(size_t r)
 {
     return r > 4 && r <= MAX_COLUMNS;
@@ -115,7 +115,7 @@ INLINE size_t block_rows(size_t r)
     return is_packed(r) ? BLOCK : PAIR;
 }
 
-/* The length of a strip: such that all that belongs to it stays in the first-level cache. */
+/* The length of a strip: all its data stays in the first-level cache. */
 INLINE size_t strip_length(size_t r)
 {
     return smaller(PACKED / smaller(r, MAX_COLUMNS) / LANES * LANES, 512);
@@ -234,7 +234,7 @@ INLINE struct block block_at(const struct tally__low_rank *s, size_t i, size_t n
                        : (struct block){i, 1, s->size - i * s->m};
 }
 
-/* What a pass computes P from: x, and for correct, where x is C, what corrects it. */
+/* The inputs of a pass that computes P: x, and for correct, where x is C, its correction. */
 struct pass {
     const struct tally__low_rank *s;
     const float *x;
@@ -291,7 +291,7 @@ INLINE void multiply(size_t r, const struct pass *w)
     }
 }
 
-/* Rows of P that meet no element of the matrix. */
+/* Rows of P that no element of the matrix belongs to. */
 static void clear_rows(const struct tally__low_rank *s, float *p)
 {
     size_t n_rows = (s->size + s->m - 1) / s->m;
@@ -356,7 +356,8 @@ INLINE float product_element(size_t r, struct p_rows p, const float *q, size_t m
     return y;
 }
 
-/* Rows of the gradient and of C, with P' and a strip of Q' that make up what was sent of them. */
+/* Rows of the gradient and of C, with P' and a strip of Q', whose product was sent in the step
+ * before. */
 struct corrected {
     const float *grad;
     float *c;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The means of a vector level that pass through codes, without a byte of them in memory. Part of
- * kernels_simd.h, and like it without an include guard; it comes after quantize_simd.h. */
+/* The means of a vector level that go through codes without storing them. Part of kernels_simd.h,
+ * without an include guard; it comes after quantize_simd.h. */
 
 /*
  * From 2^23 to 2^24 all floats are whole numbers: adding this rounds to one, half to even, as the
@@ -88,8 +88,8 @@ static inline struct extent extent_of_block(size_t n, const float *x)
     return extent;
 }
 
-/* A map that was made for what it is used on, and whether no value there passes its bounds. That is
- * nearly always so: it takes a tie that 1 / scale rounds the other way. */
+/* A map made for these values, and whether no value exceeds its bounds. That is nearly always so;
+ * the exception is a tie that 1 / scale rounds the other way. */
 struct fitting_map {
     struct raised_map map;
     bool within;
@@ -118,7 +118,7 @@ map_of_extent(size_t n, const struct extent *extent)
 /* Inputs that are added in one pass. */
 #define TOGETHER ((size_t)8)
 
-/* What a mean is made of. */
+/* The inputs of a mean. */
 struct mean_inputs {
     size_t n;
     size_t n_in;
@@ -175,7 +175,7 @@ struct block_sums {
     float value[TALLY__MEAN_BLOCK_MOST];
 };
 
-/* Which part of a sum a pass over the inputs is. The last divides. */
+/* The part of a sum that a pass over the inputs computes. The last part divides. */
 struct pass {
     bool is_first;
     bool is_last;
@@ -245,8 +245,8 @@ add_block(const struct addends *addends, size_t n_in, struct pass pass, struct b
     sums->extent = extent;
 }
 
-/* Each way has a loop of its own. Two inputs have one with both maps in registers: two ranks that
- * share memory are common. */
+/* Each variant has its own loop. Two inputs, common for two ranks that share memory, keep both maps
+ * in registers. */
 static void add_to_sums(const struct addends *addends, struct pass pass, struct block_sums *sums)
 {
     if (addends->within && addends->n_in == 2 && pass.is_first && pass.is_last) {

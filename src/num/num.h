@@ -17,9 +17,9 @@
  * Sums. sum_T adds n_in >= 1 arrays in the order given, starting from in[0], divides by divisor
  * (IEEE division), and writes the result to each of n_out >= 1 arrays. f16 and bf16 are added in
  * fp32 and rounded once, after the division. Integers wrap around and have no divisor. An output
- * may be one of the inputs. mean_f32_by_H is what ranks that share memory do in place of sending
- * halves: the bits of f32_to_H on each input, sum_H, and H_to_f32, in one pass. sum_H_stepwise is
- * arithmetic in halves: rounded after each addition, not divided.
+ * may be one of the inputs. mean_f32_by_H replaces the exchange of halves between ranks that
+ * share memory: the bits of f32_to_H on each input, sum_H, and H_to_f32, in one pass.
+ * sum_H_stepwise is arithmetic in halves: rounded after each addition, not divided.
  *
  * affine_*: uint8 quantization with a scale and a zero point, bit for bit what PyTorch's hooks
  * compute: q = clamp(rint(x / scale) + zero, 0, 255), y = scale * (q - zero). A block with an
@@ -28,7 +28,7 @@
  * multiplies by 1 / scale instead: at most one code away from affine_encode, where the scale is at
  * least TALLY__AFFINE_SCALE_FLOOR.
  *
- * scaled_*: tally's own uint8 form: one scale per block, q = 128 + rint(x * 127 / max|x|)
+ * scaled_*: tally's uint8 form: one scale per block, q = 128 + rint(x * 127 / max|x|)
  * in 1..255, y = scale * (q - 128). There is no floor under the scale: a block of subnormals
  * survives. A block with an infinity or a NaN in it decodes to NaN throughout.
  * scaled_encode_feedback_blocks encodes v = x + residual and leaves residual = v - (what v decodes
@@ -37,7 +37,7 @@
  * affine_sum and scaled_sum take n_in >= 1 arrays of codes, each with one map: the bits of decode
  * on each of them, fp32 addition in the order given, and IEEE division by divisor.
  *
- * mean_f32_by_affine is what ranks that share memory do in place of sending codes: the bits of
+ * mean_f32_by_affine replaces the exchange of codes between ranks that share memory: the bits of
  * affine_encode_fast_blocks on each of n_in >= 1 inputs, affine_sum, affine_encode_fast_blocks on
  * the mean, and affine_decode_blocks to each of n_out >= 1 outputs. Returns n_in when the scales of
  * all inputs are finite, else the number of the first input, in the order of the blocks, with one
@@ -62,22 +62,22 @@
 /* PyTorch's scale floor: the machine epsilon of float32. */
 #define TALLY__AFFINE_SCALE_FLOOR 0x1p-23f
 
-/* Elements per block where a hook does not say otherwise. */
+/* Elements per block unless a hook sets another number. */
 #define TALLY__BLOCK_DEFAULT 512
 
-/* Elements per block that the means by way of codes can take. */
+/* Most elements per block in the means that go through codes. */
 #define TALLY__MEAN_BLOCK_MOST 4096
 
-/* How a range of floats maps to 0..255. Travels as two floats: zero is a whole number. */
+/* Maps a range of floats to 0..255. Travels as two floats: zero is a whole number. */
 struct tally__affine {
     float scale;
     float zero;
 };
 
-/* What mean_f32_by_affine is to compute. */
+/* The parameters of mean_f32_by_affine. */
 struct tally__affine_mean {
     const struct tally__affine
-        *maps;    /* of all blocks of each input; NULL: each block has its own */
+        *maps;    /* maps of all blocks of each input; NULL: each block computes its own */
     size_t block; /* elements, at most TALLY__MEAN_BLOCK_MOST */
     float divisor;
 };
@@ -101,7 +101,7 @@ struct tally__kernels {
 #undef TALLY__KERNEL_MEMBER
 };
 
-/* A level: a name as TALLY_ISA spells it, whether this CPU can run it, and its kernels. */
+/* A level: its name in TALLY_ISA, whether this CPU can run it, and its kernels. */
 struct tally__level {
     const char *name;
     int (*usable)(void);
@@ -115,13 +115,13 @@ extern const struct tally__level tally__levels[];
 extern const size_t tally__n_levels;
 
 /*
- * Chooses the level for this process, once: the last usable one, or what TALLY_ISA names. Every
- * entry point of the library that leads to arithmetic calls this first; kernels called before it
- * run on the reference level. Errors: ARG, the same on every later call.
+ * Chooses the level for this process, once: the last usable one, or the one that TALLY_ISA names.
+ * Every entry point of the library that leads to arithmetic calls this first; kernels called
+ * earlier run on the reference level. Errors: ARG, the same on every later call.
  */
 int tally__num_start(void);
 
-/* The level chosen. */
+/* The chosen level. */
 const struct tally__level *tally__level(void);
 
 #endif

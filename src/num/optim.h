@@ -92,7 +92,7 @@
 
 #include "num/optim_list.h"
 
-/* Where a kernel finds its arrays of state; three is the most that one has. */
+/* The indices of a kernel's state arrays; no kernel has more than three. */
 enum {
     TALLY__SGD_BUF = 0,
     TALLY__ADAM_M = 0,
@@ -147,7 +147,7 @@ struct tally__adam {
     float gain2;
     float correction;
     float epsilon;
-    float weight_decay; /* what enters the gradient */
+    float weight_decay; /* added to the gradient */
     float keep;
     bool amsgrad;
 };
@@ -229,7 +229,7 @@ struct tally__rprop {
     float most;
 };
 
-/* The dispatching functions tally__<name>_step, and what computes their constants. */
+/* The dispatching functions tally__<name>_step, and the functions that compute their constants. */
 #define TALLY__OPTIM_DECLARE(name)                                                      \
     void tally__##name##_step(size_t n, const float *g, float *p, float *const *state,  \
                               const struct tally__##name *c);                           \
@@ -238,7 +238,7 @@ struct tally__rprop {
 TALLY__OPTIM_LIST(TALLY__OPTIM_DECLARE)
 #undef TALLY__OPTIM_DECLARE
 
-/* One instruction set's kernels; which of them exist depends on the machine built for. */
+/* The kernels of one instruction set; the target machine decides which exist. */
 struct tally__optim_kernels {
 #define TALLY__OPTIM_MEMBER(name)                                         \
     void (*name)(size_t n, const float *g, float *p, float *const *state, \

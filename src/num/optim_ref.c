@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizers' kernels in plain C: what every other level must reproduce bit for bit. Any thread
- * enters; nothing is kept. */
+/* The optimizers' kernels in plain C; every other level reproduces them bit for bit. Any thread
+ * enters. */
 #include <math.h>
 
 #include "num/optim.h"

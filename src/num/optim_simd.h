@@ -5,8 +5,8 @@
  * which gives the same bits.
  *
  * Memory bounds all of this, so a kernel is one loop that loads a vector of each array, computes,
- * and stores. Which arrays of state there are is a constant to that loop; what else the options
- * say is asked in it, which costs nothing beside the divisions.
+ * and stores. Which arrays of state there are is a constant to that loop; the other
+ * options are tested in it, which costs nothing compared with the divisions.
  *
  * No include guard: one level is one source file that includes this once, defines its table from
  * the functions below, and is compiled with the options of its instruction set. Everything is
@@ -37,8 +37,8 @@ struct elements {
     vf state[TALLY__OPTIM_STATES];
 };
 
-/* The hardware alone fetches ahead too little. By 8 KiB; may point behind the array, which harms
- * nobody. */
+/* The hardware prefetches too little. 8 KiB ahead; the address may lie behind the array, which is
+ * harmless. */
 INLINE void fetch_ahead(const float *x)
 {
     __builtin_prefetch((const void *)((uintptr_t)x + 8192));
@@ -285,7 +285,7 @@ INLINE void rprop_vectors(const struct tally__rprop *c, const struct arrays *a)
     }
 }
 
-/* Where the elements begin that do not fill a vector. */
+/* The index of the first element that does not fill a vector. */
 static void skip(float *const *state, size_t n, float **rest)
 {
     for (size_t k = 0; k < TALLY__OPTIM_STATES; k++) {

@@ -4,7 +4,7 @@
 #include "num/rint.h"
 #include "num/scaled.h"
 
-/* What lies `steps` steps of the scale from 0. */
+/* The value `steps` steps of the scale away from 0. */
 static uint8_t affine_code(float steps, float zero)
 {
     float code = tally__rint(steps) + zero;

@@ -200,7 +200,7 @@ static void scaled_sum(size_t n, size_t n_in, const uint8_t *const *q, const flo
     }
 }
 
-/* The bits of |x|, for what does not fill a vector. */
+/* The bits of |x|, for the elements that do not fill a vector. */
 static int32_t size_bits(float x)
 {
     float size = fabsf(x);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reductions by dtype and op. Sums go to the dispatched kernels; minimum, maximum and the mean of
- * integers are plain loops, because nobody trains with them. Keeps no state; any thread enters.
+ * integers are plain loops, because training does not use them. Stateless; any thread enters.
  */
 #include "num/reduce.h"
 
@@ -138,7 +138,7 @@ static void sum(int dtype, double divisor, size_t n, const struct tally__arrays 
 
 typedef void reduction(size_t n, const struct tally__arrays *a);
 
-/* The plain loops, by dtype and op; what is not here is a sum or goes by way of fp32. */
+/* The plain loops, by dtype and op; other combinations are sums or go through fp32. */
 static reduction *const loops[TALLY_U8 + 1][TALLY_MAX + 1] = {
     [TALLY_F32] = {[TALLY_MIN] = min_f32, [TALLY_MAX] = max_f32},
     [TALLY_F64] = {[TALLY_MIN] = min_f64, [TALLY_MAX] = max_f64},

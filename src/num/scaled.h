@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all levels must agree on about the scaled uint8 form. */
+/* Definitions of the scaled uint8 form that all levels share. */
 #ifndef TALLY_NUM_SCALED_H
 #define TALLY_NUM_SCALED_H
 

@@ -26,8 +26,8 @@ static bool has_exact_reciprocal_f64(double divisor)
     return (bits & UINT64_C(0xfffffffffffff)) == 0 && exponent >= 1 && exponent <= 2045;
 }
 
-/* By what and how a sum is divided. `multiply` is a constant wherever a body is inlined, so each
- * way has a loop of its own. */
+/* How a sum is divided. `multiply` is a constant wherever a body is inlined, so each variant has
+ * its own loop. */
 struct vf_divisor {
     vf by;
     bool multiply;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells what optimizers there are, for lists and help. Keeps no state. Any thread enters. */
+/* Describes the optimizers, for lists and help. Stateless. Any thread enters. */
 #include "base/sized.h"
 #include "base/status.h"
 #include "optim/optimizer_kind.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizers adagrad and adadelta. No state; lanes and the application's thread enter, several
- * at once. */
+/* The optimizers adagrad and adadelta. Stateless; lanes and application threads enter, several at
+ * once. */
 #include "num/optim.h"
 #include "optim/optimizer_kind.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizers adam, adamw and adamax. No state; lanes and the application's thread enter,
- * several at once. */
+/* The optimizers adam, adamw and adamax. Stateless; lanes and application threads enter, several at
+ * once. */
 #include "num/optim.h"
 #include "optim/optimizer_kind.h"
 
-/* adamax has the first five. */
+/* adamax has the first five options. */
 enum { LR, BETA1, BETA2, EPS, DECAY, AMSGRAD, N_OPTIONS };
 
 static unsigned states(const double *values)

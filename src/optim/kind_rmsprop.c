@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizers rmsprop and rprop. No state; lanes and the application's thread enter, several at
+/* The optimizers rmsprop and rprop. Stateless; lanes and application threads enter, several at
  * once. */
 #include <float.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer sgd. No state; lanes and the application's thread enter, several at once. */
+/* The optimizer sgd. Stateless; lanes and application threads enter, several at once. */
 #include "base/status.h"
 #include "num/optim.h"
 #include "optim/optimizer_kind.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The moments of a parameter: their memory, and a step in parts. Lanes and the application's thread
+/* The moments of a parameter: their memory, and a step in parts. Lanes and application threads
  * enter, one at a time for each parameter. */
 #include "optim/moments.h"
 
@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "num/fpenv.h"
 
-/* Elements at once where the gradient is touched before or after: with the parameter and three
+/* Elements per part where the gradient is also scaled or zeroed: with the parameter and three
  * states they fill 320 KiB. */
 #define PART ((size_t)16384)
 
@@ -45,7 +45,7 @@ static void scale(size_t n, float *x, float factor)
     tally__fpenv_leave(saved);
 }
 
-/* n elements from at on, counted from the first that the moments cover. */
+/* Describes n elements from at on, counted from the first covered element. */
 static int step_part(const struct tally__moments *moments, const struct tally__rule *rule,
                      const tally_step_param *param, size_t at, size_t n)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rule keeps of one parameter between steps, and one step of it. One thread at a time for
- * each parameter. */
+/* The moments of a parameter: the state of its update rule between steps, and one step. Each
+ * parameter is used by one thread at a time. */
 #ifndef TALLY_OPTIM_MOMENTS_H
 #define TALLY_OPTIM_MOMENTS_H
 
@@ -9,30 +9,30 @@
 
 #include "optim/rule.h"
 
-/* The moments of one parameter: its steps so far, and its state for the elements this rank updates.
- * All zeros is one that covers nothing. */
+/* The moments of one parameter: its step count, and its state for the elements that this rank
+ * updates. Zeroed moments cover nothing. */
 struct tally__moments {
     uint64_t step;
-    size_t first; /* the run of elements covered */
+    size_t first; /* the elements first..first+n-1 are covered */
     size_t n;
     int n_states;
     float *state[TALLY_MAX_STATES];
 };
 
-/* State of zeros for n elements from first on. Once, before the first step, and again after clear.
- * Errors: NOMEM, and nothing is covered. */
+/* Allocates zeroed state for n elements from first on. Call once before the first step, and again
+ * after clear. Errors: NOMEM; then nothing is covered. */
 int tally__moments_cover(struct tally__moments *moments, int n_states, size_t first, size_t n);
 
-/* Gives the memory back; nothing is covered, and no step was taken. */
+/* Frees the state and resets the step count; nothing is covered. */
 void tally__moments_clear(struct tally__moments *moments);
 
 /*
- * One update of the elements covered. Of param, index, name, shape, data, gradient and lr are the
- * caller's, with data and gradient those of element moments->first; the rest is filled in.
- * Gradients are multiplied by factor first (1: left alone), in place, and afterwards set to zero if
- * release: where the rule is elementwise, in parts that stay in the caches meanwhile. The step is
- * counted only on success. Errors: what the rule's step_param returns, with a text; some elements
- * may have been updated then.
+ * Updates the covered elements. The caller sets index, name, shape, data, gradient and lr of param;
+ * data and gradient point to element moments->first. The other fields are filled in here. Gradients
+ * are first multiplied in place by factor (1: unchanged), and afterwards set to zero if release is
+ * set; an elementwise rule works in parts that stay in the caches. The step is counted only on
+ * success. Errors: the status of the rule's step_param, with a text; some elements may then have
+ * been updated.
  */
 int tally__moments_step(struct tally__moments *moments, const struct tally__rule *rule,
                         const tally_step_param *param, float factor, bool release);

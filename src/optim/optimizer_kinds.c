@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of tally's own optimizers, in the order `tally optimizers` shows them, and what their
- * rows share. Any thread enters. */
+/* The list of tally's optimizers, in the order of `tally optimizers`, and functions that their rows
+ * share. Any thread enters. */
 #include "num/fpenv.h"
 #include "optim/optimizer_kind.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules: from a table, or from the text of one of tally's own. Any thread enters. */
+/* Update rules, from a table or from the text of one of tally's optimizers. Any thread enters. */
 #include "optim/rule.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "num/optim.h"
 #include "optim/optimizer_kind.h"
 
-/* As in the texts of tally's own: see TALLY__POSITIVE_OPTION. */
+/* The range of TALLY__POSITIVE_OPTION. */
 bool tally__is_lr(double lr)
 {
     return lr >= 0 && lr <= 1e38;
@@ -77,12 +77,12 @@ void tally__rule_free(struct tally__rule *rule)
     tally__free(rule);
 }
 
-/* ---- tally's own ---- */
+/* ---- tally's optimizers ---- */
 
-/* One of tally's own, with the values of its options. */
+/* One of tally's optimizers with the values of its options. */
 struct own {
     const struct tally__optimizer_kind *kind;
-    unsigned states; /* of the kernel's, those in use */
+    unsigned states; /* the kernel's states in use, as bits */
     double values[TALLY__MAX_OPTIONS];
 };
 

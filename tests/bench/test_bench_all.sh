@@ -93,8 +93,8 @@ holds "$work/out" '^Goals missed: int8, in plain steps: 4\.00 \(at most 3\.5\)\.
 holds "$work/out" '^\| torch +\| none, times less communication +\| 8\.00 +\| at least 10 +\| missed'
 holds "$work/out" '^1 of 3 goals met\.$'
 
-rejects "no part 'speed'; there are kernels, lowrank" "${run_all[@]}" --only speed
-rejects "no peer 'lam'; there are openmpi, mpich, torch" "${run_all[@]}" --peers lam
+rejects "no part 'speed'; available: kernels, lowrank" "${run_all[@]}" --only speed
+rejects "no peer 'lam'; available: openmpi, mpich, torch" "${run_all[@]}" --peers lam
 rejects 'unrecognized arguments: --fast' "${run_all[@]}" --fast
 
 [ "$failures" -eq 0 ] || exit 1

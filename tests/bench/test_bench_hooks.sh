@@ -62,7 +62,7 @@ prints '^2 ranks, 1 MB of gradients as views; medians of 1 steps$'
 prints '^hook +ms +plain ms +plain x +goal +wire bytes +host bytes +rel error +worst param$'
 prints '^fp16 +[0-9.]+ +[0-9.]+ +[0-9.]+ +- +500000 +0 +[0-9.]+e-04 '
 
-refuses "no hook 'nosuch'; there are allreduce, fp16, bf16" --hook allreduce --hook nosuch
+refuses "no hook 'nosuch'; available: allreduce, fp16, bf16" --hook allreduce --hook nosuch
 refuses "column 5: noop has no options" --hook noop:x=1
 refuses '--hook needs a value: TEXT' --hook
 refuses '--ranks x is no list of numbers' --ranks x

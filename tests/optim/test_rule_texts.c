@@ -64,17 +64,17 @@ static void test_mistakes(void **state)
 {
     (void)state;
     check_error(NULL, "optimizer: text is NULL");
-    check_error("", "optimizer '': column 1: here goes the name of an optimizer; there are " NAMES);
-    check_error("adm", "optimizer 'adm': column 1: no optimizer 'adm'; there are " NAMES);
+    check_error("", "optimizer '': column 1: expected the name of an optimizer; available: " NAMES);
+    check_error("adm", "optimizer 'adm': column 1: no optimizer 'adm'; available: " NAMES);
     check_error("sgd x", "optimizer 'sgd x': column 5: accepted here: ':', the end");
     check_error("sgd(adam)", "optimizer 'sgd(adam)': column 4: accepted here: ':', the end");
     check_error("sgd:lr=1;", "optimizer 'sgd:lr=1;': column 9: accepted here: ',', the end");
     check_error("adamax:amsgrad=1",
                 "optimizer 'adamax:amsgrad=1': column 8: no option 'amsgrad' of "
-                "adamax; there are lr, beta1, beta2, eps, weight_decay");
-    check_error("sgd:lr", "optimizer 'sgd:lr': column 7: here goes '=' and the value of lr: "
+                "adamax; available: lr, beta1, beta2, eps, weight_decay");
+    check_error("sgd:lr", "optimizer 'sgd:lr': column 7: expected '=' and the value of lr: "
                           "0..1e38");
-    check_error("sgd:lr=", "optimizer 'sgd:lr=': column 8: here goes the value of lr: 0..1e38");
+    check_error("sgd:lr=", "optimizer 'sgd:lr=': column 8: expected the value of lr: 0..1e38");
     check_error("sgd:lr=1,lr=1", "optimizer 'sgd:lr=1,lr=1': column 10: lr is given twice");
     check_error("adam:lr=nan", "optimizer 'adam:lr=nan': column 9: lr takes 0..1e38, not 'nan'");
     check_error("adam:lr=0.1 0.2",

@@ -21,16 +21,16 @@
 static void test_wrong_names(void **state)
 {
     (void)state;
-    check_hook_error("", "hook '': column 1: here goes the name of a hook; there are " NAMES);
-    check_hook_error("  ", "hook '  ': column 3: here goes the name of a hook; there are " NAMES);
-    check_hook_error("nop", "hook 'nop': column 1: no hook 'nop'; there are " NAMES);
-    check_hook_error("noop2", "hook 'noop2': column 1: no hook 'noop2'; there are " NAMES);
-    check_hook_error("Noop", "hook 'Noop': column 1: no hook 'Noop'; there are " NAMES);
+    check_hook_error("", "hook '': column 1: expected the name of a hook; available: " NAMES);
+    check_hook_error("  ", "hook '  ': column 3: expected the name of a hook; available: " NAMES);
+    check_hook_error("nop", "hook 'nop': column 1: no hook 'nop'; available: " NAMES);
+    check_hook_error("noop2", "hook 'noop2': column 1: no hook 'noop2'; available: " NAMES);
+    check_hook_error("Noop", "hook 'Noop': column 1: no hook 'Noop'; available: " NAMES);
     check_hook_error("wrap( le-af)",
-                     "hook 'wrap( le-af)': column 7: no hook 'le-af'; there are " NAMES);
+                     "hook 'wrap( le-af)': column 7: no hook 'le-af'; available: " NAMES);
     check_hook_error("wrap()",
-                     "hook 'wrap()': column 6: here goes the name of a hook; there are " NAMES);
-    check_hook_error("no\nop\x80", "hook 'no?op?': column 1: no hook 'no'; there are " NAMES);
+                     "hook 'wrap()': column 6: expected the name of a hook; available: " NAMES);
+    check_hook_error("no\nop\x80", "hook 'no?op?': column 1: no hook 'no'; available: " NAMES);
 }
 
 static void test_wrong_options(void **state)
@@ -38,19 +38,17 @@ static void test_wrong_options(void **state)
     (void)state;
     check_hook_error("noop:x=1", "hook 'noop:x=1': column 5: noop has no options");
     check_hook_error(
-        "leaf:", "hook 'leaf:': column 6: here goes an option of leaf; there are " LEAF_OPTIONS);
-    check_hook_error("leaf: cuont=1",
-                     "hook 'leaf: cuont=1': column 7: no option 'cuont' of leaf; there "
-                     "are " LEAF_OPTIONS);
+        "leaf:", "hook 'leaf:': column 6: expected an option of leaf; available: " LEAF_OPTIONS);
+    check_hook_error("leaf: cuont=1", "hook 'leaf: cuont=1': column 7: no option 'cuont' of leaf; "
+                                      "available: " LEAF_OPTIONS);
     check_hook_error("leaf:count=1,",
-                     "hook 'leaf:count=1,': column 14: here goes an option of leaf; "
-                     "there are " LEAF_OPTIONS);
+                     "hook 'leaf:count=1,': column 14: expected an option of leaf; "
+                     "available: " LEAF_OPTIONS);
     check_hook_error("leaf:count=1, count=1",
                      "hook 'leaf:count=1, count=1': column 15: count is given twice");
-    check_hook_error("wrap:flag 1", "hook 'wrap:flag 1': column 11: here goes '=' and the value of "
+    check_hook_error("wrap:flag 1", "hook 'wrap:flag 1': column 11: expected '=' and the value of "
                                     "flag: 0|1");
-    check_hook_error("wrap:flag=",
-                     "hook 'wrap:flag=': column 11: here goes the value of flag: 0|1");
+    check_hook_error("wrap:flag=", "hook 'wrap:flag=': column 11: expected the value of flag: 0|1");
 }
 
 static void test_wrong_values(void **state)
@@ -141,7 +139,7 @@ static void test_limits(void **state)
     memset(text, 'x', TALLY__MAX_TEXT);
     text[TALLY__MAX_TEXT] = '\0';
     assert_int_equal(hook_parse(text, &(tally_hook *){NULL}), TALLY_ARG);
-    assert_non_null(strstr(tally_last_error(), "there are " NAMES));
+    assert_non_null(strstr(tally_last_error(), "available: " NAMES));
 }
 
 /* The name of a number can be longer than its text, and with it the name of the hook. */

@@ -93,9 +93,8 @@ static void test_locale(void **state)
     (void)snprintf(text, sizeof text, "%.1f", 0.5);
     assert_string_equal(text, "0,5");
     check_hook_name("leaf:real=0.25", "leaf:real=0.25");
-    check_hook_error("leaf:real=0,25",
-                     "hook 'leaf:real=0,25': column 13: no option '25' of leaf; there "
-                     "are count, real, half, step, mode");
+    check_hook_error("leaf:real=0,25", "hook 'leaf:real=0,25': column 13: no option '25' of leaf; "
+                                       "available: count, real, half, step, mode");
     (void)snprintf(text, sizeof text, "%.1f", 0.5);
     assert_string_equal(text, "0,5");
     assert_non_null(setlocale(LC_NUMERIC, "C"));
