@@ -6,6 +6,7 @@
  *
  *     test_failing_open [--calls N]     at most N calls of each function and rank; 0: all
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,28 @@ static int open_and_use(int rank, struct fault_report *report, void *user)
     return 0;
 }
 
+/* The system's words for the failure of a function that opening cannot do without, or NULL. */
+static const char *words_of(const char *name)
+{
+    return strcmp(name, "sendmsg") == 0   ? strerror(ENOBUFS)
+           : strcmp(name, "recvmsg") == 0 ? strerror(ENOMEM)
+                                          : NULL;
+}
+
+/* NULL, or what is wrong with what the rank reads whose call failed. */
+static const char *judge_victim(const struct scene *scene, const struct fault_report *report)
+{
+    const char *words = words_of(scene->name);
+    const struct fault_failure *failure = &report->failure[0];
+
+    if (!words || !*scene->is_hit) {
+        return NULL;
+    }
+    return report->n_failures > 0 && failure->status == TALLY_SYSTEM && strstr(failure->text, words)
+               ? NULL
+               : "it does not read the system's words";
+}
+
 /* NULL, or what is wrong with how a rank ended. */
 static const char *judge_rank(const struct fault_crew *crew, int rank)
 {
@@ -119,6 +142,7 @@ static bool judge(const struct scene *scene, const struct fault_crew *crew, bool
     for (int r = 0; r < WORLD && is_well; r++) {
         is_well = judge_rank(crew, r) == NULL;
     }
+    is_well = is_well && !judge_victim(scene, &crew->report[scene->victim]);
     /* One rank alone has failed: the other must have heard of it, or not have needed it. */
     for (int r = 0; r < WORLD && getenv("TALLY_TEST_SHOW"); r++) {
         printf("%s %zu of rank %d: rank %d: %s\n", scene->name, scene->n, scene->victim, r,
@@ -132,6 +156,9 @@ static bool judge(const struct scene *scene, const struct fault_crew *crew, bool
     for (int r = 0; r < WORLD; r++) {
         const char *complaint = judge_rank(crew, r);
 
+        if (!complaint && r == scene->victim) {
+            complaint = judge_victim(scene, &crew->report[r]);
+        }
         printf("    rank %d: %s; %s: %s\n", r, complaint ? complaint : "well",
                tally_status_name(crew->report[r].failure[0].status),
                crew->report[r].failure[0].text);

@@ -68,7 +68,7 @@ WRAP(int, accept4, (int fd, struct sockaddr *a, socklen_t *n, int f), (fd, a, n,
 WRAP(int, connect, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n), -1, EACCES)
 WRAP(int, getsockopt, (int fd, int l, int o, void *v, socklen_t *n), (fd, l, o, v, n), -1, EINVAL)
 WRAP(ssize_t, sendmsg, (int fd, const struct msghdr *m, int f), (fd, m, f), -1, ENOBUFS)
-WRAP(ssize_t, recvmsg, (int fd, struct msghdr *m, int f), (fd, m, f), -1, ECONNRESET)
+WRAP(ssize_t, recvmsg, (int fd, struct msghdr *m, int f), (fd, m, f), -1, ENOMEM)
 WRAP(int, poll, (struct pollfd * p, nfds_t n, int t), (p, n, t), -1, ENOMEM)
 WRAP(int, pthread_create, (pthread_t * t, const pthread_attr_t *a, void *(*f)(void *), void *u),
      (t, a, f, u), EAGAIN, EAGAIN)

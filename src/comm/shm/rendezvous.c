@@ -241,9 +241,10 @@ static int hand_out(struct meeting *meeting)
         if (rc == TALLY_TIMEOUT) {
             return tally__fail(rc, "rank %d stopped while the group was being opened", to);
         }
-        if (rc != TALLY_OK) {
+        if (rc == TALLY_PEER) {
             return tally__fail(rc, "rank %d left while the group was being opened", to);
         }
+        TRY(rc);
     }
     return TALLY_OK;
 }

@@ -305,6 +305,15 @@ static bool send_or_pause(int connection, const struct msghdr *header, ssize_t *
     return false;
 }
 
+/* A transfer failed: because the other end is gone, or for a reason of the system's. */
+static int fail_transfer(int error, const char *what)
+{
+    bool is_gone = error == EPIPE || error == ECONNRESET || error == ENOTCONN;
+
+    return tally__fail_errno(is_gone ? TALLY_PEER : TALLY_SYSTEM, error,
+                             "cannot %s another rank while the group is being opened", what);
+}
+
 int tally__unix_send(int connection, const void *message, size_t bytes, const int *fds,
                      uint64_t deadline_ns)
 {
@@ -331,7 +340,7 @@ int tally__unix_send(int connection, const void *message, size_t bytes, const in
         }
     }
     if (sent != (ssize_t)bytes) {
-        return tally__fail_errno(TALLY_PEER, errno, "cannot send to a rank");
+        return fail_transfer(sent < 0 ? errno : EMSGSIZE, "send to");
     }
     return TALLY_OK;
 }
@@ -387,7 +396,7 @@ int tally__unix_receive(int connection, void *message, size_t bytes, int *fds, u
         received = recvmsg(connection, &header, MSG_CMSG_CLOEXEC);
     } while (received < 0 && (errno == EINTR || errno == EAGAIN));
     if (received <= 0) {
-        return tally__fail(TALLY_PEER, "the other end is gone");
+        return fail_transfer(received < 0 ? errno : ECONNRESET, "receive from");
     }
     n_fds = take_descriptors(&header, fds);
     /* Cut off with too few in it: this process can have no more. With too many it is nonsense. */

@@ -59,8 +59,9 @@ int tally__fail_map(int error, uint64_t bytes, int n_ranks)
     uint64_t limit;
     uint64_t used;
 
-    if (!tally__address_limit(&limit, &used)) {
-        return tally__fail_errno(TALLY_NOMEM, error, "cannot map %llu bytes of group memory",
+    if (error != ENOMEM || !tally__address_limit(&limit, &used)) {
+        return tally__fail_errno(error == ENOMEM ? TALLY_NOMEM : TALLY_SYSTEM, error,
+                                 "cannot map %llu bytes of group memory",
                                  (unsigned long long)bytes);
     }
     return tally__fail(TALLY_NOMEM,
