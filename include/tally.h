@@ -193,9 +193,9 @@ TALLY_API void tally_group_config_init(tally_group_config *config, size_t size);
  * them; RANK and WORLD_SIZE of other launchers on one machine, with the job's id taken from
  * TALLY_RENDEZVOUS or from MASTER_ADDR, MASTER_PORT and TORCHELASTIC_RUN_ID; OMPI_COMM_WORLD_SIZE,
  * PMI_SIZE or SLURM_STEP_NUM_TASKS above 1, which is backend "mpi"; with nothing set, a world of
- * one. If any known launcher says that there are more ranks than that, or TALLY_RANK or RANK above
- * 0 or LOCAL_WORLD_SIZE above 1 comes without a number of ranks, it is an error (ARG), on every
- * backend. Backend "mpi" is UNSUPPORTED in a program that is linked statically.
+ * one. If any known launcher says that there are more ranks than that, or TALLY_RANK, RANK or
+ * LOCAL_RANK above 0 or LOCAL_WORLD_SIZE above 1 comes without a number of ranks, it is an error
+ * (ARG), on every backend. Backend "mpi" is UNSUPPORTED in a program that is linked statically.
  * Collective over the world; blocks until all ranks have arrived or open_timeout_s has passed.
  * Errors: ARG, TIMEOUT naming who is missing, MISMATCH when ranks disagree about the world or the
  * number of lanes, PEER, SYSTEM, NOMEM, UNSUPPORTED, STATE over MPI in a forked child or after MPI

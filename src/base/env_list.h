@@ -33,6 +33,8 @@
     X(OTHER_RANK, "RANK", COUNT, "a whole number", "", "rank, as other launchers set it")          \
     X(OTHER_WORLD, "WORLD_SIZE", COUNT, "a whole number", "",                                      \
       "number of ranks, as other launchers set it")                                                \
+    X(OTHER_LOCAL_RANK, "LOCAL_RANK", COUNT, "a whole number", "",                                 \
+      "rank on this machine, as other launchers set it")                                           \
     X(OTHER_LOCAL_WORLD, "LOCAL_WORLD_SIZE", COUNT, "a whole number", "",                          \
       "number of ranks on this machine, as other launchers set it")                                \
     X(MASTER_ADDR, "MASTER_ADDR", TEXT, "any text", "", "part of the job's id with WORLD_SIZE")    \

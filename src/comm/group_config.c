@@ -94,6 +94,7 @@ static int check_no_rank(void)
         enum tally__env_id size;
     } signs[] = {{TALLY__ENV_RANK, 0, TALLY__ENV_WORLD},
                  {TALLY__ENV_OTHER_RANK, 0, TALLY__ENV_OTHER_WORLD},
+                 {TALLY__ENV_OTHER_LOCAL_RANK, 0, TALLY__ENV_OTHER_WORLD},
                  {TALLY__ENV_OTHER_LOCAL_WORLD, 1, TALLY__ENV_OTHER_WORLD}};
 
     for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {

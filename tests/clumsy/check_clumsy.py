@@ -25,9 +25,9 @@ OPEN_DEADLINE = "after `open_timeout_s`"
 
 
 class Mistake:
-    """launch: the words before the program; env: variables; says: takes the launcher's lines too."""
+    """launch: how ranks are started; env: variables; says: how the launcher's lines begin that count."""
 
-    def __init__(self, name, text, mode=None, launch="run", env=None, after=AT_ONCE, says=False,
+    def __init__(self, name, text, mode=None, launch="run", env=None, after=AT_ONCE, says=None,
                  program="clumsy", limit=""):
         self.name, self.text, self.mode = name, text, mode or name
         self.launch, self.env, self.after, self.says = launch, env or {}, after, says
@@ -45,6 +45,11 @@ SECTIONS = [
         Mistake("static-under-mpirun", "A program linked with `-static`, started by `mpirun`", "only-open",
                 launch="mpirun", program="static"),
         Mistake("rank-missing", "One of two ranks is never started", "only-open", launch="alone",
+                env={"TALLY_RANK": "0", "TALLY_WORLD": "2", "TALLY_OPEN_TIMEOUT": str(TIMEOUT)},
+                after=OPEN_DEADLINE),
+        Mistake("no-world-size", "`RANK=1` is set, but `WORLD_SIZE` is not", "only-open", launch="alone",
+                env={"RANK": "1"}),
+        Mistake("second-rank-0", "Two processes are rank 0", "only-open", launch="twice",
                 env={"TALLY_RANK": "0", "TALLY_WORLD": "2", "TALLY_OPEN_TIMEOUT": str(TIMEOUT)},
                 after=OPEN_DEADLINE),
         Mistake("mistyped-variable", "A word where `TALLY_LANES` takes a number", "only-open", env={"TALLY_LANES": "many"}),
@@ -75,13 +80,17 @@ SECTIONS = [
         Mistake("close-before-free", "The group is closed before its ddp is freed"),
     ]),
     ("Ranks that leave", [
-        Mistake("early-return", "A rank returns from `main` early, with status 0", says=True),
-        Mistake("killed", "A rank is killed", says=True),
+        Mistake("early-return", "A rank returns from `main` early, with status 0", says=""),
+        Mistake("killed", "A rank is killed", says=""),
         Mistake("late", "A rank is late", env={"TALLY_TIMEOUT": str(TIMEOUT)}, after=DEADLINE),
         Mistake("late-mpi", "A rank is late, under `mpirun`", "late", launch="mpirun",
                 env={"TALLY_TIMEOUT": str(TIMEOUT)}, after=DEADLINE),
         Mistake("alone-in-trouble", "A rank gives up alone: it frees its ddp and closes its group"),
         Mistake("forked-child", "A forked child uses its parent's ddp"),
+        Mistake("forked-child-mpi", "A forked child uses its parent's ddp, under `mpirun`", "forked-child",
+                launch="mpirun"),
+        Mistake("terminated", "`tally run` gets SIGTERM in the middle of a run", "endless", launch="terminated",
+                says="signal"),
     ]),
     ("Checkpoints", [
         Mistake("damaged-checkpoint", "A byte of a blob is wrong"),
@@ -94,9 +103,14 @@ SECTIONS = [
 def command_of(mistake, build, programs):
     program = f"{programs[mistake.program]} {mistake.mode}"
     tally = os.path.join(build, "tally")
-    before = {"run": f"{tally} run -n 2 ", "alone": "",
-              "mpirun": "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n 2 "}
-    return mistake.limit + before[mistake.launch] + program
+    launched = {"run": f"{tally} run -n 2 {program}",
+                "alone": program,
+                "twice": f"{program} & {program}; wait",
+                # Once a rank has taken a step, and said so.
+                "terminated": f"coproc {{ exec {tally} run -n 2 {program} 2>&1; }}; read -r -u ${{COPROC[0]}} line; "
+                              f"kill -TERM $COPROC_PID; cat <&${{COPROC[0]}}",
+                "mpirun": f"mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n 2 {program}"}
+    return mistake.limit + launched[mistake.launch]
 
 
 def missing(mistake, build, programs):
@@ -121,7 +135,7 @@ def row_of(mistake, build, programs):
            if not re.match(r"(TALLY|OMPI|PMI|RANK|WORLD_SIZE|SLURM)", name)}
     env |= {"TALLY_MPI": os.path.join(build, "src/libtally-openmpi.so"), "TALLY_TIMEOUT": "30",
             "TALLY_RENDEZVOUS": f"@tally-clumsy-{os.getpid()}-{mistake.name}"} | mistake.env
-    if mistake.launch != "alone":
+    if mistake.launch not in ("alone", "twice"):
         del env["TALLY_RENDEZVOUS"]
     start = time.monotonic()
     ended = subprocess.run(["bash", "-c", command_of(mistake, build, programs)], env=env, text=True,
@@ -138,8 +152,8 @@ class Row:
             said.setdefault((status, masked(text)), []).append(rank)
         self.said = sorted(((what, sorted(ranks)) for what, ranks in said.items()),
                            key=lambda item: (item[1], item[0]))
-        self.launcher = [masked(line) for line in re.findall(r"^tally run: .*$", output, re.M)] \
-            if mistake.says else []
+        self.launcher = [masked(line) for line in re.findall(rf"^tally run: {mistake.says}.*$", output, re.M)] \
+            if mistake.says is not None else []
 
     def wrong_time(self):
         limit = TIMEOUT if self.mistake.after != AT_ONCE else 0

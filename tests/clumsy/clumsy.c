@@ -322,6 +322,23 @@ static int late(void)
     return status == TALLY_OK ? take_steps(1) : status;
 }
 
+/* Until it is ended. */
+static int endless(void)
+{
+    int status = train(1);
+
+    if (is_rank(0)) {
+        (void)printf("trains\n");
+        (void)fflush(stdout);
+    }
+    while (status == TALLY_OK) {
+        (void)usleep(10000);
+        status = take_steps(1);
+    }
+    /* What a rank reads depends on which of them ends first. */
+    return TALLY_OK;
+}
+
 static int alone_in_trouble(void)
 {
     int status = train(2);
@@ -460,6 +477,7 @@ static const struct mistake {
     {"early-return", early_return},
     {"killed", killed},
     {"late", late},
+    {"endless", endless},
     {"alone-in-trouble", alone_in_trouble},
     {"forked-child", forked_child},
     {"damaged-checkpoint", damaged_checkpoint},
