@@ -2,6 +2,7 @@
 # Groups, lanes, futures and collectives; self and thread share one domain.
 target_sources(tally_objects PRIVATE
   comm/adopt.c
+  comm/agree.c
   comm/ask.c
   comm/cpus.c
   comm/doing.c

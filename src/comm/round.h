@@ -22,7 +22,8 @@
     X(FREE, "tally_group_free")         \
     X(SPLIT, "tally_group_split")       \
     X(DDP, "tally_ddp_create")          \
-    X(OPEN, "tally_group_open")
+    X(OPEN, "tally_group_open")         \
+    X(AGREE, "agreement")
 
 enum tally__kind {
 #define TALLY__KIND_ENUM(name, text) TALLY__KIND_##name,

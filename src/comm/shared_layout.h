@@ -38,6 +38,7 @@ struct tally__call {
     uint64_t offset; /* where this rank's data lies in its memory, or TALLY__NOT_SHARED */
     int32_t status;  /* not TALLY_OK: this rank's job has failed, and the text says why */
     int32_t padding;
+    uint64_t word; /* what this rank says in an agreement (agree.h) */
 };
 
 #define TALLY__NOT_SHARED UINT64_MAX

@@ -25,10 +25,22 @@
 /* The calling thread is a lane thread, of whatever group, or runs jobs in place of one. */
 static _Thread_local bool is_lane_thread;
 
+/* A job, or a hook in it, may be the application's, and return anything. */
+static int known_status(int status)
+{
+    return strcmp(tally_status_name(status), tally_status_name(1)) != 0
+               ? status
+               : tally__fail(TALLY_ARG,
+                             "a job or a hook returned %d, which is no status: it returns TALLY_OK "
+                             "or a code of TALLY_STATUS_LIST",
+                             status);
+}
+
 int tally__end_job(tally_lane *lane, enum tally__job_end end, int status)
 {
     const struct tally__call call = {.kind = TALLY__KIND_END};
 
+    status = known_status(status);
     if (lane->job_status != TALLY_OK) {
         return tally__fail(lane->job_status, "%s", lane->job_text);
     }
@@ -40,17 +52,6 @@ int tally__end_job(tally_lane *lane, enum tally__job_end end, int status)
         return tally__refuse(lane, TALLY__KIND_END, status);
     }
     return end == TALLY__ENDS_WITH_ROUND ? tally__round(lane, &call) : TALLY_OK;
-}
-
-/* A job, or a hook in it, may be the application's, and return anything. */
-static int known_status(int status)
-{
-    return strcmp(tally_status_name(status), tally_status_name(1)) != 0
-               ? status
-               : tally__fail(TALLY_ARG,
-                             "a job or a hook returned %d, which is no status: it returns TALLY_OK "
-                             "or a code of TALLY_STATUS_LIST",
-                             status);
 }
 
 /* A job that fails without a text of its own must not pass on that of an earlier failure; one that
@@ -65,8 +66,7 @@ static int run_function(tally_future *future)
         memcpy(before, tally_last_error(), length + 1);
         (void)tally__fail(TALLY_OK, "%s", "");
     }
-    status = known_status(future->fn(future->lane, future->user));
-    status = tally__end_job(future->lane, future->end, status);
+    status = tally__end_job(future->lane, future->end, future->fn(future->lane, future->user));
     if (length > 0 && status == TALLY_OK) {
         (void)tally__fail(TALLY_OK, "%s", before);
     }

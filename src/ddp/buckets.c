@@ -160,15 +160,6 @@ static size_t bucket_bytes(const tally_bucket *seen)
     return (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
 }
 
-/* A job that fails on all ranks when it fails on one; user is a status. What can fail is memory. */
-static int agree_job(tally_lane *lane, void *user)
-{
-    int status = *(const int *)user;
-
-    return status == TALLY_OK ? TALLY_OK
-                              : tally_job_fail(lane, status, "cannot allocate the bucket plan");
-}
-
 int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets *buckets)
 {
     int *planned = tally__alloc_array(ddp->n_order, sizeof *planned, "the bucket plan");
@@ -182,7 +173,7 @@ int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets 
     }
     tally__free(planned);
     tally__free(bucket_of);
-    rc = tally__ddp_run(ddp, agree_job, &rc);
+    rc = tally__ddp_agree(ddp, rc, NULL, NULL);
     for (size_t b = 0; rc == TALLY_OK && b < buckets->n + buckets->n_delayed; b++) {
         bytes += bucket_bytes(&buckets->bucket[b].seen);
     }

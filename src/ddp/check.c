@@ -428,7 +428,7 @@ int tally__checks_bucket(tally_lane *lane, struct tally__bucket *bucket)
     const tally_ddp *ddp = bucket->ddp;
     uint64_t before = lane->bytes_sent;
 
-    TRY(tally__outcome_job(lane, &ddp->checks->outcome));
+    TRY(tally__agree_status(lane, &ddp->checks->outcome));
     /* A rank that has run out of input keeps old parameters until tally_ddp_join returns. */
     if (bucket == ddp->buckets.bucket && is_due(ddp) &&
         !(ddp->config.join && ddp->presence.n_active < tally_group_size(ddp->group))) {
@@ -442,15 +442,14 @@ int tally__checks_bucket(tally_lane *lane, struct tally__bucket *bucket)
 
 struct demand {
     tally_ddp *ddp;
-    uint64_t *sums; /* NULL: there is no memory for them */
+    uint64_t *sums;
 };
 
 static int check_job(tally_lane *lane, void *user)
 {
     const struct demand *demand = user;
 
-    return demand->sums ? compare(lane, demand->ddp, demand->sums)
-                        : tally_job_fail(lane, TALLY_NOMEM, "no memory for checksums");
+    return compare(lane, demand->ddp, demand->sums);
 }
 
 int tally_ddp_check(tally_ddp *ddp)
@@ -470,7 +469,7 @@ int tally_ddp_check(tally_ddp *ddp)
     if (demand.sums) {
         sum_params(ddp, demand.sums);
     }
-    rc = tally__ddp_run(ddp, check_job, &demand);
+    rc = tally__ddp_agree(ddp, demand.sums ? TALLY_OK : TALLY_NOMEM, check_job, &demand);
     tally__free(demand.sums);
     return tally__stats_note(ddp, rc);
 }

@@ -32,22 +32,28 @@ void tally_ddp_config_init(tally_ddp_config *config, size_t size)
 
 struct run {
     const tally_ddp *ddp;
+    struct tally__outcome before; /* how it went on this rank so far */
     tally_job_fn job;
     void *user;
 };
 
-/* Says first which call of the application's it is part of. */
 static int run_job(tally_lane *lane, void *user)
 {
     const struct run *run = user;
 
     tally__doing_call(lane, run->ddp->call, run->ddp->step + run->ddp->steps_before);
-    return run->job(lane, run->user);
+    TRY(tally__agree_status(lane, &run->before));
+    return run->job ? run->job(lane, run->user) : TALLY_OK;
 }
 
 int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
 {
-    struct run run = {ddp, job, user};
+    return tally__ddp_agree(ddp, TALLY_OK, job, user);
+}
+
+int tally__ddp_agree(tally_ddp *ddp, int before, tally_job_fn job, void *user)
+{
+    struct run run = {ddp, tally__outcome_of(before), job, user};
     tally_future *future;
     int status;
 
@@ -181,21 +187,18 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
 }
 
 struct creation {
-    tally_ddp *ddp; /* NULL where there was no memory for it */
-    int status;     /* whether it was made and filled, and why not */
-    char text[TALLY__ERROR_BYTES];
+    tally_ddp *ddp;                /* NULL where there was no memory for it */
+    struct tally__outcome outcome; /* of making and filling it */
 };
 
-/* All ranks learn whether all could make theirs, compare what they were given, and take rank 0's
+/* Ranks agree that each could make its ddp, compare what they were given, and take rank 0's
  * values. */
 static int create_job(tally_lane *lane, void *user)
 {
     struct creation *creation = user;
     tally_ddp *ddp = creation->ddp;
 
-    if (creation->status != TALLY_OK) {
-        return tally__fail(creation->status, "%s", creation->text);
-    }
+    TRY(tally__agree_status(lane, &creation->outcome));
     TRY(tally__params_compare(lane, ddp));
     if (!ddp->config.keep_parameters) {
         TRY(tally__params_broadcast(lane, ddp, 0));
@@ -275,9 +278,9 @@ int tally__ddp_create(tally_group *group, const tally_param *params, size_t n,
                       const tally_ddp_config *config, const struct tally__observer *observer,
                       tally_ddp **ddp)
 {
-    struct creation creation = {.status = TALLY_NOMEM};
+    struct creation creation = {0};
     tally_group *own = NULL;
-    int rc;
+    int rc = TALLY_NOMEM;
 
     if (!group) {
         return tally__fail(TALLY_ARG, "tally_ddp_create: group is NULL");
@@ -288,23 +291,23 @@ int tally__ddp_create(tally_group *group, const tally_param *params, size_t n,
         (void)pthread_mutex_init(&creation.ddp->mutex, NULL);
         creation.ddp->observer = *observer;
         creation.ddp->words = (struct tally__ddp_words){.object = "ddp", .steps = "steps"};
-        creation.status = ddp ? fill(creation.ddp, params, n, config)
-                              : tally__fail(TALLY_ARG, "tally_ddp_create: ddp is NULL");
+        rc = ddp ? fill(creation.ddp, params, n, config)
+                 : tally__fail(TALLY_ARG, "tally_ddp_create: ddp is NULL");
     }
-    (void)snprintf(creation.text, sizeof creation.text, "%s", tally_last_error());
-    /* Whatever this rank lacks, it takes part until all know, so that nobody waits for it. */
+    /* A rank that failed takes part until all know, so that nobody waits for it. */
+    creation.outcome = tally__outcome_of(rc);
     rc = tally__group_split(group, 0, tally_group_rank(group), TALLY__THREADS_OWN, &own);
     if (rc == TALLY_OK) {
         rc = creation.ddp ? start(own, &creation)
                           : tally__submit_and_wait(&own->lanes[0], create_job, &creation);
     }
     if (rc != TALLY_OK || !ddp) {
-        (void)snprintf(creation.text, sizeof creation.text, "%s", tally_last_error());
+        creation.outcome = tally__outcome_of(rc);
         if (!creation.ddp) {
             (void)tally_group_close(own);
         }
         unmake(creation.ddp);
-        return tally__fail(rc, "%s", creation.text);
+        return tally__fail(rc, "%s", creation.outcome.text);
     }
     *ddp = creation.ddp;
     say_created(creation.ddp);

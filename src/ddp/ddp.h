@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "comm/agree.h"
 #include "comm/group.h"
 #include "ddp/observer.h"
 #include "exchange/residuals.h"
@@ -233,16 +234,6 @@ int tally__param_memory_make(tally_ddp *ddp);
  * do not. */
 void *tally__bucket_run(const struct tally__bucket *bucket);
 
-/* How something went on this rank; as a job, how it went on all: the failure of one is everybody's.
- */
-struct tally__outcome {
-    int status;
-    char text[TALLY__ERROR_BYTES];
-};
-/* With the thread's error text. */
-struct tally__outcome tally__outcome_of(int status);
-int tally__outcome_job(tally_lane *lane, void *user);
-
 /* ddp_hook.c */
 /* Makes all residuals plain, and passes on what is owned, as how says. Collective. Errors: NOMEM on
  * any rank: on all of them, and no residual is lost. */
@@ -294,7 +285,12 @@ int tally__check_ddp(const tally_ddp *ddp, const char *call);
 /* The same, and STATE naming the call when a step is under way. */
 int tally__check_between_steps(tally_ddp *ddp, const char *call);
 
-/* Runs a job on the ddp's lane 0 and waits for it; what it sends counts as beside the buckets. */
+/* Runs a job on the ddp's lane 0 and waits for it. The bytes it sends count as other_wire_bytes. */
 int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user);
+
+/* The same, after a part that may have failed on this rank, with status and the thread's error
+ * text: then the job fails with them on all ranks before it does anything. job may be NULL: ranks
+ * only agree on the status. */
+int tally__ddp_agree(tally_ddp *ddp, int status, tally_job_fn job, void *user);
 
 #endif

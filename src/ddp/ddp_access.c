@@ -68,7 +68,6 @@ int tally_ddp_zero_grad(tally_ddp *ddp)
 }
 
 struct scalars {
-    struct tally__outcome outcome; /* whether there are values, and memory for a copy */
     double *values;
     size_t n;
 };
@@ -77,7 +76,6 @@ static int mean_job(tally_lane *lane, void *user)
 {
     struct scalars *scalars = user;
 
-    TRY(tally__outcome_job(lane, &scalars->outcome));
     return tally_lane_all_reduce(lane, scalars->values, scalars->n, TALLY_F64, TALLY_MEAN);
 }
 
@@ -99,9 +97,7 @@ static int mean_of(tally_ddp *ddp, const char *call, const char *name, double *v
     if (rc == TALLY_OK && values) {
         memcpy(scalars.values, values, n * sizeof *values);
     }
-    /* Whatever this rank lacks, it takes part until all know. */
-    scalars.outcome = tally__outcome_of(rc);
-    rc = tally__ddp_run(ddp, mean_job, &scalars);
+    rc = tally__ddp_agree(ddp, rc, mean_job, &scalars);
     if (rc == TALLY_OK && values) {
         memcpy(values, scalars.values, n * sizeof *values);
     }

@@ -16,28 +16,7 @@
 #include "ddp/stats.h"
 #include "ddp/step_end.h"
 
-struct tally__outcome tally__outcome_of(int status)
-{
-    struct tally__outcome outcome = {.status = status};
-
-    (void)snprintf(outcome.text, sizeof outcome.text, "%s", tally_last_error());
-    return outcome;
-}
-
-int tally__outcome_job(tally_lane *lane, void *user)
-{
-    const struct tally__outcome *outcome = user;
-
-    return outcome->status == TALLY_OK ? TALLY_OK
-                                       : tally_job_fail(lane, outcome->status, outcome->text);
-}
-
 /* ---- agreeing on it ---- */
-
-struct candidate {
-    const tally_hook *hook; /* NULL: this rank has none, for the reason of outcome */
-    struct tally__outcome outcome;
-};
 
 /* What ranks compare: the start of the name for people, and a checksum for all of it. */
 struct description {
@@ -69,12 +48,10 @@ static const char *hint(const struct description *a, const struct description *b
 /* All ranks compare their hooks: the names, and what else exchanges depend on. */
 static int compare_job(tally_lane *lane, void *user)
 {
-    struct candidate *candidate = user;
-    const tally_hook *hook = candidate->hook;
+    const tally_hook *hook = user;
     struct description ours = {0};
     struct description theirs;
 
-    TRY(tally__outcome_job(lane, &candidate->outcome));
     ours.name = tally__checksum(hook->table.name, strlen(hook->table.name));
     ours.concurrent = hook->table.concurrent != 0;
     ours.feedback = hook->table.feedback != 0;
@@ -95,7 +72,6 @@ static int compare_job(tally_lane *lane, void *user)
 /* What a hook takes over: the state of the one before, as this rank has it; where that one did not
  * run on this rank, as rank 0 has it. */
 struct inheritance {
-    struct tally__outcome outcome;
     bool is_from_root;
     tally_hook_blob state;
 };
@@ -108,7 +84,6 @@ static int inherit_job(tally_lane *lane, void *user)
     void *theirs = NULL;
     int rc;
 
-    TRY(tally__outcome_job(lane, &inheritance->outcome));
     TRY(tally_lane_broadcast(lane, &bytes, sizeof bytes, 0));
     if (bytes == 0) {
         return TALLY_OK;
@@ -147,8 +122,7 @@ static int hand_over(tally_ddp *ddp, tally_hook *hook, bool is_attached)
     }
     rc = tally__hook_state_take(old, &inheritance.state);
     if (is_led) {
-        inheritance.outcome = tally__outcome_of(rc);
-        rc = tally__ddp_run(ddp, inherit_job, &inheritance);
+        rc = tally__ddp_agree(ddp, rc, inherit_job, &inheritance);
     }
     if (rc == TALLY_OK && inheritance.state.data && (!is_attached || is_from_root)) {
         rc = tally__hook_load(hook, &inheritance.state, 1);
@@ -161,7 +135,6 @@ static int hand_over(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 
 struct handing {
     struct tally__residuals *residuals;
-    struct tally__outcome outcome;
     bool passes;
     struct tally__moving passing;
 };
@@ -170,7 +143,6 @@ static int pass_job(tally_lane *lane, void *user)
 {
     struct handing *handing = user;
 
-    TRY(tally__outcome_job(lane, &handing->outcome));
     return handing->passes ? tally__residuals_move(lane, handing->residuals, &handing->passing)
                            : TALLY_OK;
 }
@@ -183,8 +155,7 @@ static int pass_residuals(tally_ddp *ddp, bool passes, enum tally__move how)
     if (!ddp->hook->table.feedback) {
         return TALLY_OK;
     }
-    handing.outcome = tally__outcome_of(tally__residuals_make_plain(ddp->residuals));
-    return tally__ddp_run(ddp, pass_job, &handing);
+    return tally__ddp_agree(ddp, tally__residuals_make_plain(ddp->residuals), pass_job, &handing);
 }
 
 int tally__ddp_move_residuals(tally_ddp *ddp, enum tally__move how)
@@ -215,8 +186,7 @@ static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
     int entered = tally__hook_enter(hook, ddp);
     int attached = entered != TALLY_OK || is_attached ? entered : tally__hook_attach(hook, ddp);
-    struct tally__outcome outcome = tally__outcome_of(attached);
-    int rc = tally__ddp_run(ddp, tally__outcome_job, &outcome);
+    int rc = tally__ddp_agree(ddp, attached, NULL, NULL);
 
     if (rc != TALLY_OK && attached == TALLY_OK) {
         undo_attach(ddp, hook, is_attached);
@@ -229,21 +199,18 @@ static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 /* What the old hook leaves goes to the new one, on all ranks or on none. */
 static int inherit(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
-    struct tally__outcome outcome = tally__outcome_of(hand_over(ddp, hook, is_attached));
-
-    TRY(tally__ddp_run(ddp, tally__outcome_job, &outcome));
+    TRY(tally__ddp_agree(ddp, hand_over(ddp, hook, is_attached), NULL, NULL));
     return pass_residuals(ddp, !is_equal(ddp->hook, hook), TALLY__MOVE_SENT);
 }
 
 /* Puts hook in the place of the old one; status says why there is none on this rank. */
 static int replace(tally_ddp *ddp, tally_hook *hook, int status)
 {
-    struct candidate candidate = {.hook = hook, .outcome = tally__outcome_of(status)};
     tally_hook *old = ddp->hook;
     bool is_attached;
     int rc;
 
-    TRY(tally__ddp_run(ddp, compare_job, &candidate));
+    TRY(tally__ddp_agree(ddp, status, compare_job, hook));
     if (!hook) {
         return status;
     }

@@ -26,7 +26,7 @@ struct tally__state tally__state_of(const struct tally__state_kind *kind, void *
                                  .world = tally_group_size(ddp->group),
                                  .n_params = n_params,
                                  .n_steps = n_steps,
-                                 .run = tally__ddp_run,
+                                 .agree = tally__ddp_agree,
                                  .ddp = ddp};
 }
 

@@ -24,12 +24,12 @@
 /* Whether any rank has a gradient for the bucket. */
 static int any_used(tally_lane *lane, const struct tally__bucket *bucket, bool *used)
 {
-    int32_t any = 0;
+    uint64_t any = 0;
 
     for (int k = 0; k < bucket->seen.n_params; k++) {
-        any |= bucket->ddp->used[bucket->seen.params[k].index];
+        any |= bucket->ddp->used[bucket->seen.params[k].index] != 0;
     }
-    TRY(tally_lane_all_reduce(lane, &any, 1, TALLY_I32, TALLY_MAX));
+    TRY(tally__agree_any(lane, any, &any));
     *used = any != 0;
     return TALLY_OK;
 }

@@ -34,9 +34,9 @@ static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
 static int agree_on_order(tally_lane *lane, tally_ddp *ddp, int root)
 {
     size_t bytes = ddp->n_params * sizeof *ddp->ready_order;
-    int32_t has_siblings = tally__has_siblings(ddp->group);
+    uint64_t has_siblings = 0;
 
-    TRY(tally_lane_all_reduce(lane, &has_siblings, 1, TALLY_I32, TALLY_MAX));
+    TRY(tally__agree_any(lane, tally__has_siblings(ddp->group), &has_siblings));
     if (has_siblings) {
         ddp->rebuild_due = false;
         return TALLY_OK;

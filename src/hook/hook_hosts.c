@@ -17,6 +17,7 @@
 #include "base/boot_id.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/agree.h"
 #include "comm/doing.h"
 #include "comm/group_config.h"
 #include "comm/threads.h"
@@ -35,12 +36,6 @@ struct hosts {
     tally_group
         *shared; /* the same through shared memory, where the ddp's group is of MPI; or NULL */
     tally_group *leaders; /* NULL: this rank is none */
-};
-
-/* What a leader tells its host: how it went. */
-struct outcome {
-    int32_t status;
-    char text[256];
 };
 
 /* ---- who is where ---- */
@@ -210,47 +205,41 @@ static tally_lane *lane_within(const struct hosts *hosts, tally_lane *lane)
     return within;
 }
 
-/* Writes why the exchange failed. A value that the hook refuses may come from any rank of the host:
- * the message says so behind the rank that it names, or behind this rank where it names none. */
-static void tell(const tally_lane *lane, struct outcome *outcome)
+/* A value that the hook refuses may come from any rank of the host: the message says so behind the
+ * rank that it names, or behind this rank where it names none. */
+static int fail_numeric(const tally_lane *lane)
 {
     const char *text = tally_last_error();
     int length = (int)tally__culprit_length(text);
 
-    if (outcome->status != TALLY_NUMERIC) {
-        (void)snprintf(outcome->text, sizeof outcome->text, "%s", text);
-    } else if (length > 0 && text[length] == ':') {
-        (void)snprintf(outcome->text, sizeof outcome->text, "%.*s, or another rank of its host%s",
-                       length, text, text + length);
-    } else {
-        (void)snprintf(outcome->text, sizeof outcome->text, "%s, or another rank of its host: %s",
-                       tally__rank_text(lane->group, lane->group->rank).text, text);
+    if (length > 0 && text[length] == ':') {
+        return tally__fail(TALLY_NUMERIC, "%.*s, or another rank of its host%s", length, text,
+                           text + length);
     }
+    return tally__fail(TALLY_NUMERIC, "%s, or another rank of its host: %s",
+                       tally__rank_text(lane->group, lane->group->rank).text, text);
 }
 
-/* The host's sum is in the bucket. A leader that has run out of input sends that of the others. */
-static struct outcome exchange(const struct hosts *hosts, tally_lane *lane,
-                               const tally_bucket *bucket)
+/* The leaders' exchange; the host's sum is in the bucket. A leader that has run out of input sends
+ * the sum of the other ranks. */
+static int exchange(const struct hosts *hosts, tally_lane *lane, const tally_bucket *bucket)
 {
-    struct outcome outcome = {0};
     tally_bucket of_host = *bucket;
+    int rc;
 
     if (tally_group_size(hosts->local) > 1) {
         of_host.shadows = 0;
     }
-    outcome.status = tally__hook_reduce_in_subgroup(hosts->wrapper.inner, lane, hosts->leaders,
-                                                    TALLY__DIVISOR_STAYS, &of_host);
-    if (outcome.status != TALLY_OK) {
-        tell(lane, &outcome);
-    }
-    return outcome;
+    rc = tally__hook_reduce_in_subgroup(hosts->wrapper.inner, lane, hosts->leaders,
+                                        TALLY__DIVISOR_STAYS, &of_host);
+    return rc == TALLY_NUMERIC ? fail_numeric(lane) : rc;
 }
 
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     const struct hosts *hosts = state;
     bool alone = tally_group_size(hosts->local) == 1;
-    struct outcome outcome = {0};
+    struct tally__outcome exchanged = {.status = TALLY_OK};
     tally_lane *within = lane_within(hosts, lane);
 
     if (!hosts->leaders) {
@@ -260,14 +249,9 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
         TRY(tally_lane_all_reduce(within, bucket->data, bucket->n, bucket->dtype, TALLY_SUM));
     }
     if (hosts->leaders) {
-        outcome = exchange(hosts, lane, bucket);
+        exchanged = tally__outcome_of(exchange(hosts, lane, bucket));
     }
-    if (!alone) {
-        TRY(tally_lane_broadcast(within, &outcome, sizeof outcome, 0));
-    }
-    if (outcome.status != TALLY_OK) {
-        return tally__fail(outcome.status, "%.*s", (int)sizeof outcome.text - 1, outcome.text);
-    }
+    TRY(tally__agree_status(within, &exchanged));
     return alone ? TALLY_OK
                  : tally_lane_broadcast(within, bucket->data,
                                         bucket->n * tally_dtype_bytes(bucket->dtype), 0);

@@ -5,12 +5,13 @@
  */
 #include "state/save_load.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/checksum.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/agree.h"
+#include "comm/doing.h"
 #include "comm/group_config.h"
 
 /* ---- saving ---- */
@@ -188,41 +189,36 @@ static int prepare(struct tally__loading *loading, const void *const *blobs, con
 
 /* ---- agreement ---- */
 
-/* How it went on this rank, and a digest of the blobs it was given. */
-struct opinion {
-    int status;
-    char text[TALLY__ERROR_BYTES];
-    const char *name;
+/* The blobs that a call was given. */
+struct given {
+    const char *name; /* the kind's */
     uint64_t digest;
 };
 
-static int agree_job(tally_lane *lane, void *user)
+static int compare_job(tally_lane *lane, void *user)
 {
-    const struct opinion *opinion = user;
-    uint64_t theirs = opinion->digest;
+    const struct given *given = user;
+    int other = -1;
 
-    if (opinion->status != TALLY_OK) {
-        return tally_job_fail(lane, opinion->status, opinion->text);
-    }
-    TRY(tally_lane_broadcast(lane, &theirs, sizeof theirs, 0));
-    return theirs == opinion->digest
+    TRY(tally__agree_same(lane, given->digest, &other));
+    return other < 0
                ? TALLY_OK
-               : tally__fail(TALLY_MISMATCH, "tally_%s_load: other blobs here than on rank 0",
-                             opinion->name);
+               : tally__fail(TALLY_MISMATCH, "tally_%s_load: %s was given other blobs than %s",
+                             given->name, tally__rank_text(lane->group, other).text,
+                             tally__rank_text(lane->group, 0).text);
 }
 
 /* OK if every rank comes with OK and has the same blobs; otherwise an error on all ranks. */
 static int agree(const struct tally__loading *loading, int status)
 {
-    struct opinion opinion = {.status = status, .name = loading->state.kind->name};
+    struct given given = {.name = loading->state.kind->name};
 
-    (void)snprintf(opinion.text, sizeof opinion.text, "%s", tally_last_error());
     for (size_t r = 0; status == TALLY_OK && r < loading->n; r++) {
         uint64_t checksum = loading->blobs[r].head.checksum;
 
-        opinion.digest = tally__checksum(&checksum, sizeof checksum) ^ opinion.digest * 31;
+        given.digest = tally__checksum(&checksum, sizeof checksum) ^ given.digest * 31;
     }
-    return loading->state.run(loading->state.ddp, agree_job, &opinion);
+    return loading->state.agree(loading->state.ddp, status, compare_job, &given);
 }
 
 /* ---- taking effect ---- */

@@ -34,8 +34,8 @@ struct tally__state {
     bool is_whole; /* to save: one blob for all ranks, which is that of a world of one */
     size_t n_params;
     uint64_t n_steps;
-    /* Runs a job on the ddp's lane 0 and waits for it. */
-    int (*run)(tally_ddp *ddp, tally_job_fn job, void *user);
+    /* Runs a job on the ddp's lane 0, if all ranks come with OK, and waits for it. */
+    int (*agree)(tally_ddp *ddp, int status, tally_job_fn job, void *user);
     tally_ddp *ddp;
 };
 

@@ -252,30 +252,22 @@ static void describe_param(const void *of, size_t i, struct tally__description *
 
 struct creation {
     tally_averager *averager;
-    struct tally__outcome outcome; /* whether it was made and filled, and why not */
-    tally_param *params;           /* as a ddp takes them */
+    tally_param *params; /* as a ddp takes them */
 };
 
 static int create_job(tally_lane *lane, void *user)
 {
     struct creation *creation = user;
     const tally_averager *averager = creation->averager;
+    const struct tally__compared compared[] = {
+        {.plural = "averagers", .n = 1, .of = averager, .describe = describe},
+        {.plural = "levels", .n = averager->n_levels, .of = averager, .describe = describe_level},
+        {.plural = "parameters",
+         .n = averager->n_params,
+         .of = averager,
+         .describe = describe_param}};
 
-    TRY(tally__outcome_job(lane, &creation->outcome));
-    {
-        const struct tally__compared compared[] = {
-            {.plural = "averagers", .n = 1, .of = averager, .describe = describe},
-            {.plural = "levels",
-             .n = averager->n_levels,
-             .of = averager,
-             .describe = describe_level},
-            {.plural = "parameters",
-             .n = averager->n_params,
-             .of = averager,
-             .describe = describe_param}};
-
-        return tally__compare(lane, compared, sizeof compared / sizeof *compared);
-    }
+    return tally__compare(lane, compared, sizeof compared / sizeof *compared);
 }
 
 /* ---- making it ---- */
@@ -367,9 +359,7 @@ static int create(tally_ddp *ddp, const tally_averager_config *config, tally_ave
                       : tally__fail(TALLY_ARG, "tally_averager_create: averager is NULL");
         rc = rc == TALLY_OK ? list_params(&creation) : rc;
     }
-    /* Whatever this rank lacks, it takes part until all know. */
-    creation.outcome = tally__outcome_of(rc);
-    rc = tally__ddp_run(ddp, create_job, &creation);
+    rc = tally__ddp_agree(ddp, rc, create_job, &creation);
     if (rc == TALLY_OK) {
         rc = start(&creation);
     }

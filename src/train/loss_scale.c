@@ -144,29 +144,18 @@ static bool are_gradients_finite(const struct tally__bucket *bucket)
     return true;
 }
 
-/* Any rank's is everybody's. */
-static int agree(tally_lane *lane, bool *found)
-{
-    uint8_t flag = *found;
-
-    TRY(tally_lane_all_reduce(lane, &flag, 1, TALLY_U8, TALLY_MAX));
-    *found = flag != 0;
-    return TALLY_OK;
-}
-
 int tally__loss_look(const tally_optimizer *optimizer, tally_lane *lane,
                      struct tally__bucket *bucket)
 {
     const tally_ddp *ddp = bucket->ddp;
-    uint64_t before = lane->bytes_sent;
+    uint64_t any = 0;
 
     if (!optimizer->loss.kept) {
         return TALLY_OK;
     }
-    bucket->skipped = !are_gradients_finite(bucket);
-    TRY(agree(lane, &bucket->skipped));
+    TRY(tally__agree_any(lane, !are_gradients_finite(bucket), &any));
+    bucket->skipped = any != 0;
     bucket->factor = 1 / optimizer->loss.scale;
-    bucket->now.aside_bytes += lane->bytes_sent - before;
     for (int k = 0; k < bucket->seen.n_params; k++) {
         int index = bucket->seen.params[k].index;
         struct tally__kept *kept = &optimizer->loss.kept[index];
@@ -206,10 +195,10 @@ static bool is_step_finite(const tally_optimizer *optimizer)
 static int end_job(tally_lane *lane, void *user)
 {
     tally_optimizer *optimizer = user;
-    bool found = !is_step_finite(optimizer);
+    uint64_t any = 0;
 
-    TRY(agree(lane, &found));
-    optimizer->loss.skips = found;
+    TRY(tally__agree_any(lane, !is_step_finite(optimizer), &any));
+    optimizer->loss.skips = any != 0;
     return TALLY_OK;
 }
 

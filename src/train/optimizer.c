@@ -222,11 +222,8 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
  * announcement. Collective. */
 static int share_out(tally_optimizer *optimizer)
 {
-    struct tally__outcome outcome;
-
     TRY(tally__step_restore_plan(optimizer->ddp));
-    outcome = tally__outcome_of(tally__zero_make(optimizer));
-    return tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome);
+    return tally__ddp_agree(optimizer->ddp, tally__zero_make(optimizer), NULL, NULL);
 }
 
 /* What the application gave is still the application's when there is no optimizer. */
@@ -298,56 +295,41 @@ static void describe_updated(const void *of, size_t i, struct tally__description
     tally__describe_number(about, "optimizer group", optimizer->updated[i].group);
 }
 
-struct creation {
-    tally_optimizer *optimizer;
-    struct tally__outcome outcome; /* whether it was made and filled, and why not */
-};
-
 static int create_job(tally_lane *lane, void *user)
 {
-    struct creation *creation = user;
-    const tally_optimizer *made = creation->optimizer;
+    const tally_optimizer *made = user;
+    const struct tally__compared compared[] = {
+        {.plural = "configs", .n = 1, .of = made, .describe = describe_config},
+        {.plural = "groups", .n = made->n_groups, .of = made, .describe = describe_group},
+        {.plural = "parameters", .n = made->n_params, .of = made, .describe = describe_updated}};
 
-    TRY(tally__outcome_job(lane, &creation->outcome));
-    {
-        const struct tally__compared compared[] = {
-            {.plural = "configs", .n = 1, .of = made, .describe = describe_config},
-            {.plural = "groups", .n = made->n_groups, .of = made, .describe = describe_group},
-            {.plural = "parameters",
-             .n = made->n_params,
-             .of = made,
-             .describe = describe_updated}};
-
-        return tally__compare(lane, compared, sizeof compared / sizeof *compared);
-    }
+    return tally__compare(lane, compared, sizeof compared / sizeof *compared);
 }
 
 static int create(tally_ddp *ddp, const char *text, const tally_optimizer_config *config,
                   tally_optimizer **optimizer)
 {
-    struct creation creation = {.optimizer = tally__alloc(sizeof **optimizer, "an optimizer")};
+    tally_optimizer *made = tally__alloc(sizeof *made, "an optimizer");
     int rc = TALLY_NOMEM;
 
-    if (creation.optimizer) {
-        creation.optimizer->ddp = ddp;
-        creation.optimizer->n_params = ddp->n_params;
-        rc = optimizer ? fill(creation.optimizer, text, config)
+    if (made) {
+        made->ddp = ddp;
+        made->n_params = ddp->n_params;
+        rc = optimizer ? fill(made, text, config)
                        : tally__fail(TALLY_ARG, "tally_optimizer_create: optimizer is NULL");
     }
-    /* Whatever this rank lacks, it takes part until all know. */
-    creation.outcome = tally__outcome_of(rc);
-    rc = tally__ddp_run(ddp, create_job, &creation);
-    if (rc == TALLY_OK && creation.optimizer->config.shard) {
-        rc = share_out(creation.optimizer);
+    rc = tally__ddp_agree(ddp, rc, create_job, made);
+    if (rc == TALLY_OK && made->config.shard) {
+        rc = share_out(made);
     }
-    if (rc != TALLY_OK || !optimizer || !creation.optimizer) {
-        give_back(creation.optimizer, config);
-        unmake(creation.optimizer);
+    if (rc != TALLY_OK || !optimizer || !made) {
+        give_back(made, config);
+        unmake(made);
         return rc;
     }
-    tally__training_of(ddp)->optimizer = creation.optimizer;
-    tally__zero_mark(creation.optimizer, true);
-    *optimizer = creation.optimizer;
+    tally__training_of(ddp)->optimizer = made;
+    tally__zero_mark(made, true);
+    *optimizer = made;
     return TALLY_OK;
 }
 

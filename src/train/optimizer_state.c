@@ -404,18 +404,16 @@ static int save_whole(tally_optimizer *optimizer, const struct tally__updated *w
 int tally_optimizer_consolidate(tally_optimizer *optimizer, int root, void *blob, size_t *bytes)
 {
     struct tally__updated *collected = NULL;
-    struct tally__outcome outcome;
+    int rc;
 
     TRY(tally__optimizer_check(optimizer, "tally_optimizer_consolidate"));
     if (optimizer->zero) {
         TRY(tally__stats_note(optimizer->ddp,
                               tally__zero_collect(optimizer, root, blob != NULL, &collected)));
     }
-    outcome = tally__outcome_of(
-        save_whole(optimizer, collected ? collected : optimizer->updated, root, blob, bytes));
+    rc = save_whole(optimizer, collected ? collected : optimizer->updated, root, blob, bytes);
     tally__zero_collected_free(optimizer, collected);
-    return tally__stats_note(optimizer->ddp,
-                             tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome));
+    return tally__stats_note(optimizer->ddp, tally__ddp_agree(optimizer->ddp, rc, NULL, NULL));
 }
 
 int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs, const size_t *bytes,

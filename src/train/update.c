@@ -141,17 +141,16 @@ static void clip_others(tally_optimizer *optimizer, double factor)
  * ranks. */
 static int agree_on_factor(tally_lane *lane, tally_optimizer *optimizer, double *factor)
 {
-    struct tally__outcome outcome = {.status = find_factor(lane, optimizer, factor)};
+    int rc = find_factor(lane, optimizer, factor);
 
     if (!optimizer->config.averager || !(optimizer->config.max_norm > 0)) {
-        return outcome.status;
+        return rc;
     }
     if (lane) {
-        TRY(outcome.status);
+        TRY(rc);
         return tally_lane_barrier(lane);
     }
-    outcome = tally__outcome_of(outcome.status);
-    return tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome);
+    return tally__ddp_agree(optimizer->ddp, rc, NULL, NULL);
 }
 
 /* lane: of the job that it runs in; NULL on call. */
@@ -247,13 +246,9 @@ static void note_time(tally_optimizer *optimizer, uint64_t update_ns, uint64_t e
  * it, and nobody waits for one that failed. */
 static int update_on_call(tally_optimizer *optimizer)
 {
-    struct tally__outcome outcome = {.status = update_all(NULL, optimizer)};
+    int rc = update_all(NULL, optimizer);
 
-    if (!optimizer->config.averager) {
-        return outcome.status;
-    }
-    outcome = tally__outcome_of(outcome.status);
-    return tally__ddp_run(optimizer->ddp, tally__outcome_job, &outcome);
+    return optimizer->config.averager ? tally__ddp_agree(optimizer->ddp, rc, NULL, NULL) : rc;
 }
 
 /* Steps that update nothing count for it too, as they do for the hook: those that are skipped, and

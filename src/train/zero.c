@@ -172,17 +172,22 @@ void tally__zero_mark(const tally_optimizer *optimizer, bool is_sharded)
 
 /* ---- the mean ---- */
 
-/* Whoever updates a part must know whether another rank has a gradient for it. */
-static int agree(tally_lane *lane, struct tally__bucket *bucket, bool *used)
+/* Sets part->used: the owner of a shard must know whether any rank has a gradient for a parameter.
+ * Flags travel only where a rank lacks one: the others' are then not known here. */
+static int find_used(tally_lane *lane, struct tally__bucket *bucket, bool *used)
 {
     struct tally__zero_part *part = part_of(bucket);
     size_t n = (size_t)bucket->seen.n_params;
     uint64_t before = lane->bytes_sent;
+    uint64_t any_lacks = 0;
 
     for (size_t k = 0; k < n; k++) {
         part->used[k] = bucket->ddp->used[bucket->seen.params[k].index] != 0;
     }
-    TRY(tally_lane_all_reduce(lane, part->used, n, TALLY_U8, TALLY_MAX));
+    TRY(tally__agree_any(lane, memchr(part->used, 0, n) != NULL, &any_lacks));
+    if (any_lacks) {
+        TRY(tally_lane_all_reduce(lane, part->used, n, TALLY_U8, TALLY_MAX));
+    }
     bucket->now.aside_bytes += lane->bytes_sent - before;
     *used = memchr(part->used, 1, n) != NULL;
     return TALLY_OK;
@@ -193,7 +198,7 @@ int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
     const struct tally__zero_part *part = part_of(bucket);
     bool used = true;
 
-    TRY(agree(lane, bucket, &used));
+    TRY(find_used(lane, bucket, &used));
     if (bucket->ddp->config.skip_unused && !used) {
         bucket->skipped = true;
         return TALLY_OK;

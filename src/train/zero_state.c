@@ -17,7 +17,6 @@ struct collection {
     struct tally__updated *whole; /* on root; else NULL */
     size_t *sent;                 /* bytes for each rank, and from each */
     size_t *received;
-    struct tally__outcome outcome; /* whether this rank could begin, and why not */
 };
 
 /* One parameter of a bucket: every rank's run of it to root, where they follow one another. */
@@ -58,7 +57,6 @@ static int collect_job(tally_lane *lane, void *user)
     struct collection *collection = user;
     const tally_ddp *ddp = collection->optimizer->ddp;
 
-    TRY(tally__outcome_job(lane, &collection->outcome));
     TRY(tally_lane_broadcast(lane, &collection->wants, sizeof collection->wants, collection->root));
     if (!collection->wants) {
         return TALLY_OK;
@@ -126,8 +124,7 @@ int tally__zero_collect(tally_optimizer *optimizer, int root, bool wants,
     struct collection collection = {.optimizer = optimizer, .root = root, .wants = wants};
     int rc;
 
-    collection.outcome = tally__outcome_of(prepare(&collection));
-    rc = tally__ddp_run(optimizer->ddp, collect_job, &collection);
+    rc = tally__ddp_agree(optimizer->ddp, prepare(&collection), collect_job, &collection);
     tally__free(collection.sent);
     tally__free(collection.received);
     if (rc != TALLY_OK) {

@@ -69,12 +69,11 @@ static int check_config(tally_group *group, const tally_ddp_stats *stats)
     return 0;
 }
 
-/* Beside the buckets travels who has which gradient, and once whether the group has other ddps, and
- * rank 0's order. */
+/* Ranks also exchange which rank has which gradient and, once, rank 0's order. */
 static unsigned long long other_bytes(unsigned long long step, bool copies, int world, int rank)
 {
     unsigned long long word = (unsigned long long)(world - 1) * sizeof(int32_t);
-    unsigned long long arranged = copies && step == 1 ? word + (rank == 0 ? N * word : 0) : 0;
+    unsigned long long arranged = copies && step == 1 && rank == 0 ? N * word : 0;
 
     return step == 0 ? 0 : N * word + arranged;
 }
@@ -271,8 +270,8 @@ static int beside_body(tally_group *group, void *user)
         int params[1] = {-1};
 
         if (*(const int *)user && s < 2) {
-            /* Whether the group has other ddps; the order. */
-            expected += others * sizeof(int32_t) + (rank == 0) * others * 2 * sizeof(int32_t);
+            /* Rank 0's order. */
+            expected += (rank == 0) * others * 2 * sizeof(int32_t);
         }
         if (s % 2 == 1) {
             CHECK_OK(group, tally_ddp_reduce_delayed(ddp));

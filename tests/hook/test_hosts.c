@@ -76,7 +76,7 @@ static size_t shard_of(int size, int rank)
     return n;
 }
 
-/* What this rank sends within its host in a step: adding up, and how it went with the result. */
+/* What this rank sends within its host in a step: adding up, and the result. */
 static unsigned long long host_bytes_of(int world, int host_size, int rank)
 {
     int first = rank / host_size * host_size;
@@ -88,7 +88,7 @@ static unsigned long long host_bytes_of(int world, int host_size, int rank)
             sizeof(float) * (N + (unsigned long long)(local - 2) * shard_of(local, rank - first));
     }
     if (rank == first) {
-        bytes += (unsigned long long)(local - 1) * (N * sizeof(float) + 260);
+        bytes += (unsigned long long)(local - 1) * N * sizeof(float);
     }
     return bytes;
 }

@@ -213,7 +213,7 @@ static int others(struct opt_run *run, const struct opt_states *good)
         missing.bytes[1] = states.bytes[1];
         CHECK_OK(group, refused(run, good, &missing, TALLY_ARG, "saved after"));
         CHECK_OK(group, refused(run, good, rank == 1 ? &states : good, TALLY_MISMATCH,
-                                "other blobs here"));
+                                "rank 1 was given other blobs than rank 0"));
     }
     opt_states_free(&states);
     CHECK_OK(group, opt_end(&other));
