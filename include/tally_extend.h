@@ -195,7 +195,7 @@ typedef struct tally_bucket {
     int n_params;
     const tally_bucket_param *params;
     int shadows;  /* this rank has run out of input (join): data is zeros, residuals stay */
-    void *keeper; /* tally's own */
+    void *keeper; /* reserved: always NULL */
     int n_ranks;  /* that the mean is of, those that have run out of input among them */
 } tally_bucket;
 
@@ -206,7 +206,8 @@ typedef struct tally_bucket {
  * step, in other buckets, with the hook that replaces this one, in tally_ddp_save. So results do
  * not depend on the order of announcements, the caps of buckets, or whether gradients are views.
  * This gives the residual of the bucket's parameter number k, in the order of its gradient's
- * elements. Inside reduce. Errors: ARG, NOMEM, UNSUPPORTED for a bucket that is not fp32.
+ * elements. Inside reduce or scatter, on the thread that runs it. Errors: ARG, NOMEM, STATE
+ * elsewhere, UNSUPPORTED for a bucket that is not fp32.
  */
 TALLY_API int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual);
 
@@ -256,6 +257,23 @@ typedef struct tally_hook_table {
     int (*load)(void *state, const tally_hook_blob *blobs, size_t n_blobs);
     /* Frees state. When nobody uses the hook any more. */
     void (*destroy)(void *state);
+    /*
+     * Nonzero: the mean of an element depends on that element alone, and reduce reads only data, n,
+     * dtype and divisor of the bucket, and its parameters. tally may then call reduce several times
+     * for a bucket, each time with some of its parameters, the same ones on every rank: data and n
+     * are those of the part, and data may be the application's own gradient array. This saves
+     * copying where gradients are not views. Ranks compare it.
+     */
+    int elementwise;
+    /*
+     * The same as reduce, with the same bits, but only this rank needs its shard of the mean: for
+     * an optimizer that is sharded over the ranks (config.shard of tally_optimizer_create). Rank
+     * r's shard is the elements from shard_starts[r] up to shard_starts[r + 1] of data; a shard may
+     * be empty. The other elements of data are undefined afterwards. NULL: tally calls reduce
+     * instead. Ranks compare whether there is one.
+     */
+    int (*scatter)(void *state, tally_lane *lane, const tally_bucket *bucket,
+                   const size_t *shard_starts);
 } tally_hook_table;
 
 /*

@@ -16,22 +16,6 @@
 
 struct tally__threads;
 
-/* How the fp32 sums of a lane travel: as they are, or as halves. A wrapper hook sets it around the
- * hook inside; the exchange obeys. */
-struct tally__wire {
-    int dtype;      /* TALLY_F32, TALLY_F16 or TALLY_BF16 */
-    bool saturates; /* fp16: what would overflow becomes the largest finite value */
-    bool stepwise;  /* divided and added in halves too, rounded each time */
-};
-
-/* What hooks count for the statistics. */
-struct tally__counts {
-    uint64_t saturated;       /* values that did not fit in fp16 */
-    uint64_t compressed_from; /* elements that travelled as fewer, */
-    uint64_t compressed_to;   /* as so many */
-    uint64_t host_bytes;      /* payload that stayed within a host: is_host below */
-};
-
 /* Lists with an entry per rank that an exchange needs at once: too large for a small stack. */
 #define TALLY__N_LISTS 7
 
@@ -48,9 +32,8 @@ struct tally_lane {
     uint64_t job;               /* jobs begun on this lane */
     int job_status;             /* not TALLY_OK: all ranks know that this job failed */
     char job_text[TALLY__TEXT_BYTES];
-    uint64_t bytes_sent;         /* payload, by the current job */
-    struct tally__wire wire;     /* of the current job */
-    struct tally__counts counts; /* by the current job */
+    uint64_t bytes_sent;         /* payload that the current job has sent to other ranks, */
+    uint64_t host_bytes;         /* apart from payload that stayed within a host: is_host below */
     struct tally__waited waited; /* in this round, for all ranks together */
     uint64_t serial;             /* of the job, among all that its thread has run */
     struct tally__doing doing;   /* what this job does for the application */

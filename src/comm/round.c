@@ -74,24 +74,11 @@ void tally__count_sent(tally_lane *lane, uint64_t bytes)
 {
     lane->bytes_sent += bytes;
     if (lane->host && lane->group->is_host) {
-        lane->host->counts.host_bytes += bytes;
+        lane->host->host_bytes += bytes;
     } else if (lane->host) {
         lane->host->bytes_sent += bytes;
     }
     atomic_fetch_add_explicit(&lane->group->bytes_sent, bytes, memory_order_relaxed);
-}
-
-void tally__count_saturated(tally_lane *lane, uint64_t n)
-{
-    (lane->host ? lane->host : lane)->counts.saturated += n;
-}
-
-void tally__count_compressed(tally_lane *lane, uint64_t n, uint64_t n_sent)
-{
-    struct tally__counts *counts = &(lane->host ? lane->host : lane)->counts;
-
-    counts->compressed_from += n;
-    counts->compressed_to += n_sent;
 }
 
 /* Whether every rank reports the same failure: then it is nobody's in particular. */

@@ -67,11 +67,7 @@ unsigned char *tally__peer_data(const tally_lane *lane, int rank);
 /* Whether every rank said an offset in the round just finished. */
 bool tally__all_share(const tally_lane *lane);
 
-/* Counts payload that this rank has sent to others, and values that did not fit in what it sent. */
+/* Counts payload that this rank has sent to others. */
 void tally__count_sent(tally_lane *lane, uint64_t bytes);
-void tally__count_saturated(tally_lane *lane, uint64_t n);
-
-/* Counts elements that a hook sends as fewer ones. */
-void tally__count_compressed(tally_lane *lane, uint64_t n, uint64_t n_sent);
 
 #endif

@@ -99,8 +99,7 @@ static void run_job(tally_future *future)
     lane->job++;
     lane->job_status = TALLY_OK;
     lane->bytes_sent = 0;
-    lane->wire = (struct tally__wire){.dtype = TALLY_F32};
-    lane->counts = (struct tally__counts){0};
+    lane->host_bytes = 0;
     lane->doing.what = TALLY__DOING_NOTHING;
     lane->host = NULL;
     lane->borrowed = NULL;
@@ -429,9 +428,6 @@ tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
         other->next_borrowed = host->borrowed;
         host->borrowed = other;
         other->job_status = TALLY_OK;
-    }
-    if (other != lane) {
-        other->wire = lane->wire;
     }
     return other;
 }

@@ -74,7 +74,6 @@ static tally_bucket empty_bucket(const tally_ddp *ddp, const struct tally__bucke
                           .index = (int)(b - first),
                           .count = (int)count,
                           .is_last = b + 1 == first + count,
-                          .keeper = ddp->residuals,
                           .n_ranks = tally_group_size(ddp->group)};
 }
 

@@ -293,7 +293,7 @@ void tally__checks_local(tally_ddp *ddp)
     const tally_hook *local = tally__hook_local(ddp->hook);
 
     if (!local || ask(ddp).averages || ddp->warned_local ||
-        ddp->step + ddp->steps_before <= local->local_start) {
+        ddp->step + ddp->steps_before <= local->private.local_start) {
         return;
     }
     ddp->warned_local = true;
@@ -301,7 +301,7 @@ void tally__checks_local(tally_ddp *ddp)
         ddp,
         "hook '%s': after %llu steps gradients travel within groups of ranks only, and the ddp has "
         "no averager: the ranks' parameters drift apart; make one with tally_averager_create",
-        ddp->hook->table.name, (unsigned long long)local->local_start);
+        ddp->hook->table.name, (unsigned long long)local->private.local_start);
 }
 
 /* ---- comparing parameters ---- */
@@ -313,8 +313,8 @@ static bool may_differ(const tally_ddp *ddp)
     const tally_hook *local = tally__hook_local(ddp->hook);
     uint64_t step = ddp->step + ddp->steps_before;
 
-    return tally__hook_innermost(ddp->hook)->sends_nothing ||
-           (local && step > local->local_start) || ask(ddp).may_differ;
+    return ddp->hook->private.sends_nothing || (local && step > local->private.local_start) ||
+           ask(ddp).may_differ;
 }
 
 /* Whether at least some parameters must be equal on all ranks. */

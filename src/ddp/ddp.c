@@ -330,8 +330,8 @@ void tally__ddp_free(tally_ddp *ddp)
                           ddp->step + ddp->steps_before + 1);
         (void)tally__step_give_up(ddp, TALLY_ABORTED);
     }
-    tally__hook_detach(ddp->hook, ddp);
-    tally__hook_leave(ddp->hook);
+    ddp->hook->table.detach(ddp->hook->state, ddp);
+    ddp->hook->private.leave(ddp->hook->state);
     (void)snprintf(ddp->group->farewell, sizeof ddp->group->farewell, "freed its %s after %llu %s",
                    ddp->words.object, ddp->step + ddp->steps_before, ddp->words.steps);
     unmake(ddp);

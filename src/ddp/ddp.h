@@ -11,7 +11,7 @@
 #include "comm/agree.h"
 #include "comm/group.h"
 #include "ddp/observer.h"
-#include "exchange/residuals.h"
+#include "exchange/reduction.h"
 #include "hook/hook.h"
 #include "tally_extend.h"
 

@@ -23,6 +23,8 @@ struct description {
     uint64_t name;
     uint64_t concurrent;
     uint64_t feedback;
+    uint64_t elementwise;
+    uint64_t scatters;
     uint64_t is_own;
     char words[208];
 };
@@ -38,6 +40,12 @@ static const char *hint(const struct description *a, const struct description *b
     }
     if (a->feedback != b->feedback) {
         return ", and one of them uses residuals";
+    }
+    if (a->elementwise != b->elementwise) {
+        return ", and one of them is elementwise";
+    }
+    if (a->scatters != b->scatters) {
+        return ", and one of them has a scatter";
     }
     if (a->is_own != b->is_own) {
         return ", and one of them is the application's own";
@@ -55,6 +63,8 @@ static int compare_job(tally_lane *lane, void *user)
     ours.name = tally__checksum(hook->table.name, strlen(hook->table.name));
     ours.concurrent = hook->table.concurrent != 0;
     ours.feedback = hook->table.feedback != 0;
+    ours.elementwise = hook->table.elementwise != 0;
+    ours.scatters = hook->table.scatter != NULL;
     ours.is_own = tally__hook_kind_name(hook).is_own;
     (void)snprintf(ours.words, sizeof ours.words, "%s", hook->table.name);
     memcpy(&theirs, &ours, sizeof theirs);
@@ -111,8 +121,8 @@ static int inherit_job(tally_lane *lane, void *user)
 static int hand_over(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
     const tally_hook *old = ddp->hook;
-    bool is_led = tally__hook_is_led(old);
-    bool is_from_root = !tally__hook_runs_here(old);
+    bool is_led = old->private.is_led;
+    bool is_from_root = !old->private.runs_here(old->state);
     struct inheritance inheritance = {.is_from_root = is_from_root};
     int rc;
 
@@ -175,23 +185,23 @@ static bool is_equal(const tally_hook *a, const tally_hook *b)
 static void undo_attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
     if (!is_attached) {
-        tally__hook_detach(hook, ddp);
+        hook->table.detach(hook->state, ddp);
     }
-    tally__hook_leave(hook);
+    hook->private.leave(hook->state);
 }
 
 /* Attaches on this rank, unless that has been done, and learns how it went on all. What a hook asks
  * of all ranks comes first: there none of them has failed yet. */
 static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
-    int entered = tally__hook_enter(hook, ddp);
+    int entered = hook->private.enter(hook->state, ddp);
     int attached = entered != TALLY_OK || is_attached ? entered : tally__hook_attach(hook, ddp);
     int rc = tally__ddp_agree(ddp, attached, NULL, NULL);
 
     if (rc != TALLY_OK && attached == TALLY_OK) {
         undo_attach(ddp, hook, is_attached);
     } else if (rc != TALLY_OK && entered == TALLY_OK) {
-        tally__hook_leave(hook);
+        hook->private.leave(hook->state);
     }
     return rc;
 }
@@ -218,7 +228,7 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
     /* The same one, or another wrapper around it: it goes on, and to detach it would be wrong. */
     is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
     TRY(attach(ddp, hook, is_attached));
-    rc = hook->layout_bound ? tally__step_restore_plan(ddp) : TALLY_OK;
+    rc = hook->private.layout_bound ? tally__step_restore_plan(ddp) : TALLY_OK;
     if (rc == TALLY_OK) {
         rc = inherit(ddp, hook, is_attached);
     }
@@ -227,9 +237,9 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
         return rc;
     }
     if (!is_attached) {
-        tally__hook_detach(old, ddp);
+        old->table.detach(old->state, ddp);
     }
-    tally__hook_leave(old);
+    old->private.leave(old->state);
     tally__hook_hold(hook);
     (void)pthread_mutex_lock(&ddp->mutex);
     ddp->hook = hook;

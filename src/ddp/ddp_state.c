@@ -51,8 +51,9 @@ static void write(const struct tally__state *state, struct tally__blob_writer *w
     const struct tally__hook_kind_name kind = tally__hook_kind_name(ddp->hook);
 
     tally__blob_put_array(writer, ddp->hook->table.name, strlen(ddp->hook->table.name));
-    tally__blob_put_number(writer, (kind.is_own ? HOOK_OWN : 0) |
-                                       (tally__hook_runs_here(ddp->hook) ? HOOK_RAN : 0));
+    tally__blob_put_number(writer,
+                           (kind.is_own ? HOOK_OWN : 0) |
+                               (ddp->hook->private.runs_here(ddp->hook->state) ? HOOK_RAN : 0));
     tally__blob_put_array(writer, kind.text, kind.length);
     tally__blob_put_array(writer, ddp->order,
                           ddp->stats.rebuilt ? ddp->n_order * sizeof *ddp->order : 0);

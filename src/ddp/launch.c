@@ -52,7 +52,7 @@ static struct range next_range(const struct tally__bucket *bucket, int first)
     struct range range = {first, first + 1};
     size_t bytes = bytes_of(bucket, first);
 
-    if (!bucket->ddp->hook->elementwise) {
+    if (!bucket->ddp->hook->table.elementwise) {
         range.end = bucket->seen.n_params;
         return range;
     }
@@ -144,25 +144,21 @@ void tally__bucket_spread(const struct tally__bucket *bucket)
     spread(bucket, (struct range){0, bucket->seen.n_params});
 }
 
-/* What an earlier hook left out goes with what this one sends. */
-static int run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket)
+/* Runs the hook; shard_starts is NULL for the mean of the whole bucket. If the hook does not use
+ * residuals, those of an earlier hook are added to the gradients first. */
+static int run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket,
+                    const size_t *shard_starts)
 {
     if (!ddp->hook->table.feedback) {
-        TRY(tally__residuals_deliver(bucket));
+        TRY(tally__residuals_deliver(ddp->residuals, bucket));
     }
-    return ddp->hook->table.reduce(ddp->hook->state, lane, bucket);
+    return tally__hook_reduce(ddp->hook, lane, bucket, shard_starts);
 }
 
 int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
                            const size_t *shard_starts)
 {
-    const tally_hook *hook = bucket->ddp->hook;
-
-    if (!shard_starts || !hook->scatter) {
-        return run_hook(lane, bucket->ddp, &bucket->seen);
-    }
-    TRY(tally__residuals_deliver(&bucket->seen));
-    return hook->scatter(hook->state, lane, &bucket->seen, shard_starts);
+    return run_hook(lane, bucket->ddp, &bucket->seen, shard_starts);
 }
 
 /* Whether the hook can take a gradient where it lies. */
@@ -171,7 +167,7 @@ static bool lies_well(const struct tally__bucket *bucket, int k)
     const tally_ddp *ddp = bucket->ddp;
     int index = bucket->seen.params[k].index;
 
-    return ddp->hook->elementwise && ddp->used[index] &&
+    return ddp->hook->table.elementwise && ddp->used[index] &&
            bytes_of(bucket, k) >= TALLY__LARGE_BYTES &&
            ddp->params[index].grad_dtype == bucket->seen.dtype;
 }
@@ -196,12 +192,12 @@ static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, st
         part.params = &first;
         part.data = first.gradient;
         scale_before(bucket, param->n, param->grad);
-        TRY(run_hook(lane, ddp, &part));
+        TRY(run_hook(lane, ddp, &part, NULL));
         take_mean(bucket, param, param->grad);
         return TALLY_OK;
     }
     gather(bucket, range);
-    TRY(run_hook(lane, ddp, &part));
+    TRY(run_hook(lane, ddp, &part, NULL));
     spread(bucket, range);
     return TALLY_OK;
 }
@@ -220,7 +216,7 @@ static int reduce_copies(tally_lane *lane, const struct tally__bucket *bucket)
 static int reduce_views(tally_lane *lane, const struct tally__bucket *bucket)
 {
     tally__bucket_gather(bucket);
-    TRY(run_hook(lane, bucket->ddp, &bucket->seen));
+    TRY(run_hook(lane, bucket->ddp, &bucket->seen, NULL));
     tally__bucket_spread(bucket);
     return TALLY_OK;
 }
@@ -278,6 +274,7 @@ static int bucket_job(tally_lane *lane, void *user)
 {
     struct tally__bucket *bucket = user;
     tally_ddp *ddp = bucket->ddp;
+    struct tally__reduction reduction = {.wire.dtype = TALLY_F32, .residuals = ddp->residuals};
     int rc;
 
     say_doing(lane, bucket);
@@ -288,8 +285,11 @@ static int bucket_job(tally_lane *lane, void *user)
     bucket->seen.divisor = ddp->config.join && ddp->config.join_divides_by_active
                                ? ddp->presence.n_active
                                : tally_group_size(ddp->group);
+    tally__reduction_enter(&reduction);
     rc = reduce_bucket(lane, bucket);
-    bucket->now.counts = lane->counts;
+    tally__reduction_enter(NULL);
+    reduction.counts.host_bytes = lane->host_bytes;
+    bucket->now.counts = reduction.counts;
     bucket->now.done_ns = tally__now_ns();
     bucket->now.after_ns = bucket->now.done_ns;
     if (rc == TALLY_OK && !bucket->skipped) {

@@ -17,7 +17,7 @@
 
 bool tally__may_arrange(const tally_ddp *ddp)
 {
-    return ddp->rebuild_due && !ddp->hook->layout_bound && !ddp->buckets.pinned;
+    return ddp->rebuild_due && !ddp->hook->private.layout_bound && !ddp->buckets.pinned;
 }
 
 static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)

@@ -49,7 +49,7 @@ static int reduce(tally_lane *lane, enum tally__kind kind, void *data, size_t co
     }
     call.dtype = (uint8_t)dtype;
     call.op = (uint8_t)op;
-    codec = tally__codec_of_lane(lane, dtype, op, lane->group->size);
+    codec = tally__codec_here(dtype, op, lane->group->size);
     return exchange(lane, &codec, call, data, count);
 }
 

@@ -13,6 +13,7 @@
 
 #include "comm/round.h"
 #include "exchange/layout.h"
+#include "exchange/reduction.h"
 #include "num/num.h"
 
 struct tally__codec;
@@ -99,7 +100,7 @@ struct tally__codec {
     int op;       /* of the plain codec */
     bool gathers; /* one phase: everybody gets all contributions, and the result is not coded */
     const struct tally__lists *lists; /* set by the exchange, for as long as it runs */
-    tally_lane *counts_for; /* if set, fp16 saturates, and what did not fit is counted there */
+    struct tally__counts *counts;     /* if set, fp16 saturates, and saturated values are counted */
     /* Of the byte codecs: */
     const struct tally__map_kind *map_kind;
     /* Per segment, for what a rank sends; NULL: per block. A scale of 0 says that the map is not
@@ -116,9 +117,9 @@ struct tally__codec tally__codec_plain(int dtype, int op);
 /* fp32 that travels as wire says, which is not fp32, added in fp32 unless that says stepwise. */
 struct tally__codec tally__codec_half(const struct tally__wire *wire, double divisor);
 
-/* What a sum, divided, of elements of a dtype travels as on this lane: the lane's wire if they are
- * fp32, else as they are. */
-struct tally__codec tally__codec_of_lane(tally_lane *lane, int dtype, int op, double divisor);
+/* The codec of a sum or mean in this thread's reduction: sums of fp32 travel in its wire type, and
+ * everything else as it is. */
+struct tally__codec tally__codec_here(int dtype, int op, double divisor);
 
 /* fp32 that travels as uint8 with a scale and a zero point per block of elements, as the affine
  * kernels say. block is at most TALLY__BLOCK_MAX. */

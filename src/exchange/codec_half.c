@@ -94,7 +94,7 @@ static int bf16_direct(const struct tally__codec *codec, const struct tally__ran
 static void encode_saturated(const struct tally__codec *codec, size_t n, const float *x,
                              uint16_t *wire)
 {
-    tally__count_saturated(codec->counts_for, tally__f32_to_f16_sat(n, x, wire));
+    codec->counts->saturated += tally__f32_to_f16_sat(n, x, wire);
 }
 
 static int sat_encode(const struct tally__codec *codec, const struct tally__range *range,
@@ -229,17 +229,4 @@ struct tally__codec tally__codec_half(const struct tally__wire *wire, double div
                                  .element_bytes = sizeof(float),
                                  .block = TALLY__SHARD_UNIT,
                                  .divisor = divisor};
-}
-
-struct tally__codec tally__codec_of_lane(tally_lane *lane, int dtype, int op, double divisor)
-{
-    struct tally__codec codec = tally__codec_plain(dtype, op);
-
-    codec.divisor = divisor;
-    if (lane->wire.dtype != TALLY_F32 && dtype == TALLY_F32 &&
-        (op == TALLY_SUM || op == TALLY_MEAN)) {
-        codec = tally__codec_half(&lane->wire, op == TALLY_SUM ? 1 : divisor);
-        codec.counts_for = lane;
-    }
-    return codec;
 }

@@ -69,3 +69,17 @@ struct tally__codec tally__codec_plain(int dtype, int op)
                                  .dtype = dtype,
                                  .op = op};
 }
+
+struct tally__codec tally__codec_here(int dtype, int op, double divisor)
+{
+    struct tally__reduction *reduction = tally__reduction_here();
+    struct tally__codec codec = tally__codec_plain(dtype, op);
+
+    codec.divisor = divisor;
+    if (reduction && reduction->wire.dtype != TALLY_F32 && dtype == TALLY_F32 &&
+        (op == TALLY_SUM || op == TALLY_MEAN)) {
+        codec = tally__codec_half(&reduction->wire, op == TALLY_SUM ? 1 : divisor);
+        codec.counts = &reduction->counts;
+    }
+    return codec;
+}

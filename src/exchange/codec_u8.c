@@ -102,8 +102,8 @@ static void raw_encode(const struct tally__codec *codec, size_t n, const float *
 {
     if (codec->dtype == TALLY_F32) {
         tally__copy(n * sizeof *x, (const uint8_t *)x, wire);
-    } else if (codec->counts_for) {
-        tally__count_saturated(codec->counts_for, tally__f32_to_f16_sat(n, x, wire));
+    } else if (codec->counts) {
+        codec->counts->saturated += tally__f32_to_f16_sat(n, x, wire);
     } else {
         (codec->dtype == TALLY_F16 ? tally__f32_to_f16 : tally__f32_to_bf16)(n, x, wire);
     }

@@ -8,6 +8,7 @@ target_sources(tally_objects PRIVATE
   exchange/codec_plain.c
   exchange/codec_scaled.c
   exchange/codec_u8.c
+  exchange/reduction.c
   exchange/residuals.c
   exchange/residuals_move.c
   exchange/layout.c

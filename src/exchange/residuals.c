@@ -112,10 +112,8 @@ void tally__residual_deliver(struct tally__residual *residual, float *gradient)
     }
 }
 
-int tally__residuals_deliver(const tally_bucket *bucket)
+int tally__residuals_deliver(struct tally__residuals *residuals, const tally_bucket *bucket)
 {
-    struct tally__residuals *residuals = bucket->keeper;
-
     for (int k = 0; k < bucket->n_params && !bucket->shadows; k++) {
         const tally_bucket_param *param = &bucket->params[k];
 
@@ -269,31 +267,5 @@ int tally__residual_copy(const struct tally__residual *from, struct tally__resid
     for (const struct tally__owned *owned = from->owned; owned; owned = owned->next) {
         TRY(copy_owned(from, owned, to));
     }
-    return TALLY_OK;
-}
-
-/* ---- for hooks of the application's ---- */
-
-int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual)
-{
-    struct tally__residuals *residuals;
-    size_t index;
-
-    if (!bucket || !residual || k < 0 || k >= bucket->n_params) {
-        return tally__fail(TALLY_ARG, "tally_bucket_residual: %s",
-                           !bucket    ? "bucket is NULL"
-                           : residual ? "no such parameter in the bucket"
-                                      : "residual is NULL");
-    }
-    if (bucket->dtype != TALLY_F32) {
-        return tally__fail(TALLY_UNSUPPORTED,
-                           "parameter '%s' is not fp32: residuals are kept for fp32 only",
-                           bucket->params[k].name);
-    }
-    residuals = bucket->keeper;
-    index = (size_t)bucket->params[k].index;
-    TRY(tally__residual_make_plain(residuals, index));
-    TRY(tally__residual_send(&residuals->params[index], bucket->params[k].n));
-    *residual = residuals->params[index].sent;
     return TALLY_OK;
 }

@@ -95,7 +95,7 @@ void tally__residual_deliver(struct tally__residual *residual, float *gradient);
 
 /* The same for all parameters of a bucket, settled before: for a hook without feedback that follows
  * one with. Nothing on a rank that shadows. Errors: NOMEM. */
-int tally__residuals_deliver(const tally_bucket *bucket);
+int tally__residuals_deliver(struct tally__residuals *residuals, const tally_bucket *bucket);
 
 /* Adds values to what is left out of a parameter, in whatever form it is; nothing where nothing was
  * left out so far. */

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "exchange/residuals.h"
+#include "exchange/reduction.h"
 
 void tally__segment_table_init(struct tally__segment_table *table, size_t block, bool keeps_small)
 {
@@ -105,7 +105,7 @@ static struct tally__bucket_segments *find(struct tally__segment_table *table,
 
     (void)pthread_mutex_lock(&table->mutex);
     if (!table->buckets) {
-        const struct tally__residuals *residuals = bucket->keeper;
+        const struct tally__residuals *residuals = tally__reduction_here()->residuals;
 
         table->buckets =
             tally__alloc_array(residuals->n_params, sizeof *table->buckets, "buckets' segments");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hook object: a table, a state, and how many hold it. Any thread enters. */
+/* The hook object: a table, a state and a count of its holders. Any thread enters. */
 #include "hook/hook.h"
 
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "hook/kind.h"
 
 static int check_table(const tally_hook_table *table)
 {
@@ -21,11 +22,91 @@ static int check_table(const tally_hook_table *table)
     return TALLY_OK;
 }
 
+/* ---- entries that the maker did not set ---- */
+
+static int attach_nothing(void *state, tally_ddp *ddp)
+{
+    (void)state;
+    (void)ddp;
+    return TALLY_OK;
+}
+
+static void detach_nothing(void *state, tally_ddp *ddp)
+{
+    (void)state;
+    (void)ddp;
+}
+
+static int save_nothing(void *state, void *blob, size_t *bytes)
+{
+    (void)state;
+    (void)blob;
+    *bytes = 0;
+    return TALLY_OK;
+}
+
+static int load_nothing(void *state, const tally_hook_blob *blobs, size_t n_blobs)
+{
+    (void)state;
+    (void)blobs;
+    (void)n_blobs;
+    return TALLY_OK;
+}
+
+static void do_nothing(void *state)
+{
+    (void)state;
+}
+
+static bool runs_everywhere(const void *state)
+{
+    (void)state;
+    return true;
+}
+
+#define DEFAULT(entry, function) ((entry) = (entry) ? (entry) : (function))
+
+static void fill_defaults(tally_hook_table *table, struct tally__hook_private *private)
+{
+    DEFAULT(table->attach, attach_nothing);
+    DEFAULT(table->detach, detach_nothing);
+    DEFAULT(table->save, save_nothing);
+    DEFAULT(table->load, load_nothing);
+    DEFAULT(table->destroy, do_nothing);
+    DEFAULT(private->enter, attach_nothing);
+    DEFAULT(private->leave, do_nothing);
+    DEFAULT(private->runs_here, runs_everywhere);
+}
+
+/* ---- making and freeing ---- */
+
+int tally__hook_make(const tally_hook_table *table, const struct tally__hook_private *private,
+                     void *state, tally_hook **hook)
+{
+    tally_hook *made = tally__alloc(sizeof *made, "a hook");
+    char *name = tally__alloc(strlen(table->name) + 1, "a hook");
+
+    if (!made || !name) {
+        tally__free(made);
+        tally__free(name);
+        return TALLY_NOMEM;
+    }
+    memcpy(name, table->name, strlen(table->name) + 1);
+    made->table = *table;
+    made->table.name = name;
+    if (private) {
+        made->private = *private;
+    }
+    fill_defaults(&made->table, &made->private);
+    made->state = state;
+    atomic_init(&made->n_holds, 1);
+    *hook = made;
+    return TALLY_OK;
+}
+
 int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **hook)
 {
     tally_hook_table own = {0};
-    tally_hook *made;
-    char *name;
 
     if (!table || !hook) {
         return tally__fail(TALLY_ARG, "tally_hook_create: %s is NULL", table ? "hook" : "table");
@@ -33,20 +114,7 @@ int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **h
     TRY(tally__sized_read(TALLY__SIZED(tally_hook_table, destroy), "tally_hook_create: table",
                           table, &own));
     TRY(check_table(&own));
-    made = tally__alloc(sizeof *made, "a hook");
-    name = tally__alloc(strlen(own.name) + 1, "a hook");
-    if (!made || !name) {
-        tally__free(made);
-        tally__free(name);
-        return TALLY_NOMEM;
-    }
-    memcpy(name, own.name, strlen(own.name) + 1);
-    made->table = own;
-    made->table.name = name;
-    made->state = state;
-    atomic_init(&made->n_holds, 1);
-    *hook = made;
-    return TALLY_OK;
+    return tally__hook_make(&own, NULL, state, hook);
 }
 
 void tally__hook_hold(tally_hook *hook)
@@ -56,18 +124,16 @@ void tally__hook_hold(tally_hook *hook)
 
 void tally_hook_free(tally_hook *hook)
 {
-    /* Acquire and release: whoever drops the last hold sees what the others did with the hook. */
+    /* Acquire and release: the thread that drops the last hold sees all earlier uses. */
     if (!hook || atomic_fetch_sub_explicit(&hook->n_holds, 1, memory_order_acq_rel) > 1) {
         return;
     }
-    if (hook->table.destroy) {
-        hook->table.destroy(hook->state);
-    }
+    hook->table.destroy(hook->state);
     tally__free((char *)hook->table.name);
     tally__free(hook);
 }
 
-/* ---- calling it ---- */
+/* ---- calling ---- */
 
 static int take_back(const struct tally__aside *aside, const tally_hook *hook, const char *what,
                      int rc)
@@ -79,61 +145,26 @@ static int take_back(const struct tally__aside *aside, const tally_hook *hook, c
     return rc;
 }
 
-/* The hook itself or the one inside that divides the group: there is at most one. NULL: none. */
-static const tally_hook *dividing(const tally_hook *hook)
+int tally__hook_reduce(const tally_hook *hook, tally_lane *lane, const tally_bucket *bucket,
+                       const size_t *shard_starts)
 {
-    while (hook && !hook->enter) {
-        hook = hook->inner;
-    }
-    return hook;
-}
-
-int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp)
-{
-    const tally_hook *own = dividing(hook);
-
-    return own ? own->enter(own->state, ddp) : TALLY_OK;
-}
-
-void tally__hook_leave(const tally_hook *hook)
-{
-    const tally_hook *own = dividing(hook);
-
-    if (own) {
-        own->leave(own->state);
-    }
-}
-
-bool tally__hook_divides(const tally_hook *hook)
-{
-    return dividing(hook) != NULL;
+    return shard_starts && hook->table.scatter
+               ? hook->table.scatter(hook->state, lane, bucket, shard_starts)
+               : hook->table.reduce(hook->state, lane, bucket);
 }
 
 int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp)
 {
     struct tally__aside aside;
 
-    if (!hook->table.attach) {
-        return TALLY_OK;
-    }
     tally__put_aside(&aside);
     return take_back(&aside, hook, "attach", hook->table.attach(hook->state, ddp));
-}
-
-void tally__hook_detach(const tally_hook *hook, tally_ddp *ddp)
-{
-    if (hook->table.detach) {
-        hook->table.detach(hook->state, ddp);
-    }
 }
 
 int tally__hook_load(const tally_hook *hook, const tally_hook_blob *blobs, size_t n_blobs)
 {
     struct tally__aside aside;
 
-    if (!hook->table.load) {
-        return TALLY_OK;
-    }
     tally__put_aside(&aside);
     return take_back(&aside, hook, "load", hook->table.load(hook->state, blobs, n_blobs));
 }
@@ -154,9 +185,6 @@ int tally__hook_state_take(const tally_hook *hook, tally_hook_blob *state)
     int rc;
 
     *state = (tally_hook_blob){.size = sizeof *state};
-    if (!hook->table.save) {
-        return TALLY_OK;
-    }
     TRY(save(hook, NULL, &room));
     data = tally__alloc(room, "the hook's state");
     if (!data) {
@@ -195,7 +223,7 @@ const tally_hook *tally__hook_innermost(const tally_hook *hook)
 
 const tally_hook *tally__hook_local(const tally_hook *hook)
 {
-    while (hook && !hook->is_local) {
+    while (hook && !hook->private.is_local) {
         hook = hook->inner;
     }
     return hook;
@@ -204,33 +232,12 @@ const tally_hook *tally__hook_local(const tally_hook *hook)
 struct tally__hook_kind_name tally__hook_kind_name(const tally_hook *hook)
 {
     const tally_hook *innermost = tally__hook_innermost(hook);
-    const char *name = innermost->table.name;
+    const char *name = innermost->kind ? innermost->kind->row.name : innermost->table.name;
 
-    return (struct tally__hook_kind_name){innermost->is_own, strcspn(name, ":("), name};
+    return (struct tally__hook_kind_name){innermost->kind != NULL, strcspn(name, ":("), name};
 }
 
 bool tally__hook_same_kind(struct tally__hook_kind_name a, struct tally__hook_kind_name b)
 {
     return a.is_own == b.is_own && a.length == b.length && memcmp(a.text, b.text, a.length) == 0;
-}
-
-/* The hook itself or the one inside that calls its own on some ranks only; NULL: none does. */
-static const tally_hook *leading(const tally_hook *hook)
-{
-    while (hook && !hook->runs_here) {
-        hook = hook->inner;
-    }
-    return hook;
-}
-
-bool tally__hook_is_led(const tally_hook *hook)
-{
-    return leading(hook) != NULL;
-}
-
-bool tally__hook_runs_here(const tally_hook *hook)
-{
-    const tally_hook *leader = leading(hook);
-
-    return !leader || leader->runs_here(leader->state);
 }

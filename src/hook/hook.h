@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hook object, as ddp and the hooks see it. */
+/*
+ * The hook object, as ddp and the hooks see it. Every hook, tally's own or the application's, is
+ * one table: the public part (tally_hook_table) and a private part with what tally does not
+ * promise. tally__hook_make fills every entry that is not set with one that does nothing, so
+ * callers call all entries without asking whether they are there.
+ */
 #ifndef TALLY_HOOK_HOOK_H
 #define TALLY_HOOK_HOOK_H
 
@@ -9,49 +14,58 @@
 
 #include "tally_extend.h"
 
-struct tally_hook {
-    tally_hook_table table; /* its name is ours */
-    void *state;
-    tally_hook *inner;  /* the hook that a wrapper calls, held by its state; else NULL */
-    atomic_int n_holds; /* the maker's, and one per ddp or wrapper that uses it */
-    bool is_own;        /* of tally's list; otherwise the application's */
-    bool is_exact;      /* leaves the mean to rounding of fp32 */
-    /* Each element's mean depends on that element alone, and reduce looks at nothing but data, n,
-     * dtype and divisor: so it may be given a bucket in parts, wherever they lie. */
-    bool elementwise;
-    /* The mean depends on which parameters share a bucket, and in which order: buckets keep the
-     * layout of the plan while it is attached. */
-    bool layout_bound;
-    /* As reduce, to the same bits, but the mean is left in this rank's shard of data alone, where
-     * rank r's shard is elements shard_starts[r] up to shard_starts[r + 1]; the rest is undefined.
-     * NULL where a hook cannot do that for less than the whole costs. */
-    int (*scatter)(void *state, tally_lane *lane, const tally_bucket *bucket,
-                   const size_t *shard_starts);
-    /* From step local_start on, ranks get different means. */
-    bool is_local;
+struct tally__hook_kind;
+
+/* The private part of a hook's table. The application's hooks have the defaults: false, 0, and
+ * functions that do nothing. A wrapper has those of the hook inside (hook/wrapper.h). */
+struct tally__hook_private {
+    bool is_exact;     /* leaves the mean up to rounding in the dtype of the bucket */
+    bool layout_bound; /* the mean depends on the parameters that share a bucket and on their order:
+                          buckets keep the layout of the plan while the hook is attached */
+    bool sends_nothing; /* ranks keep their own gradients */
+    bool is_local;      /* from step local_start on, ranks get different means */
     uint64_t local_start;
-    /* Ranks keep their own gradients. */
-    bool sends_nothing;
-    /* What a hook with groups of its own needs of a ddp; the hook inside is attached apart, since
-     * it may be attached already. Collective; between steps. NULL: nothing. */
+    bool divides; /* makes groups of some ranks of the ddp: it cannot run in such a group itself */
+    bool is_led;  /* calls the hook inside on some ranks only; rank 0 is one of them */
+    /* Before attach, and after detach: makes and closes groups. Separate from attach, because the
+     * hook inside may be attached already. Collective; between steps. */
     int (*enter)(void *state, tally_ddp *ddp);
     void (*leave)(void *state);
-    /* Of a wrapper that calls the hook inside on some ranks only: whether on this one. Rank 0 is
-     * one of them. NULL: on all. */
+    /* Whether the hook inside is called on this rank. */
     bool (*runs_here)(const void *state);
 };
 
-/* What allreduce does: the mean of the bucket, travelling as the lane says. */
-int tally__hook_send_plain(tally_lane *lane, const tally_bucket *bucket);
+struct tally_hook {
+    tally_hook_table table; /* a copy; the name is a copy too. Only scatter may be NULL. */
+    struct tally__hook_private private;
+    void *state;
+    const struct tally__hook_kind *kind; /* the row of tally's list; NULL: the application's hook */
+    tally_hook *inner;                   /* the hook that a wrapper calls; otherwise NULL */
+    atomic_int n_holds;                  /* the maker's, and one per ddp or wrapper that uses it */
+};
 
-/* What a sub-group's sum is divided by: its number of ranks, under join those of them that have
- * input; or as the bucket says. */
+/* What tally_hook_create does, with the private part; NULL for the defaults. */
+int tally__hook_make(const tally_hook_table *table, const struct tally__hook_private *private,
+                     void *state, tally_hook **hook);
+
+/*
+ * Runs the hook's reduce, or, if shard_starts is given and the hook has one, its scatter. On a
+ * lane, in a reduction (exchange/reduction.h). Errors: what the hook returns.
+ */
+int tally__hook_reduce(const tally_hook *hook, tally_lane *lane, const tally_bucket *bucket,
+                       const size_t *shard_starts);
+
+/* The reduce of allreduce, which has no state: leaves the mean of the bucket, sent in the wire type
+ * of the reduction. */
+int tally__hook_send_plain(void *state, tally_lane *lane, const tally_bucket *bucket);
+
+/* The divisor of a sum over a sub-group: its number of ranks, or under join the number of its ranks
+ * that have input; or the divisor of the bucket. */
 enum tally__divisor { TALLY__DIVISOR_OF_GROUP, TALLY__DIVISOR_STAYS };
 
 /*
- * What the hook's reduce does, among the ranks of a sub-group alone. In a job of the bucket's
- * group, which may fail without an end to the sub-group. Errors: what reduce returns on any of
- * these ranks.
+ * Runs the hook's reduce among the ranks of a sub-group. In a job of the bucket's group; the
+ * sub-group can be used again after a failure. Errors: what reduce returns on any of these ranks.
  */
 int tally__hook_reduce_in_subgroup(const tally_hook *hook, tally_lane *lane, tally_group *group,
                                    enum tally__divisor divisor, const tally_bucket *bucket);
@@ -59,29 +73,26 @@ int tally__hook_reduce_in_subgroup(const tally_hook *hook, tally_lane *lane, tal
 /* The hook itself or the one inside that is local; NULL: none is. */
 const tally_hook *tally__hook_local(const tally_hook *hook);
 
-/* Whether the hook, or one inside, divides the ddp's group: then it cannot run in a part of it. */
-bool tally__hook_divides(const tally_hook *hook);
-
-/* Without wrappers: the hook that has the state. */
+/* The hook inside all wrappers: it has the state. */
 const tally_hook *tally__hook_innermost(const tally_hook *hook);
 
 /*
- * The hook's functions of these names, if it has them. A failure has a text, whether the hook gave
- * one or not; a success leaves the thread's text as it was.
+ * Call attach and load of the hook. A failure always has a text, even if the hook gave none; a
+ * success does not change the thread's text.
  */
-int tally__hook_enter(const tally_hook *hook, tally_ddp *ddp);
-void tally__hook_leave(const tally_hook *hook);
 int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp);
-void tally__hook_detach(const tally_hook *hook, tally_ddp *ddp);
 int tally__hook_load(const tally_hook *hook, const tally_hook_blob *blobs, size_t n_blobs);
 
-/* What the hook saves, in memory that tally__hook_state_free gives back; empty if it saves nothing.
- * Errors: NOMEM, what its save returns. */
+/* Saves the hook's state to memory that tally__hook_state_free frees; empty if the hook saves
+ * nothing. Errors: NOMEM, what save returns. */
 int tally__hook_state_take(const tally_hook *hook, tally_hook_blob *state);
 void tally__hook_state_free(tally_hook_blob *state);
 
-/* Which hook has the state: whether it is tally's own, and its name up to its options, which is the
- * start of a longer text. */
+/*
+ * The kind of the innermost hook. For tally's own hooks it is the row of tally's list; for the
+ * application's hooks, which have no list, it is the name without options. Blobs contain it as a
+ * flag and a text; text is not terminated.
+ */
 struct tally__hook_kind_name {
     bool is_own;
     size_t length;
@@ -90,11 +101,7 @@ struct tally__hook_kind_name {
 struct tally__hook_kind_name tally__hook_kind_name(const tally_hook *hook);
 bool tally__hook_same_kind(struct tally__hook_kind_name a, struct tally__hook_kind_name b);
 
-/* Whether the hook that has the state is called on some ranks only, and whether on this one. */
-bool tally__hook_is_led(const tally_hook *hook);
-bool tally__hook_runs_here(const tally_hook *hook);
-
-/* One more hold; tally_hook_free drops one. */
+/* Adds a hold; tally_hook_free drops one. */
 void tally__hook_hold(tally_hook *hook);
 
 #endif

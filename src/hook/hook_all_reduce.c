@@ -8,20 +8,14 @@
 #include "hook/kind.h"
 #include "num/reduce.h"
 
-int tally__hook_send_plain(tally_lane *lane, const tally_bucket *bucket)
+int tally__hook_send_plain(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     const struct tally__call call = {
         .kind = TALLY__KIND_ALL_REDUCE, .dtype = (uint8_t)bucket->dtype, .op = TALLY_MEAN};
-    struct tally__codec codec =
-        tally__codec_of_lane(lane, bucket->dtype, TALLY_MEAN, bucket->divisor);
+    struct tally__codec codec = tally__codec_here(bucket->dtype, TALLY_MEAN, bucket->divisor);
 
-    return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
-}
-
-static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
-{
     (void)state;
-    return tally__hook_send_plain(lane, bucket);
+    return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
 }
 
 static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
@@ -29,26 +23,25 @@ static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
 {
     const struct tally__call call = {
         .kind = TALLY__KIND_REDUCE_SCATTER, .dtype = (uint8_t)bucket->dtype, .op = TALLY_MEAN};
-    struct tally__codec codec =
-        tally__codec_of_lane(lane, bucket->dtype, TALLY_MEAN, bucket->divisor);
+    struct tally__codec codec = tally__codec_here(bucket->dtype, TALLY_MEAN, bucket->divisor);
 
     (void)state;
-    /* Neither elements as they are nor halves know blocks: any shards will do. */
+    /* Neither codec needs blocks, so a shard may start at any element. */
     codec.block = 1;
     codec.shard_starts = shard_starts;
     return tally__exchange_scatter(lane, &codec, call, bucket->data, bucket->n);
 }
 
-/* Where the backend has a sum of its own, by that. */
+/* Uses MPI_Iallreduce if the group has it. */
 static int reduce_native(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     const struct tally__arrays mean = {1, (const void *const[]){bucket->data}, 1,
                                        (void *const[]){bucket->data}, bucket->divisor};
 
     (void)state;
-    if (bucket->dtype != TALLY_F32 || lane->wire.dtype != TALLY_F32 ||
+    if (bucket->dtype != TALLY_F32 || tally__wire_here().dtype != TALLY_F32 ||
         !tally__has_mpi_all_reduce(lane)) {
-        return tally__hook_send_plain(lane, bucket);
+        return tally__hook_send_plain(NULL, lane, bucket);
     }
     TRY(tally__mpi_all_reduce(lane, bucket->data, bucket->n));
     tally__reduce(TALLY_F32, TALLY_MEAN, bucket->n, &mean);
@@ -63,15 +56,13 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     const tally_hook_table table = {.size = sizeof table,
                                     .name = name,
                                     .concurrent = 1,
-                                    .reduce = is_native ? reduce_native : reduce};
+                                    .reduce = is_native ? reduce_native : tally__hook_send_plain,
+                                    .elementwise = !is_native, /* MPI prefers long sums */
+                                    .scatter = scatter};
+    const struct tally__hook_private private = {.is_exact = true};
 
     (void)inner;
-    TRY(tally_hook_create(&table, NULL, hook));
-    /* MPI is at its best with long sums. */
-    (*hook)->elementwise = !is_native;
-    (*hook)->scatter = scatter;
-    (*hook)->is_exact = true;
-    return TALLY_OK;
+    return tally__hook_make(&table, &private, NULL, hook);
 }
 
 static const struct tally__option options[] = {{

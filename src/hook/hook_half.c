@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wrappers fp16 and bf16: they set how the fp32 sums of the hook inside travel, and call it.
- * Its result and its state stay fp32. No state but the settings; on lanes, several at once if the
- * hook inside can.
+ * The wrappers fp16 and bf16: the fp32 sums of the hook inside travel in 16 bits. Its result and
+ * its state stay fp32. State: the settings. Lanes enter, several at once if the hook inside is
+ * concurrent.
  */
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/group.h"
+#include "exchange/reduction.h"
 #include "hook/kind.h"
 #include "hook/wrapper.h"
 
@@ -15,35 +15,33 @@ struct half {
     struct tally__wire wire;
 };
 
-static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+static int reduce_as_halves(const struct half *half, tally_lane *lane, const tally_bucket *bucket,
+                            const size_t *shard_starts)
 {
-    const struct half *half = state;
-    const tally_hook *inner = half->wrapper.inner;
-    struct tally__wire outer = lane->wire;
+    struct tally__reduction *reduction = tally__reduction_here();
+    struct tally__wire outer = reduction->wire;
     int rc;
 
-    lane->wire = half->wire;
-    rc = inner->table.reduce(inner->state, lane, bucket);
-    lane->wire = outer;
+    reduction->wire = half->wire;
+    rc = tally__hook_reduce(half->wrapper.inner, lane, bucket, shard_starts);
+    reduction->wire = outer;
     return rc;
+}
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    return reduce_as_halves(state, lane, bucket, NULL);
 }
 
 static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
                    const size_t *shard_starts)
 {
-    const struct half *half = state;
-    const tally_hook *inner = half->wrapper.inner;
-    struct tally__wire outer = lane->wire;
-    int rc;
-
-    lane->wire = half->wire;
-    rc = inner->scatter(inner->state, lane, bucket, shard_starts);
-    lane->wire = outer;
-    return rc;
+    return reduce_as_halves(state, lane, bucket, shard_starts);
 }
 
 static int wrap(const char *name, struct tally__wire wire, tally_hook *inner, tally_hook **hook)
 {
+    struct tally__wrapper_table table = tally__wrapper_table(name, inner);
     struct half *half = tally__alloc(sizeof *half, "a hook");
     int rc;
 
@@ -51,13 +49,13 @@ static int wrap(const char *name, struct tally__wire wire, tally_hook *inner, ta
         return TALLY_NOMEM;
     }
     half->wire = wire;
-    rc = tally__wrapper_make(name, &half->wrapper, inner, reduce, hook);
+    table.table.reduce = reduce;
+    table.table.scatter = inner->table.scatter ? scatter : NULL;
+    rc = tally__wrapper_make(&table, &half->wrapper, inner, hook);
     if (rc != TALLY_OK) {
         tally__free(half);
-        return rc;
     }
-    (*hook)->scatter = inner->scatter ? scatter : NULL;
-    return TALLY_OK;
+    return rc;
 }
 
 enum { ACCUMULATE_F32, ACCUMULATE_WIRE };

@@ -21,7 +21,8 @@
 #include "comm/doing.h"
 #include "comm/group_config.h"
 #include "comm/threads.h"
-#include "exchange/residuals.h"
+#include "exchange/reduction.h"
+#include "exchange/two_phase.h"
 #include "hook/kind.h"
 #include "hook/wrapper.h"
 
@@ -187,22 +188,23 @@ static void leave(void *state)
  * they have of means that a leader owns now is a copy. */
 static int give_up_residuals(const tally_bucket *bucket)
 {
-    struct tally__residuals *residuals = bucket->keeper;
+    struct tally__residuals *residuals = tally__reduction_here()->residuals;
 
     for (int k = 0; k < bucket->n_params; k++) {
         tally__residual_disown(&residuals->params[bucket->params[k].index], bucket->n_ranks);
     }
-    return tally__residuals_deliver(bucket);
+    return tally__residuals_deliver(residuals, bucket);
 }
 
-/* Among the ranks of this host. What stays on it travels as it is, whatever a wrapper around says.
- */
-static tally_lane *lane_within(const struct hosts *hosts, tally_lane *lane)
+/* Adds the bucket up among the ranks of this host. Within a host fp32 travels as fp32, whatever the
+ * wire type is. */
+static int add_within(tally_lane *within, const tally_bucket *bucket)
 {
-    tally_lane *within = tally_lane_for(lane, hosts->shared ? hosts->shared : hosts->local);
+    const struct tally__call call = {
+        .kind = TALLY__KIND_ALL_REDUCE, .dtype = (uint8_t)bucket->dtype, .op = TALLY_SUM};
+    struct tally__codec codec = tally__codec_plain(bucket->dtype, TALLY_SUM);
 
-    within->wire = (struct tally__wire){.dtype = TALLY_F32};
-    return within;
+    return tally__exchange(within, &codec, call, bucket->data, bucket->n);
 }
 
 /* A value that the hook refuses may come from any rank of the host: the message says so behind the
@@ -240,13 +242,13 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     const struct hosts *hosts = state;
     bool alone = tally_group_size(hosts->local) == 1;
     struct tally__outcome exchanged = {.status = TALLY_OK};
-    tally_lane *within = lane_within(hosts, lane);
+    tally_lane *within = tally_lane_for(lane, hosts->shared ? hosts->shared : hosts->local);
 
     if (!hosts->leaders) {
         TRY(give_up_residuals(bucket));
     }
     if (!alone) {
-        TRY(tally_lane_all_reduce(within, bucket->data, bucket->n, bucket->dtype, TALLY_SUM));
+        TRY(add_within(within, bucket));
     }
     if (hosts->leaders) {
         exchanged = tally__outcome_of(exchange(hosts, lane, bucket));
@@ -264,10 +266,11 @@ static bool runs_here(const void *state)
 
 static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
 {
+    struct tally__wrapper_table table = tally__wrapper_table(name, inner);
     struct hosts *hosts;
     int rc;
 
-    if (tally__hook_divides(inner)) {
+    if (inner->private.divides) {
         return tally__fail(TALLY_ARG, "the hook inside has groups of ranks of its own");
     }
     hosts = tally__alloc(sizeof *hosts, "a hook");
@@ -275,17 +278,19 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
         return TALLY_NOMEM;
     }
     hosts->host_size = (int)values[0];
-    rc = tally__wrapper_make(name, &hosts->wrapper, inner, reduce, hook);
+    table.table.reduce = reduce;
+    table.table.concurrent = 0;
+    table.private.is_exact = inner->private.is_exact;
+    table.private.divides = true;
+    table.private.is_led = true;
+    table.private.enter = enter;
+    table.private.leave = leave;
+    table.private.runs_here = runs_here;
+    rc = tally__wrapper_make(&table, &hosts->wrapper, inner, hook);
     if (rc != TALLY_OK) {
         tally__free(hosts);
-        return rc;
     }
-    (*hook)->table.concurrent = 0;
-    (*hook)->enter = enter;
-    (*hook)->leave = leave;
-    (*hook)->runs_here = runs_here;
-    (*hook)->is_exact = inner->is_exact;
-    return TALLY_OK;
+    return rc;
 }
 
 static const struct tally__option options[] = {

@@ -7,7 +7,7 @@
  */
 #include "base/memory.h"
 #include "base/status.h"
-#include "exchange/residuals.h"
+#include "exchange/reduction.h"
 #include "exchange/two_phase.h"
 #include "hook/bucket_segments.h"
 #include "hook/hook.h"
@@ -41,7 +41,7 @@ static int find_feedback(const tally_group *group, const tally_bucket *bucket,
         .n = bucket->n, .block = block, .segments = &segments->of_codec};
     struct tally__range shard =
         tally__shard_of(&layout, tally_group_size(group), tally_group_rank(group));
-    struct tally__residuals *residuals = bucket->keeper;
+    struct tally__residuals *residuals = tally__reduction_here()->residuals;
 
     for (size_t s = 0; s < segments->of_codec.n; s++) {
         struct tally__residual *residual = &residuals->params[bucket->params[s].index];
@@ -79,17 +79,18 @@ static void detach(void *state, tally_ddp *ddp)
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     struct int8 *int8 = state;
+    struct tally__reduction *reduction = tally__reduction_here();
     const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE, .op = TALLY_MEAN};
     struct tally__codec codec = tally__codec_scaled(int8->table.block, bucket->divisor);
     struct tally__bucket_segments *segments;
 
     if (bucket->dtype != TALLY_F32) {
-        return tally__hook_send_plain(lane, bucket);
+        return tally__hook_send_plain(NULL, lane, bucket);
     }
     TRY(tally__bucket_segments_of(&int8->table, bucket, &segments));
     codec.segments = &segments->of_codec;
-    codec.dtype = lane->wire.dtype;
-    codec.counts_for = lane->wire.saturates ? lane : NULL;
+    codec.dtype = reduction->wire.dtype;
+    codec.counts = reduction->wire.saturates ? &reduction->counts : NULL;
     codec.names = int8->passes ? NULL : bucket;
     if (int8->feedback) {
         TRY(find_feedback(tally_lane_group(lane), bucket, segments, int8->table.block));
@@ -130,7 +131,7 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     int8->feedback = values[FEEDBACK] != 0;
     int8->passes = values[NONFINITE] != 0;
     tally__segment_table_init(&int8->table, (size_t)values[BLOCK], values[EXEMPT] == 0);
-    rc = tally_hook_create(&table, int8, hook);
+    rc = tally__hook_make(&table, NULL, int8, hook);
     if (rc != TALLY_OK) {
         destroy(int8);
     }

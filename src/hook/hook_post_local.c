@@ -7,7 +7,7 @@
  */
 #include "base/memory.h"
 #include "base/status.h"
-#include "exchange/residuals.h"
+#include "exchange/reduction.h"
 #include "hook/kind.h"
 #include "hook/wrapper.h"
 
@@ -80,19 +80,20 @@ static bool stays(const void *user, int n_ranks)
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     const struct post_local *local = state;
+    struct tally__residuals *residuals = tally__reduction_here()->residuals;
     const tally_hook *inner = local->wrapper.inner;
     const struct tally__moving passing = {TALLY__MOVE_SENT, bucket, stays, local};
 
     if (bucket->step < local->start) {
-        return inner->table.reduce(inner->state, lane, bucket);
+        return tally__hook_reduce(inner, lane, bucket, NULL);
     }
     /* All ranks lack what was left out of the means of all. */
-    if (tally__residuals_must_move(bucket->keeper, &passing)) {
-        TRY(tally__residuals_move(lane, bucket->keeper, &passing));
+    if (tally__residuals_must_move(residuals, &passing)) {
+        TRY(tally__residuals_move(lane, residuals, &passing));
     }
     if (!local->group) {
         /* Nobody is sent what was left out before: this rank applies it itself. */
-        return tally__residuals_deliver(bucket);
+        return tally__residuals_deliver(residuals, bucket);
     }
     return tally__hook_reduce_in_subgroup(inner, lane, local->group, TALLY__DIVISOR_OF_GROUP,
                                           bucket);
@@ -102,10 +103,11 @@ enum { START, GROUP };
 
 static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
 {
+    struct tally__wrapper_table table = tally__wrapper_table(name, inner);
     struct post_local *local;
     int rc;
 
-    if (tally__hook_divides(inner)) {
+    if (inner->private.divides) {
         return tally__fail(TALLY_ARG, "the hook inside has groups of ranks of its own");
     }
     local = tally__alloc(sizeof *local, "a hook");
@@ -114,16 +116,17 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     }
     local->start = (uint64_t)values[START];
     local->group_size = (int)values[GROUP];
-    rc = tally__wrapper_make(name, &local->wrapper, inner, reduce, hook);
+    table.table.reduce = reduce;
+    table.private.is_local = true;
+    table.private.local_start = local->start;
+    table.private.divides = true;
+    table.private.enter = enter;
+    table.private.leave = leave;
+    rc = tally__wrapper_make(&table, &local->wrapper, inner, hook);
     if (rc != TALLY_OK) {
         tally__free(local);
-        return rc;
     }
-    (*hook)->is_local = true;
-    (*hook)->local_start = local->start;
-    (*hook)->enter = enter;
-    (*hook)->leave = leave;
-    return TALLY_OK;
+    return rc;
 }
 
 static const struct tally__option options[] = {

@@ -86,6 +86,7 @@ static int make_power(const char *name, struct tally__power_options options, tal
         .load = tally__power_load,
         .destroy = destroy,
     };
+    const struct tally__hook_private private = {.layout_bound = options.batched};
     struct tally__power *power = tally__alloc(sizeof *power, "a hook");
     int rc;
 
@@ -94,7 +95,7 @@ static int make_power(const char *name, struct tally__power_options options, tal
     }
     power->options = options;
     (void)pthread_mutex_init(&power->mutex, NULL);
-    rc = tally_hook_create(&table, power, hook);
+    rc = tally__hook_make(&table, &private, power, hook);
     if (rc != TALLY_OK) {
         destroy(power);
     }
@@ -133,9 +134,7 @@ static int make_batched(const char *name, const double *values, tally_hook *inne
 
     (void)inner;
     options.batched = true;
-    TRY(make_power(name, options, hook));
-    (*hook)->layout_bound = true;
-    return TALLY_OK;
+    return make_power(name, options, hook);
 }
 
 #define ROW(option, kind, least, most, range, value, text)                                         \

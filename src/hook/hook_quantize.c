@@ -93,7 +93,7 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     struct quantize *quantize = state;
 
     if (bucket->dtype != TALLY_F32) {
-        return tally__hook_send_plain(lane, bucket);
+        return tally__hook_send_plain(NULL, lane, bucket);
     }
     if (!quantize->per_tensor || quantize->of_bucket) {
         return reduce_together(quantize, lane, bucket);
@@ -129,6 +129,7 @@ static int make(const char *name, const double *values, size_t block, tally_hook
         .detach = detach,
         .destroy = destroy,
     };
+    const struct tally__hook_private private = {.layout_bound = values[SCOPE] != 0};
     struct quantize *quantize = tally__alloc(sizeof *quantize, "a hook");
     int rc;
 
@@ -139,13 +140,11 @@ static int make(const char *name, const double *values, size_t block, tally_hook
     quantize->passes = values[NONFINITE] != 0;
     quantize->of_bucket = values[SCOPE] != 0;
     tally__segment_table_init(&quantize->table, block, false);
-    rc = tally_hook_create(&table, quantize, hook);
+    rc = tally__hook_make(&table, &private, quantize, hook);
     if (rc != TALLY_OK) {
         destroy(quantize);
-        return rc;
     }
-    (*hook)->layout_bound = quantize->of_bucket;
-    return TALLY_OK;
+    return rc;
 }
 
 static int make_per_tensor(const char *name, const double *values, tally_hook *inner,

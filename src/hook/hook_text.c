@@ -88,7 +88,8 @@ static int name_level(const struct tally__rows *rows, const struct tally__settin
 {
     *name = (struct tally__name){.length = 0};
     TRY(tally__name_add_setting(name, rows, level));
-    if (inner && strcmp(inner->table.name, PLAIN) != 0) {
+    /* The application's hook may have the same name. */
+    if (inner && !(inner->kind && strcmp(inner->table.name, PLAIN) == 0)) {
         tally__name_add(name, "(");
         tally__name_add(name, inner->table.name);
         tally__name_add(name, ")");
@@ -105,7 +106,7 @@ static int make_level(const struct tally__rows *rows, const struct tally__settin
     TRY(name_level(rows, level, inner, &name));
     rc = tally__hook_kind_of(level->row)->make(name.text, level->values, inner, hook);
     if (rc == TALLY_OK) {
-        (*hook)->is_own = true;
+        (*hook)->kind = tally__hook_kind_of(level->row);
     }
     return rc == TALLY_ARG ? tally__fail(rc, "hook '%s': %s", name.text, tally_last_error()) : rc;
 }

@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "exchange/residuals.h"
+#include "exchange/reduction.h"
 #include "num/low_rank.h"
 #include "tally_extend.h"
 
@@ -82,11 +82,10 @@ struct tally__power {
     size_t n_ranks;
 };
 
-/* Where what is left out of a parameter is kept. */
-static inline struct tally__residual *tally__power_residual(const tally_bucket *bucket,
-                                                            const tally_bucket_param *param)
+/* The residual of a parameter. */
+static inline struct tally__residual *tally__power_residual(const tally_bucket_param *param)
 {
-    return &((struct tally__residuals *)bucket->keeper)->params[param->index];
+    return &tally__reduction_here()->residuals->params[param->index];
 }
 
 /* power_plan.c */

@@ -67,7 +67,7 @@ static int hold_layer(struct tally__residual *residual, size_t n,
  * itself stays where it is: it may have to do so in every step. */
 static int hold_square(const tally_bucket *bucket, struct tally__power_matrix *matrix)
 {
-    struct tally__residuals *residuals = bucket->keeper;
+    struct tally__residuals *residuals = tally__reduction_here()->residuals;
     bool is_new = !matrix->corrected;
 
     if (is_new) {
@@ -100,7 +100,7 @@ static int hold_square(const tally_bucket *bucket, struct tally__power_matrix *m
 int tally__power_hold(const tally_bucket *bucket, const tally_bucket_param *param,
                       struct tally__power_matrix *matrix, bool batched)
 {
-    struct tally__residual *residual = tally__power_residual(bucket, param);
+    struct tally__residual *residual = tally__power_residual(param);
 
     if (residual->held) {
         return TALLY_OK;

@@ -17,7 +17,6 @@
 #include "base/checksum.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "comm/group.h"
 #include "exchange/two_phase.h"
 #include "hook/hook.h"
 #include "hook/power.h"
@@ -51,8 +50,7 @@ static float *corrected_of(const struct step *step, int k)
 {
     const tally_bucket_param *param = param_of(step, k);
 
-    return step->power->options.feedback ? tally__power_residual(step->bucket, param)->held
-                                         : param->gradient;
+    return step->power->options.feedback ? tally__power_residual(param)->held : param->gradient;
 }
 
 /* A name's number: all ranks, and all layouts, draw the same Q for it. */
@@ -132,7 +130,7 @@ static void fill_first(const struct step *step)
         const tally_bucket_param *param = &step->bucket->params[step->plan->rest[k]];
 
         if (!step->bucket->shadows) {
-            tally__residual_deliver(tally__power_residual(step->bucket, param), param->gradient);
+            tally__residual_deliver(tally__power_residual(param), param->gradient);
         }
         tally__copy(param->n * sizeof *to, param->gradient, (uint8_t *)to);
         to += param->n;
@@ -238,7 +236,7 @@ static void take_means(const struct step *step)
 static int send_mean(tally_lane *lane, const tally_bucket *bucket, float *data, size_t n)
 {
     const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE, .op = TALLY_MEAN};
-    struct tally__codec codec = tally__codec_of_lane(lane, TALLY_F32, TALLY_MEAN, bucket->divisor);
+    struct tally__codec codec = tally__codec_here(TALLY_F32, TALLY_MEAN, bucket->divisor);
 
     return tally__exchange(lane, &codec, call, data, n);
 }
@@ -312,29 +310,31 @@ static uint64_t count_step(struct tally__power *power, const tally_bucket *bucke
 int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     struct tally__power *power = state;
-    struct step step = {.power = power, .bucket = bucket, .wire = &lane->wire};
+    struct tally__reduction *reduction = tally__reduction_here();
+    struct step step = {.power = power, .bucket = bucket, .wire = &reduction->wire};
     size_t sent;
     bool report;
 
     step.number = count_step(power, bucket, &report);
     if (bucket->dtype != TALLY_F32) {
-        return tally__hook_send_plain(lane, bucket);
+        return tally__hook_send_plain(NULL, lane, bucket);
     }
     if (step.number < power->options.start) {
-        TRY(tally__residuals_deliver(bucket));
-        return tally__hook_send_plain(lane, bucket);
+        TRY(tally__residuals_deliver(reduction->residuals, bucket));
+        return tally__hook_send_plain(NULL, lane, bucket);
     }
     TRY(tally__power_plan_of(power, bucket, &step.plan));
     sent = step.plan->p_count + step.plan->rest_count + step.plan->q_count;
-    tally__count_compressed(lane, bucket->n, sent);
+    reduction->counts.compressed_from += bucket->n;
+    reduction->counts.compressed_to += sent;
     if (report) {
         tally__log(TALLY_LOG_INFO,
                    "powersgd: step %llu: %zu elements of the last bucket travel as %zu",
                    (unsigned long long)step.number, bucket->n, sent);
     }
     if (step.plan->n_matrices == 0) {
-        TRY(tally__residuals_deliver(bucket));
-        return tally__hook_send_plain(lane, bucket);
+        TRY(tally__residuals_deliver(reduction->residuals, bucket));
+        return tally__hook_send_plain(NULL, lane, bucket);
     }
     return compress(lane, &step);
 }

@@ -27,7 +27,7 @@ static int reduce(const tally_hook *hook, tally_lane *sub, enum tally__divisor d
     if (divisor == TALLY__DIVISOR_OF_GROUP) {
         TRY(find_divisor(sub, by_active, bucket));
     }
-    return hook->table.reduce(hook->state, sub, bucket);
+    return tally__hook_reduce(hook, sub, bucket, NULL);
 }
 
 /* Adds the ranks among which it happened to the thread's error text. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks around another hook: see wrapper.h. Any thread enters where it may enter the hook inside.
- */
+/* Wrapper hooks; see wrapper.h. Each entry is called by the threads that may call the same entry of
+ * the hook inside. */
 #include "hook/wrapper.h"
 
 #include "base/memory.h"
@@ -15,16 +15,14 @@ static int attach(void *state, tally_ddp *ddp)
 {
     const tally_hook *inner = inner_of(state);
 
-    return inner->table.attach ? inner->table.attach(inner->state, ddp) : TALLY_OK;
+    return inner->table.attach(inner->state, ddp);
 }
 
 static void detach(void *state, tally_ddp *ddp)
 {
     const tally_hook *inner = inner_of(state);
 
-    if (inner->table.detach) {
-        inner->table.detach(inner->state, ddp);
-    }
+    inner->table.detach(inner->state, ddp);
 }
 
 static int save(void *state, void *blob, size_t *bytes)
@@ -41,6 +39,27 @@ static int load(void *state, const tally_hook_blob *blobs, size_t n_blobs)
     return inner->table.load(inner->state, blobs, n_blobs);
 }
 
+static int enter(void *state, tally_ddp *ddp)
+{
+    const tally_hook *inner = inner_of(state);
+
+    return inner->private.enter(inner->state, ddp);
+}
+
+static void leave(void *state)
+{
+    const tally_hook *inner = inner_of(state);
+
+    inner->private.leave(inner->state);
+}
+
+static bool runs_here(const void *state)
+{
+    const tally_hook *inner = inner_of(state);
+
+    return inner->private.runs_here(inner->state);
+}
+
 static void destroy(void *state)
 {
     struct tally__wrapper *wrapper = state;
@@ -49,28 +68,35 @@ static void destroy(void *state)
     tally__free(wrapper);
 }
 
-int tally__wrapper_make(const char *name, struct tally__wrapper *state, tally_hook *inner,
-                        int (*reduce)(void *, tally_lane *, const tally_bucket *),
-                        tally_hook **hook)
+struct tally__wrapper_table tally__wrapper_table(const char *name, const tally_hook *inner)
 {
-    const tally_hook_table table = {
-        .size = sizeof table,
-        .name = name,
-        .concurrent = inner->table.concurrent,
-        .feedback = inner->table.feedback,
-        .attach = attach,
-        .reduce = reduce,
-        .detach = detach,
-        .save = inner->table.save ? save : NULL,
-        .load = inner->table.load ? load : NULL,
-        .destroy = destroy,
+    return (struct tally__wrapper_table){
+        .table = {.size = sizeof(tally_hook_table),
+                  .name = name,
+                  .concurrent = inner->table.concurrent,
+                  .feedback = inner->table.feedback,
+                  .attach = attach,
+                  .detach = detach,
+                  .save = save,
+                  .load = load,
+                  .destroy = destroy,
+                  .elementwise = inner->table.elementwise},
+        .private = {.layout_bound = inner->private.layout_bound,
+                    .sends_nothing = inner->private.sends_nothing,
+                    .divides = inner->private.divides,
+                    .is_led = inner->private.is_led,
+                    .enter = enter,
+                    .leave = leave,
+                    .runs_here = runs_here},
     };
+}
 
-    TRY(tally_hook_create(&table, state, hook));
+int tally__wrapper_make(const struct tally__wrapper_table *table, struct tally__wrapper *state,
+                        tally_hook *inner, tally_hook **hook)
+{
+    TRY(tally__hook_make(&table->table, &table->private, state, hook));
     state->inner = inner;
     (*hook)->inner = inner;
-    (*hook)->elementwise = inner->elementwise;
-    (*hook)->layout_bound = inner->layout_bound;
     tally__hook_hold(inner);
     return TALLY_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all hooks around another hook share: the hold on it, and passing it what is its own. */
+/* The parts that all wrapper hooks share: holding the hook inside, and forwarding to it. */
 #ifndef TALLY_HOOK_WRAPPER_H
 #define TALLY_HOOK_WRAPPER_H
 
@@ -10,13 +10,19 @@ struct tally__wrapper {
     tally_hook *inner;
 };
 
+/* A table whose entries forward to the hook inside. A wrapper sets its reduce, and other entries as
+ * it needs, before it calls tally__wrapper_make. */
+struct tally__wrapper_table {
+    tally_hook_table table;
+    struct tally__hook_private private;
+};
+struct tally__wrapper_table tally__wrapper_table(const char *name, const tally_hook *inner);
+
 /*
- * Makes a hook around inner: reduce is the wrapper's; attach, detach, save and load are inner's. On
- * success it owns state, which is from tally__alloc, and has a hold on inner; on failure neither.
- * Errors: NOMEM.
+ * Makes the hook around inner. On success it owns state, which is from tally__alloc, and holds
+ * inner; on failure neither. Errors: NOMEM.
  */
-int tally__wrapper_make(const char *name, struct tally__wrapper *state, tally_hook *inner,
-                        int (*reduce)(void *, tally_lane *, const tally_bucket *),
-                        tally_hook **hook);
+int tally__wrapper_make(const struct tally__wrapper_table *table, struct tally__wrapper *state,
+                        tally_hook *inner, tally_hook **hook);
 
 #endif

@@ -157,8 +157,8 @@ static int make_hook(tally_averager *averager, const char *text)
     int rc;
 
     TRY(tally_hook_parse(text ? text : "allreduce", &inner));
-    averager->is_lossy = !inner->is_exact;
-    rc = tally__hook_divides(inner)
+    averager->is_lossy = !inner->private.is_exact;
+    rc = inner->private.divides
              ? tally__fail(TALLY_ARG, "averager: hook '%s' has groups of ranks of its own",
                            inner->table.name)
              : tally__averager_wrap(averager, inner);
@@ -180,13 +180,14 @@ int tally__local_check(const struct tally__training *training, const tally_avera
                            "optimizer are the same on all",
                            local->table.name);
     }
-    if (!averager || local->local_start == (uint64_t)averager->warmup) {
+    if (!averager || local->private.local_start == (uint64_t)averager->warmup) {
         return TALLY_OK;
     }
     return tally__fail(TALLY_ARG,
                        "hook '%s' exchanges among few ranks from step %llu on, but the averager's "
                        "warmup is %d: they must be the same",
-                       local->table.name, (unsigned long long)local->local_start, averager->warmup);
+                       local->table.name, (unsigned long long)local->private.local_start,
+                       averager->warmup);
 }
 
 bool tally__averager_is_run(const tally_averager *averager)

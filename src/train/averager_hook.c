@@ -3,6 +3,7 @@
  * lanes; the level is chosen before the step and stays. */
 #include "base/memory.h"
 #include "base/status.h"
+#include "exchange/reduction.h"
 #include "hook/wrapper.h"
 #include "train/averager.h"
 
@@ -29,22 +30,24 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     const tally_averager *averager = own->averager;
     const struct tally__averager_level *level = &averager->levels[averager->due];
     const tally_hook *inner = own->wrapper.inner;
+    struct tally__residuals *residuals = tally__reduction_here()->residuals;
     const struct tally__moving passing = {TALLY__MOVE_SENT, bucket, stays, averager};
 
     /* Left by levels that another averager had. */
-    if (tally__residuals_must_move(bucket->keeper, &passing)) {
-        TRY(tally__residuals_move(lane, bucket->keeper, &passing));
+    if (tally__residuals_must_move(residuals, &passing)) {
+        TRY(tally__residuals_move(lane, residuals, &passing));
     }
     if (averager->is_lossy && !averager->has_anchor) {
-        return tally__hook_send_plain(lane, bucket);
+        return tally__hook_send_plain(NULL, lane, bucket);
     }
     return level->group ? tally__hook_reduce_in_subgroup(inner, lane, level->group,
                                                          TALLY__DIVISOR_OF_GROUP, bucket)
-                        : inner->table.reduce(inner->state, lane, bucket);
+                        : tally__hook_reduce(inner, lane, bucket, NULL);
 }
 
 int tally__averager_wrap(tally_averager *averager, tally_hook *inner)
 {
+    struct tally__wrapper_table table = tally__wrapper_table(inner->table.name, inner);
     struct level_hook *own = tally__alloc(sizeof *own, "a hook");
     int rc;
 
@@ -52,7 +55,8 @@ int tally__averager_wrap(tally_averager *averager, tally_hook *inner)
         return TALLY_NOMEM;
     }
     own->averager = averager;
-    rc = tally__wrapper_make(inner->table.name, &own->wrapper, inner, reduce, &averager->hook);
+    table.table.reduce = reduce;
+    rc = tally__wrapper_make(&table, &own->wrapper, inner, &averager->hook);
     if (rc != TALLY_OK) {
         tally__free(own);
     }

@@ -91,6 +91,19 @@ static int own_reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
         own->rank, tally_lane_all_reduce(lane, bucket->data, bucket->n, bucket->dtype, TALLY_MEAN));
 }
 
+/* The mean of all is the mean of a shard too. */
+static int own_scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
+                       const size_t *shard_starts)
+{
+    const struct own_hook *own = state;
+    int rank = tally_group_rank(tally_lane_group(lane));
+
+    if (shard_starts[rank] > shard_starts[rank + 1] || shard_starts[rank + 1] > bucket->n) {
+        api_fail(own->rank, "a shard is not in its bucket");
+    }
+    return own_reduce(state, lane, bucket);
+}
+
 static int own_save(void *state, void *blob, size_t *bytes)
 {
     const struct own_hook *own = state;
@@ -138,7 +151,9 @@ tally_hook *api_own_hook(struct api_rank *rank)
                               .reduce = api_chance(rank, 20) ? NULL : own_reduce,
                               .save = own_save,
                               .load = api_chance(rank, 20) ? NULL : own_load,
-                              .destroy = free};
+                              .destroy = free,
+                              .elementwise = api_chance(rank, 2),
+                              .scatter = api_chance(rank, 2) ? own_scatter : NULL};
     tally_hook *hook = NULL;
 
     own->random = api_draw(&rank->random);

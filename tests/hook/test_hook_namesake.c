@@ -90,7 +90,43 @@ static int body(tally_group *group, void *user)
     return 0;
 }
 
+/* A wrapper around the application's "allreduce" does not have the name of one around tally's, and
+ * ranks do not mix the two. */
+static int plain_body(tally_group *group, void *user)
+{
+    const tally_hook_table table = {.size = sizeof table, .name = "allreduce", .reduce = reduce};
+    const struct state_setup setup = {"bf16", false, 0};
+    tally_ddp_stats stats = {.size = sizeof stats};
+    struct state_run run;
+    tally_hook *wrapper;
+    tally_hook *own;
+    tally_hook *hook;
+
+    (void)user;
+    CHECK_OK(group, state_run_start(group, &setup, &run));
+    CHECK_OK(group, tally_hook_create(&table, NULL, &hook));
+    CHECK_OK(group, tally_hook_wrap("bf16", hook, &wrapper));
+    CHECK_OK(group, tally_hook_parse("bf16", &own));
+    if (tally_group_size(group) > 1) {
+        CHECK_STATUS(group, tally_ddp_attach_hook(run.ddp, tally_group_rank(group) ? wrapper : own),
+                     TALLY_MISMATCH);
+        CHECK_TEXT(group, tally_last_error(), "'bf16(allreduce)'");
+    }
+    CHECK_OK(group, tally_ddp_attach_hook(run.ddp, wrapper));
+    CHECK_OK(group, tally_ddp_get_stats(run.ddp, &stats));
+    CHECK(group, strcmp(stats.hook, "bf16(allreduce)") == 0);
+    CHECK_OK(group, state_step(group, &run, 0));
+    tally_hook_free(own);
+    tally_hook_free(wrapper);
+    tally_hook_free(hook);
+    CHECK_OK(group, state_run_end(group, &run));
+    return 0;
+}
+
 int main(void)
 {
-    return ddp_run("namesake", body, NULL, 1) != 0;
+    int n_failures = ddp_run("namesake", body, NULL, 1);
+
+    n_failures += ddp_run("namesake of allreduce", plain_body, NULL, 1);
+    return n_failures != 0;
 }

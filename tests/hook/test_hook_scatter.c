@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "comm/group.h"
+#include "exchange/reduction.h"
 #include "hook/hook.h"
 #include "support/ddp_model.h"
 #include "support/oracle.h"
@@ -41,17 +42,28 @@ struct trial {
     uint64_t bytes_sent;
 };
 
+static int run(const struct trial *trial, tally_lane *lane, const size_t *cut)
+{
+    struct tally__reduction reduction = {.wire.dtype = TALLY_F32};
+    int rc;
+
+    tally__reduction_enter(&reduction);
+    rc = tally__hook_reduce(trial->hook, lane, &trial->bucket, cut);
+    tally__reduction_enter(NULL);
+    return rc;
+}
+
 static int reduce_job(tally_lane *lane, void *user)
 {
     const struct trial *trial = user;
 
-    return trial->hook->table.reduce(trial->hook->state, lane, &trial->bucket);
+    return run(trial, lane, NULL);
 }
 
 static int scatter_job(tally_lane *lane, void *user)
 {
     struct trial *trial = user;
-    int rc = trial->hook->scatter(trial->hook->state, lane, &trial->bucket, trial->cut);
+    int rc = run(trial, lane, trial->cut);
 
     trial->bytes_sent = lane->bytes_sent;
     return rc;
@@ -106,8 +118,8 @@ static int scatter_body(tally_group *group, void *user)
         tally_hook *hook;
 
         CHECK_OK(group, tally_hook_parse(hooks[k].text, &hook));
-        CHECK(group, !hook->scatter == (hooks[k].bytes == 0));
-        for (size_t i = 0; hook->scatter && i < 2 * sizeof lengths / sizeof lengths[0]; i++) {
+        CHECK(group, !hook->table.scatter == (hooks[k].bytes == 0));
+        for (size_t i = 0; hook->table.scatter && i < 2 * sizeof lengths / sizeof lengths[0]; i++) {
             size_t cut[MOST_WORLD + 1];
             struct trial trial = {.hook = hook, .cut = cut};
 

@@ -136,7 +136,9 @@ static int fragile_attach(void *state, tally_ddp *ddp)
 
 static void fragile_detach(void *state, tally_ddp *ddp)
 {
-    tally__hook_detach(((struct fragile *)state)->inner, ddp);
+    const tally_hook *inner = ((struct fragile *)state)->inner;
+
+    inner->table.detach(inner->state, ddp);
 }
 
 static int fragile_reduce(void *state, tally_lane *lane, const tally_bucket *bucket)

@@ -35,6 +35,7 @@ static size_t n_cases;
 
 /* What a rank has for its exchanges. */
 struct rank_work {
+    struct tally__counts counts; /* of values that saturate */
     const struct exchanged *x;
     float *data;
     float *input;
@@ -215,7 +216,7 @@ static int job(tally_lane *lane, void *user)
     struct tally__range shard = tally__shard_of(&layout, group->size, group->rank);
     const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE};
 
-    codec.counts_for = work->x->kind == SATURATED ? lane : NULL;
+    codec.counts = work->x->kind == SATURATED ? &work->counts : NULL;
     work->start = shard.start;
     work->count = shard.n;
     return (work->scatters ? tally__exchange_scatter : tally__exchange)(lane, &codec, call,
