@@ -62,9 +62,11 @@
  *     that take one return STATE at once, and those that return a pointer return NULL; ..._free
  *     and tally_group_close do nothing and return TALLY_OK, so destructors may run; facts such as
  *     tally_group_rank stay known. The child may open groups of its own (not over MPI).
- *   - Structs that begin with their size may grow in later versions. tally reads and writes no more
- *     of one than its size says, so a program built with an older header goes on working: what its
- *     struct lacks is "not set".
+ *   - Structs that begin with their size may grow in later versions. A program built with an older
+ *     header keeps working with a newer library: fields that its structs lack are "not set". A
+ *     program built with a newer header works with an older library as long as it sets no field
+ *     that the library does not know; otherwise the call fails with UNSUPPORTED and says so. In
+ *     answers such fields are zero.
  *   - The library never exits, installs no signal handler, and prints nothing by itself: what it
  *     has to say goes to the callback of tally_log_set(). One exception: where the program sets no
  *     callback and TALLY_LOG is set in the environment, lines go to stderr.
@@ -347,6 +349,7 @@ typedef struct tally_ddp_config {
     int param_dtype;  /* of the copies that forward reads and of the gradients backward writes */
     int reduce_dtype; /* with param_dtype: what gradients are reduced in; 0: fp32 */
     int buffer_dtype; /* of the copies of buffers of dtype TALLY_F32 */
+    int reserved;     /* 0 */
     /* Check mode, see below. N above 0: on, and parameters are compared every N steps; 0:
      * TALLY_CHECK, which is off unless set; -1: off. */
     int check;

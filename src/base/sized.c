@@ -2,6 +2,7 @@
 /* Structs that begin with their size; see sized.h. Stateless. Any thread enters. */
 #include "base/sized.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -39,15 +40,58 @@ int tally__sized_check(const struct tally__sized *kind, const char *what, size_t
                        kind->type, kind->whole);
 }
 
+/* Fields that this library does not know must be zero, which is "not set". */
+static int check_unknown(const struct tally__sized *kind, const char *what, const void *given)
+{
+    const unsigned char *bytes = given;
+    size_t size = size_of(given);
+
+    for (size_t i = kind->whole; i < size; i++) {
+        if (bytes[i] != 0) {
+            return tally__fail(TALLY_UNSUPPORTED,
+                               "%s: the field at byte %zu of %s is set, but libtally %s knows only "
+                               "the first %zu bytes: the library is older than the tally.h that "
+                               "the program was built with. Use a newer library, or leave the "
+                               "field unset",
+                               what, i - i % sizeof(int), kind->type, tally_version(), kind->whole);
+        }
+    }
+    return TALLY_OK;
+}
+
 int tally__sized_read(const struct tally__sized *kind, const char *what, const void *given,
                       void *own)
 {
     size_t size = size_of(given);
 
     TRY(tally__sized_check(kind, what, size));
+    TRY(check_unknown(kind, what, given));
     memcpy(own, given, known_bytes(kind, size));
     memcpy(own, &kind->whole, sizeof kind->whole);
     return TALLY_OK;
+}
+
+int tally__sized_read_entry(const struct tally__sized *kind, const char *noun, const void *array,
+                            size_t i, void *own)
+{
+    const void *given = tally__sized_at(array, i);
+    size_t size = size_of(given);
+    char what[40];
+
+    /* The usual case, without the cost of a text: there may be many entries. */
+    if (size == kind->whole && size == size_of(array)) {
+        memcpy(own, given, size);
+        return TALLY_OK;
+    }
+    (void)snprintf(what, sizeof what, "%s %zu", noun, i);
+    TRY(tally__sized_check(kind, what, size));
+    if (size != size_of(array)) {
+        return tally__fail(TALLY_ARG,
+                           "%s: size is %zu, but that of %s 0 is %zu: all entries need "
+                           "sizeof(%s)",
+                           what, size, noun, size_of(array), kind->type);
+    }
+    return tally__sized_read(kind, what, given, own);
 }
 
 int tally__answer_check(const struct tally__sized *kind, const char *function, const void *answer)
@@ -58,8 +102,12 @@ int tally__answer_check(const struct tally__sized *kind, const char *function, c
 
 void tally__sized_write(const struct tally__sized *kind, const void *own, void *given)
 {
-    memcpy((unsigned char *)given + sizeof(size_t), (const unsigned char *)own + sizeof(size_t),
-           known_bytes(kind, size_of(given)) - sizeof(size_t));
+    size_t size = size_of(given);
+    size_t known = known_bytes(kind, size);
+
+    memcpy((unsigned char *)given + sizeof size, (const unsigned char *)own + sizeof size,
+           known - sizeof size);
+    memset((unsigned char *)given + known, 0, size - known);
 }
 
 void tally__sized_init(const struct tally__sized *kind, const void *unset, void *config,

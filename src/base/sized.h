@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structs of the public header that begin with their size. A program built with an older tally.h
- * passes a smaller struct: only that many bytes are read, the other fields are "not set", and only
- * that many bytes of an answer are written. A program built with a newer tally.h passes a larger
- * struct: the fields this library knows are read or written. A later version only appends fields.
+ * Structs of the public headers that begin with their size.
+ *
+ * A program built with older headers has a smaller struct. tally reads only that many bytes and
+ * takes the missing fields as "not set"; of an answer it writes only that many bytes.
+ *
+ * A program built with newer headers has a larger struct. Fields that this library does not know
+ * must be zero, which is "not set"; otherwise the call fails with UNSUPPORTED. In an answer they
+ * are set to zero.
+ *
+ * To add a field, append it. Zero must mean "not set", and the field must begin at or after the old
+ * sizeof, not in the padding at its end: an int there would be garbage in an older program's
+ * struct, and tests/unit/test_sized_0_1_0.c would fail.
  */
 #ifndef TALLY_BASE_SIZED_H
 #define TALLY_BASE_SIZED_H
@@ -27,14 +35,20 @@ struct tally__sized {
  * "config", "parameter 3". Errors: ARG. */
 int tally__sized_check(const struct tally__sized *kind, const char *what, size_t size);
 
-/* Copies the application's struct to own, whose fields were all "not set". Errors: ARG. */
+/* Copies the application's struct to own, in which the caller has left every field "not set".
+ * Errors: ARG for the size, UNSUPPORTED for a field that this library does not know. */
 int tally__sized_read(const struct tally__sized *kind, const char *what, const void *given,
                       void *own);
+
+/* The same for entry i of an array, all of whose entries have the size of the first. Messages name
+ * the entry by noun and number. */
+int tally__sized_read_entry(const struct tally__sized *kind, const char *noun, const void *array,
+                            size_t i, void *own);
 
 /* Checks the pointer and the size of a struct for an answer. Errors: ARG. */
 int tally__answer_check(const struct tally__sized *kind, const char *function, const void *answer);
 
-/* Copies an answer to the application's struct. Its size was checked and does not change. */
+/* Copies an answer to the application's struct. Its size has been checked, and is kept. */
 void tally__sized_write(const struct tally__sized *kind, const void *own, void *given);
 
 /* Fills the application's config of size bytes with "not set". */

@@ -130,6 +130,25 @@ static int copy_name(const char *from, const char **to)
     return TALLY_OK;
 }
 
+/* The program's tally_buffer may be smaller or larger than ours: its hook walks the array by its
+ * own sizeof. */
+static int make_hook_buffers(tally_ddp *ddp, const tally_ddp_config *config)
+{
+    size_t size = ddp->n_buffers > 0 ? config->buffers[0].size : 0;
+
+    if (!config->buffer_hook) {
+        return TALLY_OK;
+    }
+    ddp->hook_buffers = tally__alloc_array(ddp->n_buffers, size, "buffers");
+    if (!ddp->hook_buffers) {
+        return TALLY_NOMEM;
+    }
+    for (size_t i = 0; i < ddp->n_buffers; i++) {
+        memcpy((unsigned char *)ddp->hook_buffers + i * size, &size, sizeof size);
+    }
+    return TALLY_OK;
+}
+
 static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
 {
     ddp->buffers = tally__alloc_array(config->n_buffers, sizeof *ddp->buffers, "buffers");
@@ -137,12 +156,9 @@ static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
         return TALLY_NOMEM;
     }
     for (size_t i = 0; i < config->n_buffers; i++) {
-        char what[40];
         tally_buffer buffer = {0};
 
-        (void)snprintf(what, sizeof what, "buffer %zu", i);
-        TRY(tally__sized_read(TALLY__SIZED(tally_buffer, bytes), what,
-                              tally__sized_at(config->buffers, i), &buffer));
+        TRY(tally__sized_read_entry(TALLY__BUFFER, "buffer", config->buffers, i, &buffer));
         if (!buffer.data && buffer.bytes > 0) {
             return tally__fail(TALLY_ARG, "buffer %zu has no data", i);
         }
@@ -151,7 +167,7 @@ static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
         TRY(copy_name(buffer.name, &ddp->buffers[i].name));
         ddp->n_buffers++;
     }
-    return TALLY_OK;
+    return make_hook_buffers(ddp, config);
 }
 
 static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
@@ -225,6 +241,7 @@ static void unmake(tally_ddp *ddp)
         tally__free((void *)ddp->buffers[i].name);
     }
     tally__free(ddp->buffers);
+    tally__free(ddp->hook_buffers);
     (void)pthread_mutex_destroy(&ddp->mutex);
     tally__free(ddp);
 }

@@ -146,12 +146,16 @@ struct tally__ddp_words {
     const char *step_call; /* NULL: messages name the step and the bucket */
 };
 
+#define TALLY__BUFFER TALLY__SIZED(tally_buffer, bytes)
+
 struct tally_ddp {
     tally_group *group; /* our own */
     tally_ddp_config config;
     size_t *caps;
     size_t n_caps;
-    tally_buffer *buffers; /* the arrays that travel; names are copies */
+    tally_buffer *buffers;      /* the arrays that travel; names are copies */
+    tally_buffer *hook_buffers; /* the same for buffer_hook: entries have the size and the distance
+                                   of the application's */
     size_t n_buffers;
     size_t n_params;
     struct tally__param *params;

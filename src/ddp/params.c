@@ -5,7 +5,6 @@
  * ranks (param_compare.c). The thread that creates the ddp enters; what involves others runs as a
  * job.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -68,17 +67,8 @@ static int count_elements(const tally_param *param, size_t *n)
 
 static int read_param(const tally_param *params, size_t i, tally_param *param)
 {
-    const struct tally__sized *kind = TALLY__SIZED(tally_param, flags);
-    char what[40];
-
     *param = (tally_param){0};
-    /* The text costs more than the rest: there may be many parameters. */
-    if (params[0].size == sizeof *params && params[i].size == sizeof *params) {
-        *param = params[i];
-        return TALLY_OK;
-    }
-    (void)snprintf(what, sizeof what, "parameter %zu", i);
-    return tally__sized_read(kind, what, tally__sized_at(params, i), param);
+    return tally__sized_read_entry(TALLY__SIZED(tally_param, flags), "parameter", params, i, param);
 }
 
 static int check_param(const tally_param *param, size_t i)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "comm/doing.h"
 #include "ddp/grad_cast.h"
@@ -23,7 +24,11 @@ bool tally__may_arrange(const tally_ddp *ddp)
 static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
 {
     if (ddp->config.buffer_hook) {
-        return ddp->config.buffer_hook(ddp->config.buffer_hook_user, lane, ddp->buffers,
+        for (size_t i = 0; i < ddp->n_buffers; i++) {
+            tally__sized_write(TALLY__BUFFER, &ddp->buffers[i],
+                               (void *)tally__sized_at(ddp->hook_buffers, i));
+        }
+        return ddp->config.buffer_hook(ddp->config.buffer_hook_user, lane, ddp->hook_buffers,
                                        ddp->n_buffers);
     }
     return ddp->config.keep_buffers ? TALLY_OK : tally__buffers_broadcast(lane, ddp, root);

@@ -5,7 +5,6 @@
  */
 #include "train/optimizer.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -120,11 +119,9 @@ static int make_groups(tally_optimizer *optimizer, const tally_optimizer_config 
 
     for (size_t g = 0; g < config->n_groups; g++) {
         tally_optimizer_group group = {0};
-        char what[40];
 
-        (void)snprintf(what, sizeof what, "group %zu", g);
-        TRY(tally__sized_read(TALLY__SIZED(tally_optimizer_group, n_params), what,
-                              group_at(config, g), &group));
+        TRY(tally__sized_read_entry(TALLY__SIZED(tally_optimizer_group, n_params), "group",
+                                    config->groups, g, &group));
         TRY(make_group(optimizer, &group, g));
         if (!group.params && rest >= 0) {
             return tally__fail(TALLY_ARG, "groups %td and %zu both take what is not named", rest,
