@@ -32,21 +32,16 @@ struct tally__state tally__state_of(const struct tally__state_kind *kind, void *
 
 /* ---- saving ---- */
 
-int tally__ddp_state_make(tally_ddp *ddp, struct tally__ddp_state *state)
+static int snapshot(struct tally__state *state)
 {
-    state->state = tally__ddp_state_of(ddp);
+    const tally_ddp *ddp = state->object;
+
     TRY(tally__residuals_make_plain(ddp->residuals));
     return tally__hook_state_take(ddp->hook, &state->hook);
 }
 
-void tally__ddp_state_free(struct tally__ddp_state *state)
-{
-    tally__hook_state_free(&state->hook);
-}
-
 static void write(const struct tally__state *state, struct tally__blob_writer *writer)
 {
-    const tally_hook_blob *hook_state = &((const struct tally__ddp_state *)state)->hook;
     const tally_ddp *ddp = state->object;
     const struct tally__hook_kind_name kind = tally__hook_kind_name(ddp->hook);
 
@@ -61,38 +56,30 @@ static void write(const struct tally__state *state, struct tally__blob_writer *w
         tally__put_identity(writer, &ddp->params[i]);
         tally__put_residual(writer, &ddp->residuals->params[i]);
     }
-    tally__blob_put_array(writer, hook_state->data, hook_state->bytes);
+    tally__blob_put_array(writer, state->hook.data, state->hook.bytes);
 }
 
 /* ---- reading blobs ---- */
 
-struct saved_param {
-    struct tally__identity is;
-    struct tally__saved_residual residual;
-};
-
 /* The entries of one blob; everything points into it. */
 struct entries {
-    const char *hook; /* its name */
-    size_t hook_bytes;
+    struct tally__hook_kind_name hook; /* its whole name */
     struct tally__hook_kind_name kind;
     bool hook_ran;
-    const int *order; /* ddp->n_order parameters; NULL: none */
-    struct saved_param *params;
+    const int *order;                             /* ddp->n_order parameters; NULL: none */
+    const struct tally__saved_residual *residual; /* per parameter */
 };
 
 /* What this rank takes over. */
 struct fresh {
     size_t n; /* blobs */
     size_t rank;
-    struct entries *saved;          /* per blob */
-    struct saved_param *params;     /* of all blobs */
-    tally_hook_blob *states;        /* the hook's, per blob */
-    bool *seen;                     /* per parameter, to find one twice */
-    bool same_world;                /* as many ranks as then */
-    bool same_hook;                 /* the hook is the one that saved, to the bit; */
-    bool same_kind;                 /* or one that takes its state */
-    struct tally__ddp_state before; /* the hook's state as it is now */
+    struct entries *saved;   /* per blob */
+    tally_hook_blob *states; /* the hook's, per blob */
+    bool *seen;              /* per parameter, to find one twice */
+    bool same_world;         /* as many ranks as then */
+    bool same_hook;          /* the hook is the one that saved, to the bit; */
+    bool same_kind;          /* or one that takes its state */
     struct tally__residuals *residuals;
 };
 
@@ -111,48 +98,52 @@ static bool is_order(const tally_ddp *ddp, const int *order, size_t n, bool *see
     return n == ddp->n_order;
 }
 
-static bool is_same_hook(const struct entries *saved, const char *name, size_t bytes,
+static bool is_same_hook(const struct entries *saved, struct tally__hook_kind_name hook,
                          struct tally__hook_kind_name kind)
 {
-    return saved->hook_bytes == bytes && memcmp(saved->hook, name, bytes) == 0 &&
-           tally__hook_same_kind(saved->kind, kind);
+    return tally__hook_same_kind(saved->hook, hook) && tally__hook_same_kind(saved->kind, kind);
 }
 
-static int read_blob(const struct tally__loading *loading, size_t r)
+static int read_residual(const struct tally__state *state, size_t r, size_t i)
 {
-    const tally_ddp *ddp = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
-    struct tally__blob_reader *reader = &loading->blobs[r].reader;
+    const struct tally__param *param = &((const tally_ddp *)state->object)->params[i];
+    struct tally__blob_reader *reader = &state->blobs[r].reader;
+    struct tally__saved_residual *residual = state->blobs[r].params;
+
+    TRY(tally__check_identity(reader, param, r));
+    tally__take_residual(reader, param, state->n, &residual[i]);
+    if ((residual[i].sent || residual[i].n_owned > 0) && param->reduce_dtype != TALLY_F32) {
+        return tally__fail(TALLY_ARG,
+                           "blob %zu has a residual of parameter '%.200s', which travelled as fp32 "
+                           "then: config.reduce_dtype is another here",
+                           r, param->name);
+    }
+    return TALLY_OK;
+}
+
+static int read_blob(const struct tally__state *state, size_t r)
+{
+    const tally_ddp *ddp = state->object;
+    const struct fresh *fresh = state->fresh;
+    struct tally__blob_reader *reader = &state->blobs[r].reader;
     struct entries *saved = &fresh->saved[r];
-    tally_hook_blob *state = &fresh->states[r];
+    tally_hook_blob *of_hook = &fresh->states[r];
     size_t order_bytes;
     uint64_t flags;
 
-    saved->hook = tally__blob_take_array(reader, &saved->hook_bytes);
+    saved->hook.text = tally__blob_take_array(reader, &saved->hook.length);
     flags = tally__blob_take_number(reader);
     saved->kind.is_own = (flags & HOOK_OWN) != 0;
     saved->hook_ran = (flags & HOOK_RAN) != 0;
     saved->kind.text = tally__blob_take_array(reader, &saved->kind.length);
     saved->order = tally__blob_take_array(reader, &order_bytes);
-    saved->params = fresh->params + r * ddp->n_params;
-    for (size_t i = 0; i < ddp->n_params && !reader->bad; i++) {
-        tally__take_identity(reader, &saved->params[i].is);
-        tally__take_residual(reader, &saved->params[i].is, loading->n, &saved->params[i].residual);
-    }
-    *state = (tally_hook_blob){.size = sizeof *state};
-    state->data = tally__blob_take_array(reader, &state->bytes);
-    TRY(tally__state_check_end(loading, r));
     for (size_t i = 0; i < ddp->n_params; i++) {
-        const struct tally__saved_residual *residual = &saved->params[i].residual;
-
-        TRY(tally__check_identity(&ddp->params[i], &saved->params[i].is, r));
-        if ((residual->sent || residual->n_owned > 0) && ddp->params[i].reduce_dtype != TALLY_F32) {
-            return tally__fail(TALLY_ARG,
-                               "blob %zu has a residual of parameter '%.200s', which travelled as "
-                               "fp32 then: config.reduce_dtype is another here",
-                               r, ddp->params[i].name);
-        }
+        TRY(read_residual(state, r, i));
     }
+    saved->residual = state->blobs[r].params;
+    *of_hook = (tally_hook_blob){.size = sizeof *of_hook};
+    of_hook->data = tally__blob_take_array(reader, &of_hook->bytes);
+    TRY(tally__state_check_end(state, r));
     if (order_bytes == 0) {
         saved->order = NULL;
     } else if (order_bytes % sizeof *saved->order != 0 ||
@@ -162,19 +153,19 @@ static int read_blob(const struct tally__loading *loading, size_t r)
     return TALLY_OK;
 }
 
-static int read_blobs(const struct tally__loading *loading)
+static int read_blobs(const struct tally__state *state)
 {
-    const struct fresh *fresh = loading->fresh;
+    const struct fresh *fresh = state->fresh;
     const struct entries *first = &fresh->saved[0];
 
-    for (size_t r = 0; r < loading->n; r++) {
+    for (size_t r = 0; r < state->n; r++) {
         const struct entries *saved = &fresh->saved[r];
 
-        TRY(read_blob(loading, r));
-        if (!is_same_hook(saved, first->hook, first->hook_bytes, first->kind)) {
+        TRY(read_blob(state, r));
+        if (!is_same_hook(saved, first->hook, first->kind)) {
             return tally__fail(TALLY_ARG, "blob %zu is of hook '%s', blob 0 of hook '%s'", r,
-                               tally__blob_show(saved->hook, saved->hook_bytes).text,
-                               tally__blob_show(first->hook, first->hook_bytes).text);
+                               tally__blob_show(saved->hook.text, saved->hook.length).text,
+                               tally__blob_show(first->hook.text, first->hook.length).text);
         }
         if (!saved->hook_ran) {
             fresh->states[r] = fresh->states[0];
@@ -209,7 +200,7 @@ static uint64_t next_group(const struct fresh *fresh, size_t i, uint64_t above)
     for (size_t r = 0; r < fresh->n; r++) {
         struct tally__saved_run run;
 
-        if (find_run(&fresh->saved[r].params[i].residual, above + 1, &run) &&
+        if (find_run(&fresh->saved[r].residual[i], above + 1, &run) &&
             (next == 0 || run.n_ranks < next)) {
             next = run.n_ranks;
         }
@@ -268,8 +259,7 @@ static int take_runs(const struct fresh *fresh, size_t i, struct tally__residual
         for (size_t r = 0; r < fresh->n; r++) {
             struct tally__saved_run run;
 
-            if (find_run(&fresh->saved[r].params[i].residual, group, &run) &&
-                run.n_ranks == group) {
+            if (find_run(&fresh->saved[r].residual[i], group, &run) && run.n_ranks == group) {
                 TRY(take_run(fresh, &run, r, residual));
             }
         }
@@ -283,7 +273,7 @@ static int take_sent(const struct fresh *fresh, size_t i, struct tally__residual
     size_t n = residual->n;
 
     for (size_t r = 0; r < fresh->n; r++) {
-        const float *sent = fresh->saved[r].params[i].residual.sent;
+        const float *sent = fresh->saved[r].residual[i].sent;
 
         if (!sent || (fresh->same_world && r != fresh->rank)) {
             continue;
@@ -318,60 +308,58 @@ static int make_residuals(const tally_ddp *ddp, struct fresh *fresh)
 
 /* ---- loading ---- */
 
-static int check(struct tally__loading *loading)
+static int check(struct tally__state *state)
 {
-    tally_ddp *ddp = loading->state.object;
-    struct fresh *fresh = loading->fresh;
+    tally_ddp *ddp = state->object;
+    struct fresh *fresh = state->fresh;
     const struct tally__hook_kind_name kind = tally__hook_kind_name(ddp->hook);
-    const char *name = ddp->hook->table.name;
+    const struct tally__hook_kind_name hook = {.text = ddp->hook->table.name,
+                                               .length = strlen(ddp->hook->table.name)};
 
-    fresh->n = loading->n;
-    fresh->rank = (size_t)loading->state.rank;
-    fresh->same_world = fresh->n == (size_t)loading->state.world;
+    fresh->n = state->n;
+    fresh->rank = (size_t)state->rank;
+    fresh->same_world = fresh->n == (size_t)state->world;
     fresh->saved = tally__alloc_array(fresh->n, sizeof *fresh->saved, "saved states");
     fresh->states = tally__alloc_array(fresh->n, sizeof *fresh->states, "saved states");
-    fresh->params =
-        tally__alloc_array(fresh->n, ddp->n_params * sizeof *fresh->params, "saved states");
     fresh->seen = tally__alloc_array(ddp->n_params, sizeof *fresh->seen, "saved states");
-    if (!fresh->saved || !fresh->states || !fresh->params || !fresh->seen) {
+    if (!fresh->saved || !fresh->states || !fresh->seen) {
         return TALLY_NOMEM;
     }
-    TRY(read_blobs(loading));
+    TRY(read_blobs(state));
     fresh->same_kind = tally__hook_same_kind(fresh->saved[0].kind, kind);
-    fresh->same_hook = is_same_hook(&fresh->saved[0], name, strlen(name), kind);
-    TRY(make_residuals(ddp, fresh));
-    return tally__ddp_state_make(ddp, &fresh->before);
+    fresh->same_hook = is_same_hook(&fresh->saved[0], hook, kind);
+    return make_residuals(ddp, fresh);
 }
 
 /* The hook takes the state of a hook of its kind. */
-static int start(const struct tally__loading *loading)
+static int start(const struct tally__state *state)
 {
-    const tally_ddp *ddp = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
+    const tally_ddp *ddp = state->object;
+    const struct fresh *fresh = state->fresh;
 
     return fresh->same_kind ? tally__hook_load(ddp->hook, fresh->states, fresh->n) : TALLY_OK;
 }
 
-static void undo(const struct tally__loading *loading)
+static void undo(const struct tally__state *state)
 {
-    const tally_ddp *ddp = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
+    const tally_ddp *ddp = state->object;
+    const struct fresh *fresh = state->fresh;
 
     if (fresh->same_kind) {
-        (void)tally__hook_load(ddp->hook, &fresh->before.hook, 1);
+        (void)tally__hook_load(ddp->hook, &state->hook, 1);
     }
 }
 
-static void take_over(const struct tally__loading *loading)
+static void take_over(const struct tally__state *state)
 {
-    tally_ddp *ddp = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
+    tally_ddp *ddp = state->object;
+    const struct fresh *fresh = state->fresh;
     struct tally__residual *old = ddp->residuals->params;
     const int *order = fresh->saved[0].order;
 
     ddp->residuals->params = fresh->residuals->params;
     fresh->residuals->params = old;
-    ddp->steps_before = loading->blobs[0].head.n_steps - ddp->step;
+    ddp->steps_before = state->blobs[0].head.n_steps - ddp->step;
     /* Some hooks' bits depend on the layout. */
     if (order && tally__may_arrange(ddp)) {
         memcpy(ddp->agreed_order, order, ddp->n_order * sizeof *order);
@@ -384,14 +372,12 @@ static void free_fresh(void *loaded)
     struct fresh *fresh = loaded;
 
     tally__residuals_free(fresh->residuals);
-    tally__ddp_state_free(&fresh->before);
     tally__free(fresh->saved);
     tally__free(fresh->states);
-    tally__free(fresh->params);
     tally__free(fresh->seen);
 }
 
-struct tally__state tally__ddp_state_of(tally_ddp *ddp)
+struct tally__state tally__ddp_state(tally_ddp *ddp)
 {
     static const struct tally__state_kind kind = {.magic = UINT64_C(0x31656b6f6c6c6154),
                                                   .version = 2,
@@ -399,6 +385,9 @@ struct tally__state tally__ddp_state_of(tally_ddp *ddp)
                                                   .counts = "steps",
                                                   .owner = "model",
                                                   .fresh_bytes = sizeof(struct fresh),
+                                                  .param_bytes =
+                                                      sizeof(struct tally__saved_residual),
+                                                  .snapshot = snapshot,
                                                   .write = write,
                                                   .check = check,
                                                   .start = start,
@@ -411,14 +400,11 @@ struct tally__state tally__ddp_state_of(tally_ddp *ddp)
 
 int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes)
 {
-    struct tally__ddp_state state;
-    int rc;
+    struct tally__state state;
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_save"));
-    TRY(tally__ddp_state_make(ddp, &state));
-    rc = tally__state_save(&state.state, "tally_ddp_save", blob, bytes);
-    tally__ddp_state_free(&state);
-    return rc;
+    state = tally__ddp_state(ddp);
+    return tally__state_save(&state, "tally_ddp_save", blob, bytes);
 }
 
 int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes, size_t n)
@@ -426,6 +412,6 @@ int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes
     struct tally__state state;
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_load"));
-    state = tally__ddp_state_of(ddp);
+    state = tally__ddp_state(ddp);
     return tally__state_load(&state, blobs, bytes, n);
 }

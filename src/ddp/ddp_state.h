@@ -21,37 +21,16 @@
 /* The state of an object that runs its jobs on the ddp's lanes. */
 struct tally__state tally__state_of(const struct tally__state_kind *kind, void *object,
                                     tally_ddp *ddp, size_t n_params, uint64_t n_steps);
+struct tally__state tally__ddp_state(tally_ddp *ddp);
 
-struct tally__ddp_state {
-    struct tally__state state;
-    tally_hook_blob hook; /* the hook's state, to save it */
-};
-
-struct tally__state tally__ddp_state_of(tally_ddp *ddp);
-/* Gets ready to save: residuals become plain, the hook saves. Errors: NOMEM, what the hook's save
- * returns. */
-int tally__ddp_state_make(tally_ddp *ddp, struct tally__ddp_state *state);
-void tally__ddp_state_free(struct tally__ddp_state *state);
-
-/* ---- param_state.c: entries of one parameter; arrays that were taken lie in the blob ---- */
-
-struct tally__identity {
-    const char *name;
-    size_t name_bytes;
-    const uint64_t *shape;
-    size_t n_dims;
-    uint64_t n;       /* elements */
-    uint64_t dtype;   /* of tally_dtype */
-    uint64_t strides; /* as in struct tally__param */
-};
+/* ---- param_state.c: entries of one parameter ---- */
 
 void tally__put_identity(struct tally__blob_writer *writer, const struct tally__param *param);
-void tally__take_identity(struct tally__blob_reader *reader, struct tally__identity *identity);
-/* Whether the identity in blob r is this parameter's. Errors: ARG naming the blob, the parameter
- * and the difference. */
-int tally__check_identity(const struct tally__param *param, const struct tally__identity *identity,
+/* Reads an identity of blob r. Errors: ARG naming the blob, the parameter and the difference. */
+int tally__check_identity(struct tally__blob_reader *reader, const struct tally__param *param,
                           size_t r);
 
+/* The arrays lie in the blob. */
 struct tally__saved_residual {
     const float *sent; /* NULL: none */
     uint64_t n_owned;
@@ -66,8 +45,8 @@ struct tally__saved_run {
 };
 
 void tally__put_residual(struct tally__blob_writer *writer, const struct tally__residual *residual);
-/* The residual of a parameter with this identity, of a run of world ranks: bad unless it fits. */
-void tally__take_residual(struct tally__blob_reader *reader, const struct tally__identity *identity,
+/* The residual of the parameter in a run of world ranks: bad unless it fits. */
+void tally__take_residual(struct tally__blob_reader *reader, const struct tally__param *param,
                           size_t world, struct tally__saved_residual *residual);
 void tally__take_run(struct tally__blob_reader *reader, struct tally__saved_run *run);
 

@@ -19,51 +19,47 @@ void tally__put_identity(struct tally__blob_writer *writer, const struct tally__
     tally__blob_put_number(writer, param->strides);
 }
 
-void tally__take_identity(struct tally__blob_reader *reader, struct tally__identity *identity)
+/* Reads what follows the name; NULL: it is the same. */
+static const char *find_difference(struct tally__blob_reader *reader,
+                                   const struct tally__param *param)
 {
     size_t shape_bytes;
+    const uint64_t *shape = tally__blob_take_array(reader, &shape_bytes);
+    uint64_t n = tally__blob_take_number(reader);
+    uint64_t dtype = tally__blob_take_number(reader);
+    uint64_t strides = tally__blob_take_number(reader);
 
-    identity->name = tally__blob_take_array(reader, &identity->name_bytes);
-    identity->shape = tally__blob_take_array(reader, &shape_bytes);
-    identity->n_dims = shape_bytes / sizeof *identity->shape;
-    identity->n = tally__blob_take_number(reader);
-    identity->dtype = tally__blob_take_number(reader);
-    identity->strides = tally__blob_take_number(reader);
-    if (shape_bytes % sizeof *identity->shape != 0) {
-        reader->bad = 1;
-    }
-}
-
-static const char *difference(const struct tally__param *param, const struct tally__identity *other)
-{
-    if (other->n != param->n || other->n_dims != (size_t)param->n_dims) {
+    if (n != param->n || shape_bytes != (size_t)param->n_dims * sizeof *shape) {
         return "another shape";
     }
     for (int d = 0; d < param->n_dims; d++) {
-        if (other->shape[d] != param->shape[d]) {
+        if (shape[d] != param->shape[d]) {
             return "another shape";
         }
     }
-    if (other->dtype != (uint64_t)param->dtype) {
+    if (dtype != (uint64_t)param->dtype) {
         return "another dtype";
     }
-    return other->strides == param->strides ? NULL : "other strides";
+    return strides == param->strides ? NULL : "other strides";
 }
 
-int tally__check_identity(const struct tally__param *param, const struct tally__identity *identity,
+int tally__check_identity(struct tally__blob_reader *reader, const struct tally__param *param,
                           size_t r)
 {
-    const char *what = difference(param, identity);
+    size_t bytes;
+    const char *name = tally__blob_take_array(reader, &bytes);
+    const char *difference = find_difference(reader, param);
 
-    if (identity->name_bytes != strlen(param->name) ||
-        memcmp(identity->name, param->name, identity->name_bytes) != 0) {
-        return tally__fail(TALLY_ARG, "blob %zu has parameter '%s' where this model has '%.200s'",
-                           r, tally__blob_show(identity->name, identity->name_bytes).text,
-                           param->name);
+    if (reader->bad) {
+        return tally__state_damaged(r);
     }
-    return what ? tally__fail(TALLY_ARG, "blob %zu has parameter '%.200s' with %s", r, param->name,
-                              what)
-                : TALLY_OK;
+    if (bytes != strlen(param->name) || memcmp(name, param->name, bytes) != 0) {
+        return tally__fail(TALLY_ARG, "blob %zu has parameter '%s' where this model has '%.200s'",
+                           r, tally__blob_show(name, bytes).text, param->name);
+    }
+    return difference ? tally__fail(TALLY_ARG, "blob %zu has parameter '%.200s' with %s", r,
+                                    param->name, difference)
+                      : TALLY_OK;
 }
 
 /* ---- residual ---- */
@@ -101,10 +97,10 @@ void tally__take_run(struct tally__blob_reader *reader, struct tally__saved_run 
     }
 }
 
-void tally__take_residual(struct tally__blob_reader *reader, const struct tally__identity *identity,
+void tally__take_residual(struct tally__blob_reader *reader, const struct tally__param *param,
                           size_t world, struct tally__saved_residual *residual)
 {
-    bool is_f32 = identity->dtype == TALLY_F32;
+    bool is_f32 = param->dtype == TALLY_F32;
     uint64_t n_ranks = 0;
     size_t sent_bytes;
 
@@ -116,8 +112,8 @@ void tally__take_residual(struct tally__blob_reader *reader, const struct tally_
 
         /* Groups become larger and larger; the run lies within the parameter. */
         tally__take_run(reader, &run);
-        if (!is_f32 || run.n_ranks <= n_ranks || run.n_ranks > world || run.n > identity->n ||
-            run.first > identity->n - run.n) {
+        if (!is_f32 || run.n_ranks <= n_ranks || run.n_ranks > world || run.n > param->n ||
+            run.first > param->n - run.n) {
             reader->bad = 1;
         }
         n_ranks = run.n_ranks;
@@ -125,7 +121,7 @@ void tally__take_residual(struct tally__blob_reader *reader, const struct tally_
     if (sent_bytes == 0) {
         residual->sent = NULL;
     } else if (!is_f32 || sent_bytes % sizeof *residual->sent != 0 ||
-               sent_bytes / sizeof *residual->sent != identity->n) {
+               sent_bytes / sizeof *residual->sent != param->n) {
         reader->bad = 1;
     }
 }

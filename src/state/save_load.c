@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one driver of saving and loading: save_load.h says what it promises. It knows no object:
+ * The one driver of saving and loading; save_load.h says what it promises. It knows no object:
  * kinds of objects differ in a row of functions.
  */
 #include "state/save_load.h"
@@ -13,6 +13,32 @@
 #include "comm/agree.h"
 #include "comm/doing.h"
 #include "comm/group_config.h"
+
+static int take_snapshots(struct tally__state *state)
+{
+    for (; state; state = state->inner) {
+        if (state->kind->snapshot) {
+            TRY(state->kind->snapshot(state));
+        }
+    }
+    return TALLY_OK;
+}
+
+static void clean_up(struct tally__state *state)
+{
+    for (; state; state = state->inner) {
+        if (state->fresh && state->kind->free) {
+            state->kind->free(state->fresh);
+        }
+        for (size_t r = 0; state->blobs && r < state->n; r++) {
+            tally__free(state->blobs[r].copy);
+            tally__free(state->blobs[r].params);
+        }
+        tally__free(state->fresh);
+        tally__free(state->blobs);
+        tally__free((void *)state->hook.data);
+    }
+}
 
 /* ---- saving ---- */
 
@@ -33,14 +59,25 @@ static void write_blob(const struct tally__state *state, struct tally__blob_writ
     }
 }
 
-int tally__state_save(const struct tally__state *state, const char *call, void *blob, size_t *bytes)
+void tally__state_put_inner(const struct tally__state *state, struct tally__blob_writer *writer)
+{
+    struct tally__blob_writer counter = {0};
+
+    if (state->inner) {
+        write_blob(state->inner, &counter);
+    }
+    /* The size of a blob is a multiple of eight: this array needs no padding. */
+    tally__blob_put_number(writer, counter.used);
+    if (state->inner) {
+        write_blob(state->inner, writer);
+    }
+}
+
+static int save(const struct tally__state *state, const char *call, void *blob, size_t *bytes)
 {
     struct tally__blob_writer counter = {0};
     struct tally__blob_writer writer = {.to = blob};
 
-    if (!bytes) {
-        return tally__fail(TALLY_ARG, "%s: bytes is NULL", call);
-    }
     write_blob(state, &counter);
     if (blob && *bytes < counter.used) {
         return tally__fail(TALLY_ARG, "%s: room for %zu bytes, needed are %zu", call, *bytes,
@@ -53,27 +90,35 @@ int tally__state_save(const struct tally__state *state, const char *call, void *
     return TALLY_OK;
 }
 
-void tally__state_put(struct tally__blob_writer *writer, const struct tally__state *inner)
+int tally__state_save(struct tally__state *state, const char *call, void *blob, size_t *bytes)
 {
-    struct tally__blob_writer counter = {0};
+    int rc = bytes ? take_snapshots(state) : tally__fail(TALLY_ARG, "%s: bytes is NULL", call);
 
-    if (inner) {
-        write_blob(inner, &counter);
+    if (rc == TALLY_OK) {
+        rc = save(state, call, blob, bytes);
     }
-    /* The size of a blob is a multiple of eight: this array needs no padding. */
-    tally__blob_put_number(writer, counter.used);
-    if (inner) {
-        write_blob(inner, writer);
-    }
+    clean_up(state);
+    return rc;
 }
 
-/* ---- opening blobs ---- */
+/* ---- opening and checking blobs ---- */
 
-static int check_head(const struct tally__loading *loading, size_t r)
+int tally__state_damaged(size_t r)
 {
-    const struct tally__state_kind *kind = loading->state.kind;
-    const struct tally__blob_head *head = &loading->blobs[r].head;
-    size_t bytes = loading->blobs[r].n_bytes;
+    return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
+}
+
+int tally__state_check_end(const struct tally__state *state, size_t r)
+{
+    const struct tally__blob_reader *reader = &state->blobs[r].reader;
+
+    return reader->bad || reader->left > 0 ? tally__state_damaged(r) : TALLY_OK;
+}
+
+static int check_head(const struct tally__state *state, size_t r, size_t n_bytes)
+{
+    const struct tally__state_kind *kind = state->kind;
+    const struct tally__blob_head *head = &state->blobs[r].head;
 
     if (head->magic != kind->magic) {
         return tally__fail(TALLY_ARG,
@@ -84,110 +129,104 @@ static int check_head(const struct tally__loading *loading, size_t r)
         return tally__fail(TALLY_ARG, "blob %zu has version %u, this tally reads version %u", r,
                            head->version, kind->version);
     }
-    if (head->bytes != bytes) {
-        return tally__fail(TALLY_ARG, "blob %zu has %zu bytes, but was saved with %llu", r, bytes,
+    if (head->bytes != n_bytes) {
+        return tally__fail(TALLY_ARG, "blob %zu has %zu bytes, but was saved with %llu", r, n_bytes,
                            (unsigned long long)head->bytes);
     }
-    if (head->world != loading->n || head->rank != r) {
+    if (head->world != state->n || head->rank != r) {
         return tally__fail(TALLY_ARG,
                            "blob %zu of %zu is that of rank %u of %u: all ranks' are needed, in "
                            "order",
-                           r, loading->n, head->rank, head->world);
+                           r, state->n, head->rank, head->world);
     }
     return TALLY_OK;
 }
 
-static int open_blob(const struct tally__loading *loading, size_t r)
+/* What a head says of its object, once the checksum is right. */
+static int check_object(const struct tally__state *state, size_t r)
 {
-    struct tally__blob *blob = &loading->blobs[r];
-    size_t n_bytes = blob->bytes ? blob->n_bytes : 0;
+    const struct tally__blob_head *head = &state->blobs[r].head;
+    const struct tally__blob_head *first = &state->blobs[0].head;
 
-    blob->reader = (struct tally__blob_reader){.from = blob->bytes, .left = n_bytes};
+    if (head->n_steps != first->n_steps) {
+        return tally__fail(TALLY_ARG, "blob %zu was saved after %llu %s, blob 0 after %llu", r,
+                           (unsigned long long)head->n_steps, state->kind->counts,
+                           (unsigned long long)first->n_steps);
+    }
+    if (head->n_params != state->n_params) {
+        return tally__fail(TALLY_ARG, "blob %zu has %u parameters, this %s has %zu", r,
+                           head->n_params, state->kind->owner, state->n_params);
+    }
+    return TALLY_OK;
+}
+
+static int open_blob(const struct tally__state *state, size_t r, const void *bytes, size_t n_bytes)
+{
+    struct tally__blob *blob = &state->blobs[r];
+
+    blob->reader = (struct tally__blob_reader){.from = bytes, .left = bytes ? n_bytes : 0};
     tally__blob_take(&blob->reader, &blob->head, sizeof blob->head);
     if (blob->reader.bad) {
         return tally__fail(TALLY_ARG, "blob %zu has %zu bytes: less than any that was saved", r,
-                           n_bytes);
+                           bytes ? n_bytes : 0);
     }
-    TRY(check_head(loading, r));
-    if (tally__blob_checksum(blob->bytes, n_bytes) != blob->head.checksum) {
+    TRY(check_head(state, r, n_bytes));
+    if (tally__blob_checksum(bytes, n_bytes) != blob->head.checksum) {
         return tally__fail(TALLY_ARG, "blob %zu is damaged: its checksum is wrong", r);
     }
-    if (blob->head.n_steps != loading->blobs[0].head.n_steps) {
-        return tally__fail(TALLY_ARG, "blob %zu was saved after %llu %s, blob 0 after %llu", r,
-                           (unsigned long long)blob->head.n_steps, loading->state.kind->counts,
-                           (unsigned long long)loading->blobs[0].head.n_steps);
+    TRY(check_object(state, r));
+    blob->params = tally__alloc_array(state->n_params, state->kind->param_bytes, "saved states");
+    if (!blob->params) {
+        return TALLY_NOMEM;
     }
-    if (blob->head.n_params != loading->state.n_params) {
-        return tally__fail(TALLY_ARG, "blob %zu has %u parameters, this %s has %zu", r,
-                           blob->head.n_params, loading->state.kind->owner,
-                           loading->state.n_params);
-    }
-    if ((uintptr_t)blob->bytes % sizeof(uint64_t) != 0) {
+    if ((uintptr_t)bytes % sizeof(uint64_t) != 0) {
         blob->copy = tally__alloc(n_bytes, "a saved state");
         if (!blob->copy) {
             return TALLY_NOMEM;
         }
-        memcpy(blob->copy, blob->bytes, n_bytes);
+        memcpy(blob->copy, bytes, n_bytes);
         blob->reader.from = (const unsigned char *)blob->copy + sizeof blob->head;
     }
     return TALLY_OK;
 }
 
-/* Opens the inner blobs of outer, or those in blobs, and has them checked. */
-static int open_and_check(struct tally__loading *loading, const struct tally__blob *outer,
-                          const void *const *blobs, const size_t *bytes)
+/* Opens the blobs, or those inside the blobs of outer, and has the object check them. */
+static int open_and_check(struct tally__state *state, const struct tally__state *outer,
+                          const void *const *blobs, const size_t *bytes, size_t n)
 {
-    loading->blobs = tally__alloc_array(loading->n, sizeof *loading->blobs, "saved states");
-    loading->fresh = tally__alloc(loading->state.kind->fresh_bytes, "saved states");
-    if (!loading->blobs || !loading->fresh) {
+    state->n = n;
+    state->blobs = tally__alloc_array(n, sizeof *state->blobs, "saved states");
+    state->fresh = tally__alloc(state->kind->fresh_bytes, "saved states");
+    if (!state->blobs || !state->fresh) {
         return TALLY_NOMEM;
     }
-    for (size_t r = 0; r < loading->n; r++) {
-        loading->blobs[r].bytes = outer ? outer[r].inner : blobs[r];
-        loading->blobs[r].n_bytes = outer ? outer[r].inner_bytes : bytes[r];
-        TRY(open_blob(loading, r));
+    for (size_t r = 0; r < n; r++) {
+        TRY(outer ? open_blob(state, r, outer->blobs[r].inner, outer->blobs[r].inner_bytes)
+                  : open_blob(state, r, blobs[r], bytes[r]));
     }
-    return loading->state.kind->check(loading);
-}
-
-int tally__state_check_inner(struct tally__loading *loading, const struct tally__state *inner)
-{
-    loading->inner = tally__alloc(sizeof *loading->inner, "saved states");
-    if (!loading->inner) {
-        return TALLY_NOMEM;
+    TRY(state->kind->check(state));
+    if (state->blobs[0].inner_bytes == 0) {
+        state->inner = NULL;
     }
-    *loading->inner = (struct tally__loading){.state = *inner, .n = loading->n};
-    return open_and_check(loading->inner, loading->blobs, NULL, NULL);
-}
-
-int tally__state_damaged(size_t r)
-{
-    return tally__fail(TALLY_ARG, "blob %zu is damaged", r);
-}
-
-int tally__state_check_end(const struct tally__loading *loading, size_t r)
-{
-    const struct tally__blob_reader *reader = &loading->blobs[r].reader;
-
-    return reader->bad || reader->left > 0 ? tally__state_damaged(r) : TALLY_OK;
+    return state->inner ? open_and_check(state->inner, state, NULL, NULL, n) : TALLY_OK;
 }
 
 /* All that can be done without changing anything. */
-static int prepare(struct tally__loading *loading, const void *const *blobs, const size_t *bytes)
+static int prepare(struct tally__state *state, const void *const *blobs, const size_t *bytes,
+                   size_t n)
 {
-    const char *name = loading->state.kind->name;
-
-    if (!blobs || !bytes || loading->n == 0) {
-        return tally__fail(TALLY_ARG, "tally_%s_load: there are no blobs", name);
+    if (!blobs || !bytes || n == 0) {
+        return tally__fail(TALLY_ARG, "tally_%s_load: there are no blobs", state->kind->name);
     }
-    if (loading->n > TALLY__MAX_WORLD) {
+    if (n > TALLY__MAX_WORLD) {
         return tally__fail(TALLY_ARG, "tally_%s_load: %zu blobs, but no run has more than %d ranks",
-                           name, loading->n, TALLY__MAX_WORLD);
+                           state->kind->name, n, TALLY__MAX_WORLD);
     }
-    return open_and_check(loading, NULL, blobs, bytes);
+    TRY(open_and_check(state, NULL, blobs, bytes, n));
+    return take_snapshots(state);
 }
 
-/* ---- agreement ---- */
+/* ---- taking effect ---- */
 
 /* The blobs that a call was given. */
 struct given {
@@ -209,23 +248,21 @@ static int compare_job(tally_lane *lane, void *user)
 }
 
 /* OK if every rank comes with OK and has the same blobs; otherwise an error on all ranks. */
-static int agree(const struct tally__loading *loading, int status)
+static int agree(const struct tally__state *state, int status)
 {
-    struct given given = {.name = loading->state.kind->name};
+    struct given given = {.name = state->kind->name};
 
-    for (size_t r = 0; status == TALLY_OK && r < loading->n; r++) {
-        uint64_t checksum = loading->blobs[r].head.checksum;
+    for (size_t r = 0; status == TALLY_OK && r < state->n; r++) {
+        uint64_t checksum = state->blobs[r].head.checksum;
 
         given.digest = tally__checksum(&checksum, sizeof checksum) ^ given.digest * 31;
     }
-    return loading->state.agree(loading->state.ddp, status, compare_job, &given);
+    return state->agree(state->ddp, status, compare_job, &given);
 }
 
-/* ---- taking effect ---- */
-
-static int start(struct tally__loading *loading)
+static int start(const struct tally__state *state)
 {
-    struct tally__loading *innermost = loading;
+    const struct tally__state *innermost = state;
     struct tally__aside error;
     int started;
     int rc;
@@ -233,54 +270,30 @@ static int start(struct tally__loading *loading)
     while (innermost->inner) {
         innermost = innermost->inner;
     }
-    if (!innermost->state.kind->start) {
+    if (!innermost->kind->start) {
         return TALLY_OK;
     }
-    started = innermost->state.kind->start(innermost);
-    rc = agree(loading, started);
+    started = innermost->kind->start(innermost);
+    rc = state->agree(state->ddp, started, NULL, NULL);
     if (rc != TALLY_OK && started == TALLY_OK) {
         tally__put_aside(&error);
-        innermost->state.kind->undo(innermost);
+        innermost->kind->undo(innermost);
         (void)tally__take_back(&error, TALLY_OK);
     }
     return rc;
 }
 
-static void take_over(struct tally__loading *loading)
+int tally__state_load(struct tally__state *state, const void *const *blobs, const size_t *bytes,
+                      size_t n)
 {
-    for (; loading; loading = loading->inner) {
-        loading->state.kind->take_over(loading);
-    }
-}
-
-static void clean_up(struct tally__loading *loading)
-{
-    if (loading->inner) {
-        clean_up(loading->inner);
-        tally__free(loading->inner);
-    }
-    if (loading->fresh) {
-        loading->state.kind->free(loading->fresh);
-    }
-    for (size_t r = 0; loading->blobs && r < loading->n; r++) {
-        tally__free(loading->blobs[r].copy);
-    }
-    tally__free(loading->fresh);
-    tally__free(loading->blobs);
-}
-
-int tally__state_load(const struct tally__state *state, const void *const *blobs,
-                      const size_t *bytes, size_t n)
-{
-    struct tally__loading loading = {.state = *state, .n = n};
-    int rc = agree(&loading, prepare(&loading, blobs, bytes));
+    int rc = agree(state, prepare(state, blobs, bytes, n));
 
     if (rc == TALLY_OK) {
-        rc = start(&loading);
+        rc = start(state);
     }
-    if (rc == TALLY_OK) {
-        take_over(&loading);
+    for (const struct tally__state *s = state; rc == TALLY_OK && s; s = s->inner) {
+        s->kind->take_over(s);
     }
-    clean_up(&loading);
+    clean_up(state);
     return rc;
 }

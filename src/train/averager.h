@@ -75,15 +75,8 @@ bool tally__averager_is_run(const tally_averager *averager);
 int tally__averager_run(tally_averager *averager, int *n_averaged);
 
 /* averager_state.c */
-struct tally__averager_state {
-    struct tally__state state;
-    struct tally__ddp_state ddp; /* to save it; not if state.is_whole */
-};
-struct tally__state tally__averager_state_of(tally_averager *averager);
-/* Gets ready to save this rank's state, or a blob for all ranks. Errors: NOMEM, what the hook's
- * save returns; UNSUPPORTED for a blob for all where ranks differ. */
-int tally__averager_state_make(tally_averager *averager, bool is_whole,
-                               struct tally__averager_state *state);
-void tally__averager_state_free(struct tally__averager_state *state);
+/* Its state, and behind it that of its inner object, the averager's own ddp. is_whole: to save a
+ * blob for all ranks. */
+void tally__averager_state(tally_averager *averager, bool is_whole, struct tally__state state[2]);
 
 #endif

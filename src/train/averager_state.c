@@ -14,7 +14,6 @@
  */
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/status.h"
 #include "ddp/stats.h"
 #include "train/averager.h"
@@ -26,25 +25,17 @@ static const char *outer_name(const tally_averager *averager)
 
 /* ---- saving ---- */
 
-int tally__averager_state_make(tally_averager *averager, bool is_whole,
-                               struct tally__averager_state *state)
+/* One blob can stand for all ranks only if they have the same. */
+static int snapshot(struct tally__state *state)
 {
-    *state = (struct tally__averager_state){.state = tally__averager_state_of(averager)};
-    state->state.is_whole = is_whole;
-    if (!is_whole) {
-        return tally__ddp_state_make(averager->ddp, &state->ddp);
-    }
-    return averager->is_lossy
+    const tally_averager *averager = state->object;
+
+    return state->is_whole && averager->is_lossy
                ? tally__fail(TALLY_UNSUPPORTED,
                              "averager: its hook '%s' leaves something out, on each rank "
                              "something else: save every rank's state",
                              averager->hook->table.name)
                : TALLY_OK;
-}
-
-void tally__averager_state_free(struct tally__averager_state *state)
-{
-    tally__ddp_state_free(&state->ddp);
 }
 
 /* Arrays have all elements or none. */
@@ -66,7 +57,6 @@ static void write_param(const tally_averager *averager, size_t k, bool is_first,
 
 static void write(const struct tally__state *state, struct tally__blob_writer *writer)
 {
-    const struct tally__averager_state *saved = (const struct tally__averager_state *)state;
     const tally_averager *averager = state->object;
 
     tally__blob_put_number(writer, averager->has_anchor);
@@ -75,12 +65,12 @@ static void write(const struct tally__state *state, struct tally__blob_writer *w
     for (size_t k = 0; k < averager->n_params; k++) {
         write_param(averager, k, state->is_whole || state->rank == 0, writer);
     }
-    tally__state_put(writer, state->is_whole ? NULL : &saved->ddp.state);
+    tally__state_put_inner(state, writer);
 }
 
 /* ---- reading blobs ---- */
 
-/* One parameter's entry in blob 0; the arrays lie in the blob. NULL: none. */
+/* One parameter's entry; the arrays lie in the blob. NULL: none. */
 struct saved_param {
     const float *anchor;
     uint64_t step;
@@ -89,7 +79,6 @@ struct saved_param {
 
 struct fresh {
     uint64_t has_anchor; /* as blob 0 says */
-    struct saved_param *params;
 };
 
 static int check_name(const char *what, const char *ours, struct tally__blob_reader *reader,
@@ -108,74 +97,54 @@ static int check_name(const char *what, const char *ours, struct tally__blob_rea
     return TALLY_OK;
 }
 
-static int read_param(const struct tally__loading *loading, size_t r, size_t k)
+static int read_param(const struct tally__state *state, size_t r, size_t k)
 {
-    const tally_averager *averager = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
+    const tally_averager *averager = state->object;
+    const struct fresh *fresh = state->fresh;
     const struct tally__averaged *averaged = &averager->params[k];
     const struct tally__param *param = &averager->of->params[averaged->index];
-    struct tally__blob_reader *reader = &loading->blobs[r].reader;
+    struct tally__blob_reader *reader = &state->blobs[r].reader;
     size_t n = r == 0 && fresh->has_anchor && averaged->anchor ? param->n : 0;
-    struct saved_param saved = {0};
-    struct tally__identity is;
+    struct saved_param *saved = (struct saved_param *)state->blobs[r].params + k;
 
-    tally__take_identity(reader, &is);
-    if (reader->bad) {
-        return tally__state_damaged(r);
-    }
-    TRY(tally__check_identity(param, &is, r));
-    saved.anchor = tally__blob_take_floats(reader, n);
-    saved.step = tally__blob_take_number(reader);
+    TRY(tally__check_identity(reader, param, r));
+    saved->anchor = tally__blob_take_floats(reader, n);
+    saved->step = tally__blob_take_number(reader);
     for (int s = 0; s < averaged->moments.n_states; s++) {
-        saved.state[s] = tally__blob_take_floats(reader, n);
-    }
-    if (r == 0) {
-        fresh->params[k] = saved;
+        saved->state[s] = tally__blob_take_floats(reader, n);
     }
     return TALLY_OK;
 }
 
-static int read_blob(struct tally__loading *loading, size_t r)
+static int read_blob(struct tally__state *state, size_t r)
 {
-    const tally_averager *averager = loading->state.object;
-    struct fresh *fresh = loading->fresh;
-    struct tally__blob *blob = &loading->blobs[r];
+    const tally_averager *averager = state->object;
+    struct fresh *fresh = state->fresh;
+    struct tally__blob *blob = &state->blobs[r];
     uint64_t has_anchor = tally__blob_take_number(&blob->reader);
 
     fresh->has_anchor = r == 0 ? has_anchor : fresh->has_anchor;
     TRY(check_name("hook", averager->hook->table.name, &blob->reader, r));
     TRY(check_name("outer optimizer", outer_name(averager), &blob->reader, r));
     for (size_t k = 0; k < averager->n_params; k++) {
-        TRY(read_param(loading, r, k));
+        TRY(read_param(state, r, k));
     }
     blob->inner = tally__blob_take_array(&blob->reader, &blob->inner_bytes);
-    TRY(tally__state_check_end(loading, r));
+    TRY(tally__state_check_end(state, r));
     /* Only a consolidated blob is without the ddp's. */
-    return has_anchor != fresh->has_anchor || (blob->inner_bytes == 0 && loading->n > 1)
+    return has_anchor != fresh->has_anchor || (blob->inner_bytes == 0 && state->n > 1)
                ? tally__state_damaged(r)
                : TALLY_OK;
 }
 
 /* ---- loading ---- */
 
-static int check(struct tally__loading *loading)
+static int check(struct tally__state *state)
 {
-    const tally_averager *averager = loading->state.object;
-    struct fresh *fresh = loading->fresh;
-    struct tally__state of_ddp;
-
-    fresh->params = tally__alloc_array(averager->n_params, sizeof *fresh->params, "saved states");
-    if (!fresh->params) {
-        return TALLY_NOMEM;
+    for (size_t r = 0; r < state->n; r++) {
+        TRY(read_blob(state, r));
     }
-    for (size_t r = 0; r < loading->n; r++) {
-        TRY(read_blob(loading, r));
-    }
-    if (loading->blobs[0].inner_bytes == 0) {
-        return TALLY_OK;
-    }
-    of_ddp = tally__ddp_state_of(averager->ddp);
-    return tally__state_check_inner(loading, &of_ddp);
+    return TALLY_OK;
 }
 
 static void take_param(struct tally__averaged *averaged, size_t n, const struct saved_param *saved)
@@ -195,26 +164,22 @@ static void take_param(struct tally__averaged *averaged, size_t n, const struct 
     }
 }
 
-static void take_over(const struct tally__loading *loading)
+static void take_over(const struct tally__state *state)
 {
-    tally_averager *averager = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
+    tally_averager *averager = state->object;
+    const struct fresh *fresh = state->fresh;
+    const struct saved_param *saved = state->blobs[0].params;
 
     for (size_t k = 0; k < averager->n_params; k++) {
         struct tally__averaged *averaged = &averager->params[k];
 
-        take_param(averaged, averager->of->params[averaged->index].n, &fresh->params[k]);
+        take_param(averaged, averager->of->params[averaged->index].n, &saved[k]);
     }
-    averager->n_steps = loading->blobs[0].head.n_steps;
+    averager->n_steps = state->blobs[0].head.n_steps;
     averager->has_anchor = fresh->has_anchor != 0;
 }
 
-static void free_fresh(void *fresh)
-{
-    tally__free(((struct fresh *)fresh)->params);
-}
-
-struct tally__state tally__averager_state_of(tally_averager *averager)
+void tally__averager_state(tally_averager *averager, bool is_whole, struct tally__state state[2])
 {
     static const struct tally__state_kind kind = {.magic = UINT64_C(0x317641796c6c6154),
                                                   .version = 1,
@@ -222,40 +187,42 @@ struct tally__state tally__averager_state_of(tally_averager *averager)
                                                   .counts = "steps",
                                                   .owner = "averager",
                                                   .fresh_bytes = sizeof(struct fresh),
+                                                  .param_bytes = sizeof(struct saved_param),
+                                                  .snapshot = snapshot,
                                                   .write = write,
                                                   .check = check,
-                                                  .take_over = take_over,
-                                                  .free = free_fresh};
+                                                  .take_over = take_over};
 
-    return tally__state_of(&kind, averager, averager->of, averager->n_params, averager->n_steps);
+    state[0] =
+        tally__state_of(&kind, averager, averager->of, averager->n_params, averager->n_steps);
+    state[0].is_whole = is_whole;
+    state[0].inner = is_whole ? NULL : &state[1];
+    state[1] = tally__ddp_state(averager->ddp);
 }
 
 /* ---- calls ---- */
 
+static int check_averager(const tally_averager *averager, const char *call)
+{
+    return averager ? tally__check_between_steps(averager->of, call)
+                    : tally__fail(TALLY_ARG, "%s: averager is NULL", call);
+}
+
 int tally_averager_save(tally_averager *averager, void *blob, size_t *bytes)
 {
-    struct tally__averager_state state;
-    int rc;
+    struct tally__state state[2];
 
-    if (!averager) {
-        return tally__fail(TALLY_ARG, "tally_averager_save: averager is NULL");
-    }
-    TRY(tally__check_between_steps(averager->of, "tally_averager_save"));
-    TRY(tally__averager_state_make(averager, false, &state));
-    rc = tally__state_save(&state.state, "tally_averager_save", blob, bytes);
-    tally__averager_state_free(&state);
-    return rc;
+    TRY(check_averager(averager, "tally_averager_save"));
+    tally__averager_state(averager, false, state);
+    return tally__state_save(state, "tally_averager_save", blob, bytes);
 }
 
 int tally_averager_load(tally_averager *averager, const void *const *blobs, const size_t *bytes,
                         size_t n)
 {
-    struct tally__state state;
+    struct tally__state state[2];
 
-    if (!averager) {
-        return tally__fail(TALLY_ARG, "tally_averager_load: averager is NULL");
-    }
-    TRY(tally__check_between_steps(averager->of, "tally_averager_load"));
-    state = tally__averager_state_of(averager);
-    return tally__stats_note(averager->of, tally__state_load(&state, blobs, bytes, n));
+    TRY(check_averager(averager, "tally_averager_load"));
+    tally__averager_state(averager, false, state);
+    return tally__stats_note(averager->of, tally__state_load(state, blobs, bytes, n));
 }

@@ -38,13 +38,6 @@ struct extent {
 
 /* ---- saving ---- */
 
-/* This rank's state or the consolidated state, to save it. */
-struct saving {
-    struct tally__state state;
-    const struct tally__updated *updated;  /* per parameter */
-    struct tally__averager_state averager; /* if the optimizer calls one */
-};
-
 static void write_param(const struct tally__param *param, const struct tally__updated *updated,
                         struct tally__blob_writer *writer)
 {
@@ -64,8 +57,8 @@ static void write_param(const struct tally__param *param, const struct tally__up
 
 static void write(const struct tally__state *state, struct tally__blob_writer *writer)
 {
-    const struct saving *saving = (const struct saving *)state;
     const tally_optimizer *optimizer = state->object;
+    const struct tally__updated *updated = state->parts;
     const struct counts counts = {.n_skipped = optimizer->n_skipped,
                                   .scale = optimizer->loss.scale,
                                   .n_good = optimizer->loss.n_good,
@@ -79,25 +72,23 @@ static void write(const struct tally__state *state, struct tally__blob_writer *w
         tally__blob_put(writer, &optimizer->lr[g], sizeof optimizer->lr[g]);
     }
     for (size_t i = 0; i < optimizer->n_params; i++) {
-        write_param(&optimizer->ddp->params[i], &saving->updated[i], writer);
+        write_param(&optimizer->ddp->params[i], &updated[i], writer);
     }
-    tally__state_put(writer, optimizer->config.averager ? &saving->averager.state : NULL);
+    tally__state_put_inner(state, writer);
 }
 
 /* ---- reading blobs ---- */
 
 /* One parameter's entry; the arrays lie in the blob. */
 struct saved_param {
-    struct tally__identity is;
     struct extent of;
     const float *state[TALLY_MAX_STATES];
 };
 
 /* What this rank takes over. */
 struct fresh {
-    struct counts counts;       /* of blob 0 */
-    double *lr;                 /* per group, of blob 0 */
-    struct saved_param *params; /* of all blobs */
+    struct counts counts; /* of blob 0 */
+    double *lr;           /* per group, of blob 0 */
     size_t n_params;
     struct tally__moments *moments; /* per parameter */
 };
@@ -110,11 +101,11 @@ static size_t kind_bytes(const char *name, size_t n)
     return end ? (size_t)(end - name) : n;
 }
 
-static int read_group(struct tally__loading *loading, size_t r, size_t g)
+static int read_group(struct tally__state *state, size_t r, size_t g)
 {
-    const tally_optimizer *optimizer = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
-    struct tally__blob_reader *reader = &loading->blobs[r].reader;
+    const tally_optimizer *optimizer = state->object;
+    const struct fresh *fresh = state->fresh;
+    struct tally__blob_reader *reader = &state->blobs[r].reader;
     const char *ours = optimizer->rules[g]->name;
     size_t bytes;
     const char *name = tally__blob_take_array(reader, &bytes);
@@ -133,11 +124,11 @@ static int read_group(struct tally__loading *loading, size_t r, size_t g)
     return TALLY_OK;
 }
 
-static int read_groups(struct tally__loading *loading, size_t r)
+static int read_groups(struct tally__state *state, size_t r)
 {
-    const tally_optimizer *optimizer = loading->state.object;
-    struct tally__blob_reader *reader = &loading->blobs[r].reader;
-    struct fresh *fresh = loading->fresh;
+    const tally_optimizer *optimizer = state->object;
+    struct tally__blob_reader *reader = &state->blobs[r].reader;
+    struct fresh *fresh = state->fresh;
     struct counts counts;
 
     tally__blob_take(reader, &counts, sizeof counts);
@@ -150,32 +141,24 @@ static int read_groups(struct tally__loading *loading, size_t r)
     }
     fresh->counts = r == 0 ? counts : fresh->counts;
     for (size_t g = 0; g < optimizer->n_groups; g++) {
-        TRY(read_group(loading, r, g));
+        TRY(read_group(state, r, g));
     }
     return TALLY_OK;
 }
 
-/* The run and the arrays of state are bad unless they fit the elements. */
-static void read_param(struct tally__blob_reader *reader, struct saved_param *param)
+static int read_param(struct tally__state *state, size_t r, size_t i)
 {
-    tally__take_identity(reader, &param->is);
-    tally__blob_take(reader, &param->of, sizeof param->of);
-    if (param->of.n > param->is.n || param->of.first > param->is.n - param->of.n ||
-        param->of.n_states > TALLY_MAX_STATES) {
-        reader->bad = 1;
-    }
-    for (uint64_t k = 0; k < param->of.n_states && !reader->bad; k++) {
-        param->state[k] = tally__blob_take_floats(reader, param->of.n);
-    }
-}
-
-static int check_param(const tally_optimizer *optimizer, size_t i, const struct saved_param *saved,
-                       size_t r)
-{
+    const tally_optimizer *optimizer = state->object;
     const struct tally__param *param = &optimizer->ddp->params[i];
     const struct tally__updated *updated = &optimizer->updated[i];
+    struct tally__blob_reader *reader = &state->blobs[r].reader;
+    struct saved_param *saved = (struct saved_param *)state->blobs[r].params + i;
 
-    TRY(tally__check_identity(param, &saved->is, r));
+    TRY(tally__check_identity(reader, param, r));
+    tally__blob_take(reader, &saved->of, sizeof saved->of);
+    if (reader->bad || saved->of.n > param->n || saved->of.first > param->n - saved->of.n) {
+        return tally__state_damaged(r);
+    }
     if (saved->of.group != updated->group) {
         return tally__fail(TALLY_ARG, "blob %zu has parameter '%.200s' in group %lld, not in %d", r,
                            param->name, (long long)saved->of.group, updated->group);
@@ -187,29 +170,27 @@ static int check_param(const tally_optimizer *optimizer, size_t i, const struct 
                            r, param->name, (unsigned long long)saved->of.n_states,
                            updated->moments.n_states);
     }
+    for (uint64_t k = 0; k < saved->of.n_states; k++) {
+        saved->state[k] = tally__blob_take_floats(reader, saved->of.n);
+    }
     return TALLY_OK;
 }
 
-static int read_blob(struct tally__loading *loading, size_t r)
+static int read_blob(struct tally__state *state, size_t r)
 {
-    const tally_optimizer *optimizer = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
-    struct tally__blob *blob = &loading->blobs[r];
-    struct saved_param *params = fresh->params + r * optimizer->n_params;
+    const tally_optimizer *optimizer = state->object;
+    struct tally__blob *blob = &state->blobs[r];
 
-    TRY(read_groups(loading, r));
-    for (size_t i = 0; i < optimizer->n_params && !blob->reader.bad; i++) {
-        read_param(&blob->reader, &params[i]);
+    TRY(read_groups(state, r));
+    for (size_t i = 0; i < optimizer->n_params; i++) {
+        TRY(read_param(state, r, i));
     }
     blob->inner = tally__blob_take_array(&blob->reader, &blob->inner_bytes);
-    TRY(tally__state_check_end(loading, r));
+    TRY(tally__state_check_end(state, r));
     if ((blob->inner_bytes > 0) != (optimizer->config.averager != NULL)) {
         return tally__fail(
             TALLY_ARG, "blob %zu was saved %s an averager, but this optimizer has %s", r,
             blob->inner_bytes > 0 ? "with" : "without", blob->inner_bytes > 0 ? "none" : "one");
-    }
-    for (size_t i = 0; i < optimizer->n_params; i++) {
-        TRY(check_param(optimizer, i, &params[i], r));
     }
     return TALLY_OK;
 }
@@ -218,18 +199,13 @@ static int read_blob(struct tally__loading *loading, size_t r)
 
 /* The entry with the state of parameter i's element at; NULL: there is none. With as many ranks as
  * then, this rank's own blob comes first. */
-static const struct saved_param *find_entry(const struct tally__loading *loading, size_t i,
-                                            size_t at)
+static const struct saved_param *find_entry(const struct tally__state *state, size_t i, size_t at)
 {
-    const tally_optimizer *optimizer = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
-    const tally_group *group = optimizer->ddp->group;
-    size_t own =
-        loading->n == (size_t)tally_group_size(group) ? (size_t)tally_group_rank(group) : 0;
+    size_t own = state->n == (size_t)state->world ? (size_t)state->rank : 0;
 
-    for (size_t k = 0; k < loading->n; k++) {
-        size_t r = (own + k) % loading->n;
-        const struct saved_param *param = &fresh->params[r * optimizer->n_params + i];
+    for (size_t k = 0; k < state->n; k++) {
+        const struct saved_param *params = state->blobs[(own + k) % state->n].params;
+        const struct saved_param *param = &params[i];
 
         if (param->of.first <= at && at - param->of.first < param->of.n) {
             return param;
@@ -239,13 +215,13 @@ static const struct saved_param *find_entry(const struct tally__loading *loading
 }
 
 /* Puts the state of the elements that this rank updates together. */
-static int gather(const struct tally__loading *loading, size_t i, struct tally__moments *moments)
+static int gather(const struct tally__state *state, size_t i, struct tally__moments *moments)
 {
-    const tally_optimizer *optimizer = loading->state.object;
+    const tally_optimizer *optimizer = state->object;
     size_t end = moments->first + moments->n;
 
     for (size_t at = moments->first; at < end;) {
-        const struct saved_param *param = find_entry(loading, i, at);
+        const struct saved_param *param = find_entry(state, i, at);
         size_t n;
 
         if (!param) {
@@ -264,18 +240,19 @@ static int gather(const struct tally__loading *loading, size_t i, struct tally__
     return TALLY_OK;
 }
 
-static int make_moments(const struct tally__loading *loading)
+static int make_moments(const struct tally__state *state)
 {
-    const tally_optimizer *optimizer = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
+    const tally_optimizer *optimizer = state->object;
+    const struct fresh *fresh = state->fresh;
+    const struct saved_param *first = state->blobs[0].params;
 
     for (size_t i = 0; i < optimizer->n_params; i++) {
         const struct tally__moments *now = &optimizer->updated[i].moments;
 
         if (optimizer->updated[i].group >= 0) {
             TRY(tally__moments_cover(&fresh->moments[i], now->n_states, now->first, now->n));
-            fresh->moments[i].step = fresh->params[i].of.step;
-            TRY(gather(loading, i, &fresh->moments[i]));
+            fresh->moments[i].step = first[i].of.step;
+            TRY(gather(state, i, &fresh->moments[i]));
         }
     }
     return TALLY_OK;
@@ -283,35 +260,27 @@ static int make_moments(const struct tally__loading *loading)
 
 /* ---- loading ---- */
 
-static int check(struct tally__loading *loading)
+static int check(struct tally__state *state)
 {
-    const tally_optimizer *optimizer = loading->state.object;
-    struct fresh *fresh = loading->fresh;
-    struct tally__state averager;
+    const tally_optimizer *optimizer = state->object;
+    struct fresh *fresh = state->fresh;
 
     fresh->n_params = optimizer->n_params;
-    fresh->params =
-        tally__alloc_array(loading->n, fresh->n_params * sizeof *fresh->params, "saved states");
     fresh->moments = tally__alloc_array(fresh->n_params, sizeof *fresh->moments, "saved states");
     fresh->lr = tally__alloc_array(optimizer->n_groups, sizeof *fresh->lr, "saved states");
-    if (!fresh->params || !fresh->moments || !fresh->lr) {
+    if (!fresh->moments || !fresh->lr) {
         return TALLY_NOMEM;
     }
-    for (size_t r = 0; r < loading->n; r++) {
-        TRY(read_blob(loading, r));
+    for (size_t r = 0; r < state->n; r++) {
+        TRY(read_blob(state, r));
     }
-    TRY(make_moments(loading));
-    if (!optimizer->config.averager) {
-        return TALLY_OK;
-    }
-    averager = tally__averager_state_of(optimizer->config.averager);
-    return tally__state_check_inner(loading, &averager);
+    return make_moments(state);
 }
 
-static void take_over(const struct tally__loading *loading)
+static void take_over(const struct tally__state *state)
 {
-    tally_optimizer *optimizer = loading->state.object;
-    const struct fresh *fresh = loading->fresh;
+    tally_optimizer *optimizer = state->object;
+    const struct fresh *fresh = state->fresh;
 
     memcpy(optimizer->lr, fresh->lr, optimizer->n_groups * sizeof *optimizer->lr);
     (void)pthread_mutex_lock(&optimizer->ddp->mutex);
@@ -321,7 +290,7 @@ static void take_over(const struct tally__loading *loading)
         optimizer->updated[i].moments = fresh->moments[i];
         fresh->moments[i] = old;
     }
-    optimizer->n_updates = loading->blobs[0].head.n_steps;
+    optimizer->n_updates = state->blobs[0].head.n_steps;
     optimizer->n_skipped = fresh->counts.n_skipped;
     if (optimizer->loss.scale > 0 && fresh->counts.scale > 0) {
         optimizer->loss.scale = fresh->counts.scale;
@@ -338,12 +307,12 @@ static void free_fresh(void *loaded)
     for (size_t i = 0; fresh->moments && i < fresh->n_params; i++) {
         tally__moments_clear(&fresh->moments[i]);
     }
-    tally__free(fresh->params);
     tally__free(fresh->moments);
     tally__free(fresh->lr);
 }
 
-static struct tally__state state_of(tally_optimizer *optimizer)
+/* Its state, and behind it those of its averager and of the averager's ddp. */
+static void make_state(tally_optimizer *optimizer, bool is_whole, struct tally__state state[3])
 {
     static const struct tally__state_kind kind = {.magic = UINT64_C(0x316d7974706f6c54),
                                                   .version = 1,
@@ -351,39 +320,31 @@ static struct tally__state state_of(tally_optimizer *optimizer)
                                                   .counts = "updates",
                                                   .owner = "model",
                                                   .fresh_bytes = sizeof(struct fresh),
+                                                  .param_bytes = sizeof(struct saved_param),
                                                   .write = write,
                                                   .check = check,
                                                   .take_over = take_over,
                                                   .free = free_fresh};
 
-    return tally__state_of(&kind, optimizer, optimizer->ddp, optimizer->n_params,
-                           optimizer->n_updates);
+    state[0] = tally__state_of(&kind, optimizer, optimizer->ddp, optimizer->n_params,
+                               optimizer->n_updates);
+    state[0].is_whole = is_whole;
+    if (optimizer->config.averager) {
+        state[0].inner = &state[1];
+        tally__averager_state(optimizer->config.averager, is_whole, &state[1]);
+    }
 }
 
 /* ---- calls ---- */
 
-/* Saves the state of these parameters: this rank's, or if is_whole that of all ranks. */
-static int save(tally_optimizer *optimizer, const struct tally__updated *updated, bool is_whole,
-                void *blob, size_t *bytes)
-{
-    struct saving saving = {.state = state_of(optimizer), .updated = updated};
-    int rc;
-
-    saving.state.is_whole = is_whole;
-    if (optimizer->config.averager) {
-        TRY(tally__averager_state_make(optimizer->config.averager, is_whole, &saving.averager));
-    }
-    rc = tally__state_save(&saving.state,
-                           is_whole ? "tally_optimizer_consolidate" : "tally_optimizer_save", blob,
-                           bytes);
-    tally__averager_state_free(&saving.averager);
-    return rc;
-}
-
 int tally_optimizer_save(tally_optimizer *optimizer, void *blob, size_t *bytes)
 {
+    struct tally__state state[3];
+
     TRY(tally__optimizer_check(optimizer, "tally_optimizer_save"));
-    return save(optimizer, optimizer->updated, false, blob, bytes);
+    make_state(optimizer, false, state);
+    state[0].parts = optimizer->updated;
+    return tally__state_save(state, "tally_optimizer_save", blob, bytes);
 }
 
 /* On root; other ranks have nothing to write. */
@@ -391,13 +352,16 @@ static int save_whole(tally_optimizer *optimizer, const struct tally__updated *w
                       void *blob, size_t *bytes)
 {
     int size = tally_group_size(optimizer->ddp->group);
+    struct tally__state state[3];
 
     if (root < 0 || root >= size) {
         return tally__fail(TALLY_ARG, "tally_optimizer_consolidate: root %d is not in 0..%d", root,
                            size - 1);
     }
-    return tally_group_rank(optimizer->ddp->group) == root
-               ? save(optimizer, whole, true, blob, bytes)
+    make_state(optimizer, true, state);
+    state[0].parts = whole;
+    return state[0].rank == root
+               ? tally__state_save(state, "tally_optimizer_consolidate", blob, bytes)
                : TALLY_OK;
 }
 
@@ -419,9 +383,9 @@ int tally_optimizer_consolidate(tally_optimizer *optimizer, int root, void *blob
 int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs, const size_t *bytes,
                          size_t n)
 {
-    struct tally__state state;
+    struct tally__state state[3];
 
     TRY(tally__optimizer_check(optimizer, "tally_optimizer_load"));
-    state = state_of(optimizer);
-    return tally__stats_note(optimizer->ddp, tally__state_load(&state, blobs, bytes, n));
+    make_state(optimizer, false, state);
+    return tally__stats_note(optimizer->ddp, tally__state_load(state, blobs, bytes, n));
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state of a sharded optimizer, brought together on one rank. Parameter after parameter, array
- * after array: nobody but that rank needs more memory than it has. One thread of the application
- * enters, between steps; what involves others runs as a job.
+ * Collects the state of a sharded optimizer on one rank, root: parameter after parameter, array
+ * after array, so that only root needs more memory. One thread of the application enters, between
+ * steps; the exchange runs as a job.
  */
 #include <string.h>
 
@@ -13,13 +13,13 @@
 struct collection {
     tally_optimizer *optimizer;
     int root;
-    int32_t wants;                /* root's: the state itself, not only how much there is */
+    int32_t wants;                /* root's: the state itself, not only its size */
     struct tally__updated *whole; /* on root; else NULL */
-    size_t *sent;                 /* bytes for each rank, and from each */
-    size_t *received;
+    size_t *sent;                 /* bytes to each rank, */
+    size_t *received;             /* and from each; in the same block */
 };
 
-/* One parameter of a bucket: every rank's run of it to root, where they follow one another. */
+/* Sends every rank's run of one parameter of a bucket to root, where they follow one another. */
 static int collect_param(tally_lane *lane, const struct collection *collection,
                          const struct tally__bucket *bucket, const tally_bucket_param *place)
 {
@@ -69,52 +69,52 @@ static int collect_job(tally_lane *lane, void *user)
     return TALLY_OK;
 }
 
-/* Room for all state, or only as much as says how large it is. What is not shared stays root's. */
+/* Makes room for the state of all ranks; if only its size is wanted, for none. The state of
+ * parameters that are not sharded is root's own. */
 static int make_whole(struct collection *collection)
 {
     const tally_optimizer *optimizer = collection->optimizer;
     size_t n = optimizer->n_params;
+    int rc = TALLY_OK;
 
     collection->whole = tally__alloc_array(n, sizeof *collection->whole, "an optimizer's state");
     if (!collection->whole) {
         return TALLY_NOMEM;
     }
     memcpy(collection->whole, optimizer->updated, n * sizeof *collection->whole);
+    /* All of them, also after a failure: none may share its arrays with the optimizer's. */
     for (size_t i = 0; i < n; i++) {
+        const struct tally__moments *own = &optimizer->updated[i].moments;
         struct tally__moments *moments = &collection->whole[i].moments;
 
         if (optimizer->ddp->params[i].sharded) {
-            *moments = (struct tally__moments){.step = moments->step,
-                                               .n = optimizer->ddp->params[i].n,
-                                               .n_states = moments->n_states};
+            *moments = (struct tally__moments){.n = optimizer->ddp->params[i].n,
+                                               .n_states = own->n_states};
+            if (collection->wants && rc == TALLY_OK) {
+                rc = tally__moments_cover(moments, own->n_states, 0, moments->n);
+            }
+            moments->step = own->step;
         }
     }
-    for (size_t i = 0; i < n && collection->wants; i++) {
-        struct tally__moments *moments = &collection->whole[i].moments;
-
-        if (optimizer->ddp->params[i].sharded) {
-            TRY(tally__moments_cover(moments, moments->n_states, 0, moments->n));
-            moments->step = optimizer->updated[i].moments.step;
-        }
-    }
-    return TALLY_OK;
+    return rc;
 }
 
-/* What this rank can do by itself. */
+/* All that this rank needs for the exchange. */
 static int prepare(struct collection *collection)
 {
     const tally_group *group = collection->optimizer->ddp->group;
-    size_t size = (size_t)tally_group_size(group);
+    int size = tally_group_size(group);
 
-    if (collection->root < 0 || collection->root >= tally_group_size(group)) {
+    if (collection->root < 0 || collection->root >= size) {
         return tally__fail(TALLY_ARG, "tally_optimizer_consolidate: root %d is not in 0..%d",
-                           collection->root, tally_group_size(group) - 1);
+                           collection->root, size - 1);
     }
-    collection->sent = tally__alloc_array(size, sizeof *collection->sent, "sizes of state");
-    collection->received = tally__alloc_array(size, sizeof *collection->received, "sizes of state");
-    if (!collection->sent || !collection->received) {
+    collection->sent =
+        tally__alloc_array((size_t)size, 2 * sizeof *collection->sent, "sizes of state");
+    if (!collection->sent) {
         return TALLY_NOMEM;
     }
+    collection->received = collection->sent + size;
     return tally_group_rank(group) == collection->root ? make_whole(collection) : TALLY_OK;
 }
 
@@ -126,7 +126,6 @@ int tally__zero_collect(tally_optimizer *optimizer, int root, bool wants,
 
     rc = tally__ddp_agree(optimizer->ddp, prepare(&collection), collect_job, &collection);
     tally__free(collection.sent);
-    tally__free(collection.received);
     if (rc != TALLY_OK) {
         tally__zero_collected_free(optimizer, collection.whole);
         return rc;

@@ -48,6 +48,7 @@ tally_ddp_test(test_averager_changes)
 tally_ddp_test(test_averager_state)
 tally_ddp_test(test_averager_optimizer)
 tally_ddp_test(test_averager_memory)
+tally_ddp_test(test_load_nothing)
 
 # Linear work takes seconds, quadratic work takes minutes.
 set_tests_properties(test_ddp_many PROPERTIES TIMEOUT 60)
