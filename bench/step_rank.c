@@ -222,7 +222,7 @@ static int verify_updates(struct rank_state *s)
 {
     const float *on_call = s->models[STEP_ON_CALL].data;
     const float *behind = s->models[STEP_BEHIND_HOOK].data;
-    uint64_t checksum = tally__checksum(on_call, s->n * sizeof *on_call);
+    uint64_t checksum = tally__checksum(0, on_call, s->n * sizeof *on_call);
 
     if (memcmp(on_call, behind, s->n * sizeof *on_call) != 0) {
         return tally__fail(TALLY_INTERNAL, "the two optimizers left different parameters");

@@ -10,10 +10,10 @@ static uint64_t mix(uint64_t sum, uint64_t word)
     return sum ^ sum >> 32;
 }
 
-uint64_t tally__checksum(const void *bytes, size_t n)
+uint64_t tally__checksum(uint64_t before, const void *bytes, size_t n)
 {
     const unsigned char *from = bytes;
-    uint64_t sum = mix(UINT64_C(0x7461), n);
+    uint64_t sum = mix(UINT64_C(0x7461) ^ before, n);
     uint64_t word;
 
     for (; n >= sizeof word; n -= sizeof word, from += sizeof word) {

@@ -6,8 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Checksum of n bytes; the same on every machine of one byte order. Arrays that differ only within
- * one run of eight bytes always have different checksums. */
-uint64_t tally__checksum(const void *bytes, size_t n);
+/* The checksum of n bytes. before is the checksum of the bytes before them, or 0 where these are
+ * the first: a list has one checksum, which depends on its order and on the size of each entry. The
+ * same on every machine of one byte order. Two arrays that differ within eight bytes only always
+ * have different ones. Saved blobs contain it: it must not change. */
+uint64_t tally__checksum(uint64_t before, const void *bytes, size_t n);
 
 #endif

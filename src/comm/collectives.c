@@ -4,6 +4,7 @@
  * Where all ranks' data lies in group memory, everybody copies straight from where it lies, between
  * two rounds. Otherwise it passes through the stages, one stageful per round. Only jobs enter.
  */
+#include "base/checksum.h"
 #include "base/status.h"
 #include "comm/doing.h"
 #include "comm/parcel.h"
@@ -94,17 +95,6 @@ static size_t add_up(const size_t *bytes, int n)
     return total;
 }
 
-/* A fingerprint of the sizes, so that ranks with different ones do not agree. */
-static uint64_t fingerprint(const size_t *bytes, int n)
-{
-    uint64_t hash = UINT64_C(14695981039346656037);
-
-    for (int r = 0; r < n; r++) {
-        hash = (hash ^ bytes[r]) * UINT64_C(1099511628211);
-    }
-    return hash | 1;
-}
-
 static void gather_part(tally_lane *lane, const size_t *bytes, size_t start,
                         unsigned char *received)
 {
@@ -175,7 +165,8 @@ int tally_lane_all_gather(tally_lane *lane, const void *send, const size_t *byte
                           !bytes ? "bytes" : (!received ? "received" : "send"));
         return tally__refuse(lane, TALLY__KIND_ALL_GATHER, TALLY_ARG);
     }
-    call.detail = fingerprint(bytes, group->size);
+    /* Ranks with other sizes must not pass; 0 is another collective's. */
+    call.detail = tally__checksum(0, bytes, (size_t)group->size * sizeof *bytes) | 1;
     call.offset = tally__offset_for_peers(group, send, bytes[group->rank]);
     TRY(tally__round(lane, &call));
     tally__count_sent(lane, (uint64_t)bytes[group->rank] * (uint64_t)(group->size - 1));

@@ -123,7 +123,7 @@ void tally__checks_note(tally_ddp *ddp, const struct tally__param *param)
 {
     struct watched *watched = &ddp->checks->params[param - ddp->params];
 
-    watched->announced = tally__checksum(param->grad, param->grad_bytes);
+    watched->announced = tally__checksum(0, param->grad, param->grad_bytes);
     watched->noted = true;
 }
 
@@ -138,7 +138,7 @@ static const struct tally__param *find_written(const tally_ddp *ddp, size_t *n)
         const struct watched *watched = &ddp->checks->params[ddp->order[k]];
 
         if (is_held(ddp, param) && watched->noted &&
-            tally__checksum(param->grad, param->grad_bytes) != watched->announced) {
+            tally__checksum(0, param->grad, param->grad_bytes) != watched->announced) {
             first = first ? first : param;
             (*n)++;
         }
@@ -196,7 +196,7 @@ static bool is_zero_always(const struct watched *watched, const struct tally__pa
 
 static bool has_not_changed(const struct watched *watched, const struct tally__param *param)
 {
-    return watched->nonzero && tally__checksum(param->data, param->bytes) == watched->first;
+    return watched->nonzero && tally__checksum(0, param->data, param->bytes) == watched->first;
 }
 
 /* Lists the parameters of which test is true; returns their number. */
@@ -272,7 +272,7 @@ static void watch(tally_ddp *ddp)
             continue;
         }
         if (checks->n_looks == 0) {
-            watched->first = tally__checksum(param->data, param->bytes);
+            watched->first = tally__checksum(0, param->data, param->bytes);
         }
         if (param->state == TALLY__GRAD_READY) {
             watched->n_ready++;
@@ -332,7 +332,7 @@ static void sum_params(const tally_ddp *ddp, uint64_t *sums)
         const struct tally__param *param = &ddp->params[i];
         bool counts = !(param->flags & TALLY_PARAM_IGNORED) && (!equal || equal[i]);
 
-        sums[i] = counts ? tally__checksum(param->data, param->bytes) : 0;
+        sums[i] = counts ? tally__checksum(0, param->data, param->bytes) : 0;
     }
 }
 
@@ -376,11 +376,11 @@ static int report(tally_lane *lane, const tally_ddp *ddp, uint64_t own, size_t i
 
 static int compare(tally_lane *lane, const tally_ddp *ddp, const uint64_t *sums)
 {
-    const struct tally__hashed hashed = {.n = ddp->n_params, .of = sums, .hash = sum_of};
-    int64_t first;
+    const struct tally__digests digests = {ddp->n_params, sums, sum_of};
+    size_t first;
 
-    TRY(tally__find_difference(lane, &hashed, ddp->n_params, &first));
-    return first == INT64_MAX ? TALLY_OK : report(lane, ddp, sums[first], (size_t)first);
+    TRY(tally__find_difference(lane, &digests, &first));
+    return first == TALLY__NO_DIFFERENCE ? TALLY_OK : report(lane, ddp, sums[first], first);
 }
 
 /* ---- steps ---- */

@@ -1,33 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Comparing what ranks were given, thing by thing, with rank 0's. Inside jobs. Ranks exchange one
- * hash per thing; descriptions travel only where a hash differs.
+ * Compares what ranks were given. Ranks agree on one digest of everything. Where it differs, they
+ * search for the first difference by digests of ranges, and only then do descriptions travel.
+ * Inside jobs.
  */
 #include "ddp/compare.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "base/status.h"
+#include "comm/agree.h"
 #include "comm/doing.h"
-
-/* Hashes that travel at once. */
-#define N_TOGETHER 256
 
 /* Longer values are cut. */
 #define SHOWN_BYTES 100
 
 /* ---- describing ---- */
-
-uint64_t tally__hash(uint64_t before, const void *bytes, size_t n)
-{
-    uint64_t h = before ^ UINT64_C(0xcbf29ce484222325);
-
-    for (size_t i = 0; i < n; i++) {
-        h = (h ^ ((const unsigned char *)bytes)[i]) * UINT64_C(0x100000001b3);
-    }
-    return h;
-}
 
 /* Appends text to what has used of its room; what does not fit is cut. */
 static size_t append(char *to, size_t used, size_t room, const char *text)
@@ -57,15 +47,15 @@ static const char *digits(char *buffer, bool negative, unsigned long long value)
     return &buffer[at];
 }
 
-/* A text in quotes; where it is cut, a hash tells it from others that begin alike. */
+/* A text in quotes; where it is cut, a checksum tells it from others that begin alike. */
 static void quote(const char *text, char *quoted, size_t room)
 {
     size_t n = strlen(text);
     size_t used = append(quoted, 0, room, "'");
 
     if (n > SHOWN_BYTES) {
-        (void)snprintf(quoted, room, "'%.*s...' (%zu characters, hash %08x)", SHOWN_BYTES - 40,
-                       text, n, (unsigned)tally__hash(0, text, n));
+        (void)snprintf(quoted, room, "'%.*s...' (%zu characters, checksum %08x)", SHOWN_BYTES - 40,
+                       text, n, (unsigned)tally__checksum(0, text, n));
         return;
     }
     used = append(quoted, used, room, text);
@@ -138,8 +128,9 @@ void tally__describe_list(struct tally__description *about, const char *field, s
         used = append(shown, used, sizeof shown, digits(buffer, false, list[i]));
     }
     if (i < n) {
-        used += (size_t)snprintf(shown + used, sizeof shown - used, ",... (%zu entries, hash %08x)",
-                                 n, (unsigned)tally__hash(0, list, n * sizeof *list));
+        used +=
+            (size_t)snprintf(shown + used, sizeof shown - used, ",... (%zu entries, checksum %08x)",
+                             n, (unsigned)tally__checksum(0, list, n * sizeof *list));
     }
     (void)append(shown, used, sizeof shown, "]");
     tally__describe_field(about, field, shown);
@@ -154,48 +145,70 @@ static void describe(const struct tally__compared *compared, size_t i,
     }
 }
 
-static uint64_t hash_of(const void *of, size_t i)
+static uint64_t digest_of(const void *of, size_t i)
 {
     struct tally__description about;
-    uint64_t hash;
+    uint64_t digest;
 
     describe(of, i, &about);
-    hash = tally__hash(0, about.name, strlen(about.name));
-    return tally__hash(hash, about.fields, strlen(about.fields));
+    digest = tally__checksum(0, about.name, strlen(about.name));
+    return tally__checksum(digest, about.fields, strlen(about.fields));
 }
 
 /* ---- finding the difference ---- */
 
-/* Of some of the things, from number i on. */
-static int find_some(tally_lane *lane, const struct tally__hashed *hashed, size_t i, size_t n,
-                     int64_t *own)
+/* The digest of things start to end - 1, as far as this rank has them. */
+static uint64_t digest_range(const struct tally__digests *digests, size_t start, size_t end)
 {
-    bool is_zero = tally_group_rank(tally_lane_group(lane)) == 0;
-    uint64_t hashes[N_TOGETHER];
-    uint64_t theirs[N_TOGETHER] = {0};
+    uint64_t range = 0;
 
-    for (size_t k = 0; k < n; k++) {
-        hashes[k] = hashed->hash(hashed->of, i + k);
+    for (size_t i = start; i < end && i < digests->n; i++) {
+        uint64_t digest = digests->digest(digests->of, i);
+
+        range = tally__checksum(range, &digest, sizeof digest);
     }
-    TRY(tally_lane_broadcast(lane, is_zero ? hashes : theirs, n * sizeof *hashes, 0));
-    for (size_t k = 0; k < n && !is_zero; k++) {
-        if (theirs[k] != hashes[k] && *own > (int64_t)(i + k)) {
-            *own = (int64_t)(i + k);
-        }
-    }
+    return range;
+}
+
+static int is_same(tally_lane *lane, const struct tally__digests *digests, size_t start, size_t end,
+                   bool *same)
+{
+    int other = -1;
+
+    TRY(tally__agree_same(lane, digest_range(digests, start, end), &other));
+    *same = other < 0;
     return TALLY_OK;
 }
 
-int tally__find_difference(tally_lane *lane, const struct tally__hashed *hashed, uint64_t n_zero,
-                           int64_t *first)
+int tally__find_difference(tally_lane *lane, const struct tally__digests *digests, size_t *first)
 {
-    int64_t own = n_zero < hashed->n ? (int64_t)n_zero : INT64_MAX;
+    size_t start = 0;
+    size_t end = 1;
+    bool same;
 
-    for (size_t i = 0; i < n_zero; i += N_TOGETHER) {
-        TRY(find_some(lane, hashed, i, n_zero - i < N_TOGETHER ? n_zero - i : N_TOGETHER, &own));
+    TRY(is_same(lane, digests, 0, SIZE_MAX, &same));
+    /* Ranges of 1, 1, 2, 4, ... things: no rank needs to know how many the others have. */
+    while (!same) {
+        TRY(is_same(lane, digests, start, end, &same));
+        if (!same) {
+            break;
+        }
+        same = end > SIZE_MAX / 2;
+        start = end;
+        end *= 2;
     }
-    *first = own;
-    return tally_lane_all_reduce(lane, first, 1, TALLY_I64, TALLY_MIN);
+    if (same) {
+        *first = TALLY__NO_DIFFERENCE;
+        return TALLY_OK;
+    }
+    while (end - start > 1) {
+        size_t middle = start + (end - start) / 2;
+
+        TRY(is_same(lane, digests, start, middle, &same));
+        *(same ? &start : &end) = middle;
+    }
+    *first = start;
+    return TALLY_OK;
 }
 
 /* What a rank has where ranks differ. */
@@ -228,13 +241,13 @@ static int value_bytes(const char *value)
 
 /* Describes the difference in thing number i between rank 0 and the rank that differs. */
 static void tell(const struct side *zero, const struct side *other,
-                 const struct tally__rank_text *ranks, int64_t i, char *text, size_t room)
+                 const struct tally__rank_text *ranks, size_t i, char *text, size_t room)
 {
     const char *in_other = NULL;
     const char *in_zero;
 
-    if ((uint64_t)i >= other->n || (uint64_t)i >= zero->n) {
-        bool zero_has = (uint64_t)i < zero->n;
+    if (i >= other->n || i >= zero->n) {
+        bool zero_has = i < zero->n;
         const struct tally__description *about = zero_has ? &zero->about : &other->about;
 
         (void)snprintf(text, room, "%s %s is on %s only", about->thing, about->name,
@@ -257,7 +270,7 @@ static void tell(const struct side *zero, const struct side *other,
 }
 
 /* Fails on all ranks; describes thing number i of rank 0 and of the lowest rank that differs. */
-static int report(tally_lane *lane, const struct tally__compared *compared, int64_t i)
+static int report(tally_lane *lane, const struct tally__compared *compared, size_t i)
 {
     struct side zero;
     struct side own = {.n = compared->n};
@@ -265,16 +278,15 @@ static int report(tally_lane *lane, const struct tally__compared *compared, int6
     char counts[200] = "";
     const tally_group *group = tally_lane_group(lane);
     struct tally__rank_text ranks[2];
-    int64_t who;
+    int other = -1;
 
-    describe(compared, (size_t)i, &own.about);
+    describe(compared, i, &own.about);
     zero = own;
+    TRY(tally__agree_same(lane, tally__checksum(0, &own, sizeof own), &other));
     TRY(tally_lane_broadcast(lane, &zero, sizeof zero, 0));
-    who = memcmp(&zero, &own, sizeof own) != 0 ? tally_group_rank(group) : INT64_MAX;
-    TRY(tally_lane_all_reduce(lane, &who, 1, TALLY_I64, TALLY_MIN));
-    TRY(tally_lane_broadcast(lane, &own, sizeof own, (int)who));
+    TRY(tally_lane_broadcast(lane, &own, sizeof own, other));
     ranks[0] = tally__rank_text(group, 0);
-    ranks[1] = tally__rank_text(group, (int)who);
+    ranks[1] = tally__rank_text(group, other);
     tell(&zero, &own, ranks, i, text, sizeof text);
     if (zero.n != own.n) {
         (void)snprintf(counts, sizeof counts, "%s has %llu %s and %s has %llu; ", ranks[0].text,
@@ -286,15 +298,22 @@ static int report(tally_lane *lane, const struct tally__compared *compared, int6
 
 int tally__compare(tally_lane *lane, const struct tally__compared *compared, size_t n_kinds)
 {
-    for (size_t k = 0; k < n_kinds; k++) {
-        const struct tally__hashed hashed = {
-            .n = compared[k].n, .of = &compared[k], .hash = hash_of};
-        uint64_t n_zero = compared[k].n;
-        int64_t first;
+    uint64_t all = 0;
+    int other = -1;
 
-        TRY(tally_lane_broadcast(lane, &n_zero, sizeof n_zero, 0));
-        TRY(tally__find_difference(lane, &hashed, n_zero, &first));
-        if (first != INT64_MAX) {
+    for (size_t k = 0; k < n_kinds; k++) {
+        const struct tally__digests digests = {compared[k].n, &compared[k], digest_of};
+        uint64_t digest = digest_range(&digests, 0, digests.n);
+
+        all = tally__checksum(all, &digest, sizeof digest);
+    }
+    TRY(tally__agree_same(lane, all, &other));
+    for (size_t k = 0; k < n_kinds && other >= 0; k++) {
+        const struct tally__digests digests = {compared[k].n, &compared[k], digest_of};
+        size_t first;
+
+        TRY(tally__find_difference(lane, &digests, &first));
+        if (first != TALLY__NO_DIFFERENCE) {
             return report(lane, &compared[k], first);
         }
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How ranks find out that they were not given the same. */
+/* Compares what ranks were given. */
 #ifndef TALLY_DDP_COMPARE_H
 #define TALLY_DDP_COMPARE_H
 
@@ -10,15 +10,13 @@
 #include "tally_extend.h"
 
 /* A thing that ranks compare, as text: its fields, "name=value" each with a newline behind it. A
- * value that is too long to show is cut, and a hash of all of it stands for the rest. */
+ * value that is too long to show is cut, and a checksum of all of it stands for the rest. */
 struct tally__description {
     char thing[48]; /* "parameter 3", "config" */
     char name[144]; /* "'weight'" with its quotes; empty: the thing has none */
     char fields[760];
     size_t used; /* of fields */
 };
-
-uint64_t tally__hash(uint64_t before, const void *bytes, size_t n);
 
 /* Fill in a description: without printf where it can be, since there may be many. */
 void tally__describe_thing(struct tally__description *about, const char *thing);
@@ -34,17 +32,18 @@ void tally__describe_text(struct tally__description *about, const char *field, c
 void tally__describe_list(struct tally__description *about, const char *field, size_t n,
                           const size_t *list);
 
-/* Things that have a hash each. */
-struct tally__hashed {
+/* A list of things with a digest each. */
+struct tally__digests {
     size_t n;
     const void *of;
-    uint64_t (*hash)(const void *of, size_t i);
+    uint64_t (*digest)(const void *of, size_t i);
 };
 
-/* In a job: the first thing at which any rank's hash is not rank 0's, which has n_zero of them;
- * INT64_MAX: there is none. */
-int tally__find_difference(tally_lane *lane, const struct tally__hashed *hashed, uint64_t n_zero,
-                           int64_t *first);
+#define TALLY__NO_DIFFERENCE SIZE_MAX
+
+/* In a job: *first is the number of the first thing that is not the same on all ranks, or missing
+ * on some, or TALLY__NO_DIFFERENCE. One agreement where there is none; otherwise O(log n). */
+int tally__find_difference(tally_lane *lane, const struct tally__digests *digests, size_t *first);
 
 /* Things of one kind that must be the same on all ranks, and as many; about is zeros when describe
  * is called. */
@@ -56,7 +55,7 @@ struct tally__compared {
 };
 
 /* In a job. MISMATCH on all ranks for the first difference in the n_kinds lists: names the field
- * and both ranks' values. */
+ * and both ranks' values. One agreement where there is no difference. */
 int tally__compare(tally_lane *lane, const struct tally__compared *compared, size_t n_kinds);
 
 #endif

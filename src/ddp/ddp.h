@@ -27,7 +27,7 @@ struct tally__param {
     int n_dims;
     size_t *shape;
     bool permuted;    /* not row-major */
-    uint64_t strides; /* a hash of those that matter, to compare */
+    uint64_t strides; /* a checksum of those that matter, to compare */
     int dtype;        /* of data and mean */
     int grad_dtype;   /* of the gradient as backward writes it */
     int reduce_dtype; /* of the gradient in the bucket; see grad_cast.h */

@@ -60,7 +60,7 @@ static int compare_job(tally_lane *lane, void *user)
     struct description ours = {0};
     struct description theirs;
 
-    ours.name = tally__checksum(hook->table.name, strlen(hook->table.name));
+    ours.name = tally__checksum(0, hook->table.name, strlen(hook->table.name));
     ours.concurrent = hook->table.concurrent != 0;
     ours.feedback = hook->table.feedback != 0;
     ours.elementwise = hook->table.elementwise != 0;

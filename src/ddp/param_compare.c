@@ -29,7 +29,7 @@ static void describe_param(const void *of, size_t i, struct tally__description *
     tally__describe_number(about, "flags", param->flags);
     tally__describe_field(about, "data", param->provided ? "NULL" : "given");
     tally__describe_field(about, "order of elements", param->permuted ? "permuted" : "row-major");
-    tally__describe_number(about, "hash of strides", (long long)(param->strides >> 32));
+    tally__describe_number(about, "checksum of strides", (long long)(param->strides >> 32));
 }
 
 static void describe_buffer(const void *of, size_t i, struct tally__description *about)

@@ -7,11 +7,11 @@
  */
 #include <string.h>
 
+#include "base/checksum.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "ddp/broadcast.h"
-#include "ddp/compare.h"
 #include "ddp/ddp.h"
 #include "ddp/grad_cast.h"
 
@@ -112,7 +112,7 @@ static void note_strides(const tally_param *from, struct tally__param *to)
         size_t stride = from->strides ? from->strides[d] : row_major;
 
         if (from->shape[d] > 1) {
-            to->strides = tally__hash(to->strides, &stride, sizeof stride);
+            to->strides = tally__checksum(to->strides, &stride, sizeof stride);
             to->permuted = to->permuted || stride != row_major;
         }
         row_major *= from->shape[d];

@@ -56,7 +56,7 @@ static float *corrected_of(const struct step *step, int k)
 /* A name's number: all ranks, and all layouts, draw the same Q for it. */
 static uint64_t key_of(const char *name)
 {
-    return tally__checksum(name, strlen(name));
+    return tally__checksum(0, name, strlen(name));
 }
 
 static size_t p_count(const struct tally__power_matrix *matrix)

@@ -15,9 +15,9 @@ uint64_t tally__blob_checksum(const void *blob, size_t bytes)
 
     memcpy(&head, blob, sizeof head);
     head.checksum = 0;
-    sums[0] = tally__checksum(&head, sizeof head);
-    sums[1] = tally__checksum((const unsigned char *)blob + sizeof head, bytes - sizeof head);
-    return tally__checksum(sums, sizeof sums);
+    sums[0] = tally__checksum(0, &head, sizeof head);
+    sums[1] = tally__checksum(0, (const unsigned char *)blob + sizeof head, bytes - sizeof head);
+    return tally__checksum(0, sums, sizeof sums);
 }
 
 void tally__blob_seal(void *blob, size_t bytes)

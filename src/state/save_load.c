@@ -255,7 +255,7 @@ static int agree(const struct tally__state *state, int status)
     for (size_t r = 0; status == TALLY_OK && r < state->n; r++) {
         uint64_t checksum = state->blobs[r].head.checksum;
 
-        given.digest = tally__checksum(&checksum, sizeof checksum) ^ given.digest * 31;
+        given.digest = tally__checksum(given.digest, &checksum, sizeof checksum);
     }
     return state->agree(state->ddp, status, compare_job, &given);
 }

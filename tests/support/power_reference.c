@@ -139,7 +139,8 @@ static void start_from(struct power_reference *reference, const struct matrix *m
         reference->q_n[key] = matrix->n;
         reference->q_m[key] = matrix->m;
     }
-    tally__low_rank_fill(matrix->m, matrix->r, seed, tally__checksum(name, strlen(name)), filled);
+    tally__low_rank_fill(matrix->m, matrix->r, seed, tally__checksum(0, name, strlen(name)),
+                         filled);
     for (size_t k = 0; k < matrix->r; k++) {
         const double *old = reference->q[key] + k * matrix->m;
         bool keeps = setting->warm_start && dot(matrix->m, old, old) > 0;

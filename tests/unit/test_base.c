@@ -13,6 +13,7 @@
 #include <tally.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
@@ -278,6 +279,22 @@ static void test_clock(void **state)
     }
 }
 
+/* Saved blobs contain these values. */
+static void test_checksum(void **state)
+{
+    const char text[] = "the quick brown fox";
+    uint64_t first = tally__checksum(0, text, 8);
+
+    (void)state;
+    assert_int_equal(tally__checksum(0, text, 0), UINT64_C(0x8c3b5ee437b725db));
+    assert_int_equal(first, UINT64_C(0x320c23c6fc27ef78));
+    assert_int_equal(tally__checksum(0, text, 19), UINT64_C(0x3d4f86262f8989fc));
+    /* A list is more than its bytes. */
+    assert_int_not_equal(tally__checksum(first, text + 8, 11), tally__checksum(0, text, 19));
+    assert_int_not_equal(tally__checksum(first, text, 8), first);
+    assert_int_not_equal(tally__checksum(first, text, 0), first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_isa_arguments),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_checksum),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
