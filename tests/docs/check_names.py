@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pages name is there: functions, types, fields and constants of the headers, variables, commands
-with their options, targets, scripts, files, links, hooks and optimizers.
+"""Everything the pages name exists: functions, types, fields and constants of the headers, variables,
+commands with their options, targets, scripts, files, links, hooks and optimizers. The pages for
+contributors may also name what the private headers declare (tally__...).
 """
 
 import glob
@@ -13,11 +14,13 @@ import sys
 
 import doc_pages
 
-# Named as examples of a rule, not as names that exist.
+# Examples of a rule: these names do not exist.
 EXAMPLES = {"tally_name", "tally__name"}
-# Of the build and its tests, not of the library: where they are looked for.
+# Names of the build and its tests, not of the library, are in these files.
 BUILD_FILES = ["CMakeLists.txt", "src/CMakeLists.txt", "tests/*/*.cmake", "tests/*/*.sh",
                "tests/fuzz/*.[ch]"]
+# The pages for contributors.
+INSIDE = {"CONTRIBUTING.md", "docs/architecture.md", "docs/shm-protocol.md"}
 FILE_TYPES = r"(c|h|py|sh|md|cmake|txt|map|in|svg)"
 
 
@@ -57,6 +60,9 @@ class Names:
         for pattern in BUILD_FILES:
             for name in glob.glob(os.path.join(root, pattern)):
                 self.build_words |= set(re.findall(r"\w+", read(name)))
+        self.private_words = set()
+        for name in glob.glob(os.path.join(root, "src/**/*.h"), recursive=True):
+            self.private_words |= set(re.findall(r"\btally__\w+", read(name)))
         self.targets = set(re.findall(r"^(\w+):", read(os.path.join(root, "Makefile")), re.M))
         self.kinds = {kind: self.listed(kind + "s") for kind in ("hook", "optimizer")}
         self.files = []
@@ -80,6 +86,8 @@ class Names:
             for name in re.findall(r"(?<![\w./:-])(?:tally|TALLY)_\w+", line):
                 self.n += 1
                 if name in EXAMPLES or name.endswith("_"):
+                    continue
+                if page.name in INSIDE and name in self.private_words:
                     continue
                 if name not in self.header.words | self.variables | self.build_words:
                     self.report.fail(where, f"neither the headers nor `tally env` have {name}")
