@@ -64,9 +64,8 @@ struct tally_group {
     void **lists_table;              /* and for lanes[i].lists */
     struct tally__slot *own_slots;   /* n_lanes, in the domain's memory */
     uint64_t timeout_ns;
-    bool is_host;       /* its ranks are on one host: inside a job, what they send is host_bytes */
-    bool always_stages; /* for tests: treat all memory as ordinary memory */
-    bool spins;         /* there is a CPU for every rank, so waiting may burn one */
+    bool is_host; /* its ranks are on one host: inside a job, what they send is host_bytes */
+    bool spins;   /* there is a CPU for every rank, so waiting may burn one */
     /* Why the group was given up. reason is written once, before status (release / acquire). */
     pthread_mutex_t give_up_mutex;
     atomic_int given_up;

@@ -47,7 +47,7 @@ unsigned char *tally__next_stage(const tally_lane *lane)
 
 uint64_t tally__offset_for_peers(const tally_group *group, const void *data, size_t bytes)
 {
-    if (group->always_stages || !group->domain->ops->shares(group->domain, data, bytes)) {
+    if (!group->domain->ops->shares(group->domain, data, bytes)) {
         return TALLY__NOT_SHARED;
     }
     return tally__offset_of(group->domain, data);

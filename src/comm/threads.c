@@ -175,8 +175,8 @@ static void *lane_main(void *argument)
 
     is_lane_thread = true;
     for (;;) {
-        /* Partner: the increment in enqueue and in tally__threads_stop. Read before the queue, so
-         * that a job that comes in between changes the word we would sleep on. */
+        /* Partner: the increment in tally__submit and in tally__threads_stop. Read before the
+         * queue, so that a job that comes in between changes the word we would sleep on. */
         uint32_t seen = atomic_load_explicit(&queue->submitted, memory_order_acquire);
 
         if (run_next(threads, queue)) {
@@ -187,20 +187,6 @@ static void *lane_main(void *argument)
             return NULL;
         }
         tally__futex_wait(&queue->submitted, seen, linger(threads, idle_since_ns));
-    }
-}
-
-static void enqueue(struct tally__threads *threads, struct tally__queue *queue,
-                    tally_future *future)
-{
-    (void)pthread_mutex_lock(&threads->mutex);
-    future->next = NULL;
-    *queue->last = future;
-    queue->last = &future->next;
-    (void)pthread_mutex_unlock(&threads->mutex);
-    atomic_fetch_add_explicit(&queue->submitted, 1, memory_order_release);
-    if (threads->n > 0) {
-        tally__futex_wake(&queue->submitted);
     }
 }
 
@@ -330,10 +316,11 @@ bool tally__is_lane_thread(void)
     return is_lane_thread;
 }
 
-static int submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
+int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
                   enum tally__job_end end, tally_future **future)
 {
     struct tally__threads *threads = lane->group->threads;
+    struct tally__queue *queue = &threads->queue[lane->index];
     tally_future *made;
 
     TRY(tally__future_take(threads, &made));
@@ -346,19 +333,20 @@ static int submit(tally_lane *lane, tally_job_fn fn, void *user, const union tal
     }
     made->end = end;
     made->abandoned = future == NULL;
-    /* Before enqueue: an abandoned future may be gone afterwards. */
+    /* Before the job is in the queue: an abandoned future may be gone afterwards. */
     if (future) {
         *future = made;
     }
-    enqueue(threads, &threads->queue[lane->index], made);
+    (void)pthread_mutex_lock(&threads->mutex);
+    made->next = NULL;
+    *queue->last = made;
+    queue->last = &made->next;
+    (void)pthread_mutex_unlock(&threads->mutex);
+    atomic_fetch_add_explicit(&queue->submitted, 1, memory_order_release);
+    if (threads->n > 0) {
+        tally__futex_wake(&queue->submitted);
+    }
     return TALLY_OK;
-}
-
-int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
-                  enum tally__job_end end, tally_future **future)
-{
-    TRY(tally__check_alive(lane->group));
-    return submit(lane, fn, user, args, end, future);
 }
 
 static int no_job(tally_lane *lane, void *user)
@@ -372,7 +360,7 @@ int tally__drain(tally_lane *lane)
 {
     tally_future *future;
 
-    TRY(submit(lane, no_job, NULL, NULL, TALLY__ENDS_ITSELF, &future));
+    TRY(tally__submit(lane, no_job, NULL, NULL, TALLY__ENDS_ITSELF, &future));
     (void)tally_future_wait(future);
     tally_future_free(future);
     return TALLY_OK;
@@ -387,6 +375,7 @@ int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user)
     if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
     }
+    TRY(tally__check_alive(lane->group));
     TRY(tally__submit(lane, fn, user, NULL, TALLY__ENDS_WITH_ROUND, &future));
     status = tally_future_wait(future);
     tally_future_free(future);
@@ -402,6 +391,7 @@ int tally_submit(tally_group *group, int lane, tally_job_fn job, void *user, tal
         return tally__fail(TALLY_ARG, "tally_submit: lane %d is not in 0..%d", lane,
                            group->n_lanes - 1);
     }
+    TRY(tally__check_alive(group));
     return tally__submit(&group->lanes[lane], job, user, NULL, TALLY__ENDS_WITH_ROUND, future);
 }
 

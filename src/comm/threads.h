@@ -39,8 +39,9 @@ void tally__threads_stop(struct tally__threads *threads);
 bool tally__is_lane_thread(void);
 
 /*
- * Submits a job; fn gets user, or, where args is not NULL, the copy of args that the future keeps.
- * future may be NULL. Errors: ARG, NOMEM, ABORTED.
+ * Puts a job in the lane's queue, even if its group was given up: callers ask tally__check_alive
+ * first. fn gets user, or, where args is not NULL, the copy of args that the future keeps. future
+ * may be NULL. Errors: NOMEM.
  */
 int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
                   enum tally__job_end end, tally_future **future);

@@ -28,15 +28,10 @@ static int check(const void *data, size_t count, int dtype, int op)
     return TALLY_OK;
 }
 
-typedef int exchange_fn(tally_lane *lane, const struct tally__codec *codec, struct tally__call call,
-                        void *data, size_t n);
-
 static int reduce(tally_lane *lane, enum tally__kind kind, void *data, size_t count, int dtype,
                   int op)
 {
     struct tally__call call = {.kind = (uint16_t)kind};
-    exchange_fn *exchange =
-        kind == TALLY__KIND_ALL_REDUCE ? tally__exchange : tally__exchange_scatter;
     struct tally__codec codec;
     int rc = check(data, count, dtype, op);
 
@@ -50,7 +45,8 @@ static int reduce(tally_lane *lane, enum tally__kind kind, void *data, size_t co
     call.dtype = (uint8_t)dtype;
     call.op = (uint8_t)op;
     codec = tally__codec_here(dtype, op, lane->group->size);
-    return exchange(lane, &codec, call, data, count);
+    codec.scatters = kind == TALLY__KIND_REDUCE_SCATTER;
+    return tally__exchange(lane, &codec, call, data, count);
 }
 
 int tally_lane_all_reduce(tally_lane *lane, void *data, size_t count, int dtype, int op)

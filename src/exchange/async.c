@@ -12,6 +12,7 @@ static int submit(tally_group *group, tally_job_fn job, const union tally__args 
     if (!group) {
         return tally__fail(TALLY_ARG, "group is NULL");
     }
+    TRY(tally__check_alive(group));
     return tally__submit(&group->lanes[0], job, NULL, args, TALLY__ENDS_ITSELF, future);
 }
 

@@ -95,10 +95,11 @@ struct tally__codec {
     const struct tally__segments *segments; /* NULL: blocks start at the first element only */
     const size_t *shard_starts;             /* as in struct tally__layout; of plain and half */
     double
-        divisor;  /* of the sum; the plain codec divides for the mean only, by W where this is 0 */
-    int dtype;    /* of the plain codec; of the elements that the byte codecs do not code */
-    int op;       /* of the plain codec */
-    bool gathers; /* one phase: everybody gets all contributions, and the result is not coded */
+        divisor;   /* of the sum; the plain codec divides for the mean only, by W where this is 0 */
+    int dtype;     /* of the plain codec; of the elements that the byte codecs do not code */
+    int op;        /* of the plain codec */
+    bool gathers;  /* one phase: every rank gets all contributions, and the result is not coded */
+    bool scatters; /* the first phase alone: each rank gets the result of its own shard */
     const struct tally__lists *lists; /* set by the exchange, for as long as it runs */
     struct tally__counts *counts;     /* if set, fp16 saturates, and saturated values are counted */
     /* Of the byte codecs: */

@@ -33,9 +33,8 @@ struct exchange {
     struct tally__call call;
     unsigned char *data;
     struct tally__layout layout;
-    size_t piece_blocks; /* blocks of a shard that pass in one turn */
-    size_t piece_bytes;  /* room for them in a stage */
-    bool scatter_only;
+    size_t piece_blocks;  /* blocks of a shard that pass in one turn */
+    size_t piece_bytes;   /* room for them in a stage */
     uint64_t first_round; /* the round that piece 0 passes in */
     struct tally__lists lists;
     struct tally__codec with_lists; /* the caller's codec, and these */
@@ -139,14 +138,14 @@ static int reduce_own(const struct exchange *x, size_t c)
         const struct tally__direct direct = {.n_in = (size_t)group->size,
                                              .ranks = group,
                                              .in = inputs,
-                                             .n_out = x->scatter_only ? 1 : 2,
+                                             .n_out = x->codec->scatters ? 1 : 2,
                                              .out = outputs};
 
         inputs[group->rank] = data;
         return x->codec->ops->reduce_direct(x->codec, &piece, &direct);
     }
     x->codec->ops->reduce(x->codec, &piece, (size_t)group->size, inputs, own);
-    if (x->scatter_only) {
+    if (x->codec->scatters) {
         x->codec->ops->decode(x->codec, &piece, own, x->data);
     }
     return TALLY_OK;
@@ -158,7 +157,7 @@ static int reduce_piece(const struct exchange *x, size_t c)
     struct tally__range piece = piece_of(x, me, c);
 
     TRY(reduce_own(x, c));
-    return x->scatter_only || piece.n == 0 ? TALLY_OK : send_piece(x, me, c, &piece);
+    return x->codec->scatters || piece.n == 0 ? TALLY_OK : send_piece(x, me, c, &piece);
 }
 
 static void decode_piece(const struct exchange *x, size_t c)
@@ -221,7 +220,7 @@ static int run_staged(struct exchange *x, bool started)
         x->first_round = x->lane->round + 1;
         TRY(encode_piece(x, 0));
     }
-    for (size_t c = 0; c < n_pieces + !x->scatter_only; c++) {
+    for (size_t c = 0; c < n_pieces + !x->codec->scatters; c++) {
         bool passed = c == 0 && started;
 
         TRY(passed ? TALLY_OK : pass(x, c, n_pieces));
@@ -231,7 +230,7 @@ static int run_staged(struct exchange *x, bool started)
         if (c < n_pieces) {
             TRY(reduce_piece(x, c));
         }
-        if (c > 0 && !x->scatter_only) {
+        if (c > 0 && !x->codec->scatters) {
             decode_piece(x, c - 1);
         }
     }
@@ -248,7 +247,7 @@ static int run_direct(struct exchange *x)
     const struct tally__direct direct = {.n_in = (size_t)group->size,
                                          .ranks = group,
                                          .in = inputs,
-                                         .n_out = x->scatter_only ? 1 : (size_t)group->size,
+                                         .n_out = x->codec->scatters ? 1 : (size_t)group->size,
                                          .out = outputs,
                                          .told = told};
 
@@ -259,7 +258,7 @@ static int run_direct(struct exchange *x)
         inputs[r] = outputs[r];
         told[r] = tally__stage_of(x->lane, r, x->lane->round);
     }
-    if (x->scatter_only) {
+    if (x->codec->scatters) {
         outputs[0] = outputs[group->rank];
     }
     if (shard.n > 0) {
@@ -342,7 +341,7 @@ static void count_two_phase(struct exchange *x)
 
         if (r != group->rank) {
             bytes += shard_bytes;
-        } else if (!x->scatter_only) {
+        } else if (!x->codec->scatters) {
             bytes += (uint64_t)(group->size - 1) * shard_bytes;
         }
     }
@@ -430,7 +429,7 @@ static size_t one_phase_bytes(const tally_lane *lane)
 }
 
 /* The lane's lists, for this exchange and its codec. */
-static void take_lists(struct exchange *x)
+static void take_lists(struct exchange *x, const struct tally__codec *codec)
 {
     void **lists = x->lane->lists;
     size_t size = (size_t)x->lane->group->size;
@@ -442,52 +441,30 @@ static void take_lists(struct exchange *x)
                                      .run_outputs = lists + 4 * size,
                                      .codes = (const uint8_t **)(void *)(lists + 5 * size),
                                      .maps = lists + 6 * size};
-    x->with_lists = *x->codec;
+    x->with_lists = *codec;
     x->with_lists.lists = &x->lists;
     x->codec = &x->with_lists;
-}
-
-static int run_exchange(struct exchange *x)
-{
-    const struct tally__codec *codec = x->codec;
-    struct tally__range all = tally__range_of(&x->layout, 0, tally__layout_blocks(&x->layout));
-    size_t wire_bytes = codec->ops->wire_bytes(codec, &all);
-
-    x->call.count = x->layout.n;
-    x->call.detail = codec_detail(codec);
-    /* What only the owner of a shard knows, nobody else can add. */
-    if (!codec->gathers &&
-        (x->scatter_only || codec->feedback || wire_bytes > one_phase_bytes(x->lane))) {
-        return run_two_phase(x);
-    }
-    TRY(codec->gathers ? run_gathered(x) : run_one_phase(x));
-    tally__count_sent(x->lane, (uint64_t)(x->lane->group->size - 1) * wire_bytes);
-    return TALLY_OK;
 }
 
 int tally__exchange(tally_lane *lane, const struct tally__codec *codec, struct tally__call call,
                     void *data, size_t n)
 {
     struct exchange x = {.lane = lane,
-                         .codec = codec,
                          .call = call,
                          .data = data,
                          .layout = {n, codec->block, codec->segments, codec->shard_starts}};
+    struct tally__range all = tally__range_of(&x.layout, 0, tally__layout_blocks(&x.layout));
+    size_t wire_bytes = codec->ops->wire_bytes(codec, &all);
 
-    take_lists(&x);
-    return run_exchange(&x);
-}
-
-int tally__exchange_scatter(tally_lane *lane, const struct tally__codec *codec,
-                            struct tally__call call, void *data, size_t n)
-{
-    struct exchange x = {.lane = lane,
-                         .codec = codec,
-                         .call = call,
-                         .data = data,
-                         .layout = {n, codec->block, codec->segments, codec->shard_starts},
-                         .scatter_only = true};
-
-    take_lists(&x);
-    return run_exchange(&x);
+    take_lists(&x, codec);
+    x.call.count = n;
+    x.call.detail = codec_detail(codec);
+    /* One phase cannot add what only the owner of a shard has: its residual. */
+    if (!codec->gathers &&
+        (codec->scatters || codec->feedback || wire_bytes > one_phase_bytes(lane))) {
+        return run_two_phase(&x);
+    }
+    TRY(codec->gathers ? run_gathered(&x) : run_one_phase(&x));
+    tally__count_sent(lane, (uint64_t)(lane->group->size - 1) * wire_bytes);
+    return TALLY_OK;
 }

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Hooks: bucket in, mean out.
 target_sources(tally_objects PRIVATE
-  hook/describe.c
   hook/hook.c
   hook/bucket_segments.c
   hook/hook_all_reduce.c

@@ -28,8 +28,9 @@ static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
     (void)state;
     /* Neither codec needs blocks, so a shard may start at any element. */
     codec.block = 1;
+    codec.scatters = true;
     codec.shard_starts = shard_starts;
-    return tally__exchange_scatter(lane, &codec, call, bucket->data, bucket->n);
+    return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
 }
 
 /* Uses MPI_Iallreduce if the group has it. */

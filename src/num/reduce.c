@@ -101,10 +101,42 @@ static void extreme_half(int op, const struct half *half, size_t n, const struct
     }
 }
 
-static void sum(int dtype, double divisor, size_t n, const struct tally__arrays *a)
+/* Defines <name>: minimum or maximum of halves, by way of fp32. */
+#define HALF_EXTREME(name, op, to, from)                      \
+    static void name(size_t n, const struct tally__arrays *a) \
+    {                                                         \
+        static const struct half half = {to, from};           \
+                                                              \
+        extreme_half(op, &half, n, a);                        \
+    }
+
+HALF_EXTREME(min_f16, TALLY_MIN, tally__f16_to_f32, tally__f32_to_f16)
+HALF_EXTREME(max_f16, TALLY_MAX, tally__f16_to_f32, tally__f32_to_f16)
+HALF_EXTREME(min_bf16, TALLY_MIN, tally__bf16_to_f32, tally__f32_to_bf16)
+HALF_EXTREME(max_bf16, TALLY_MAX, tally__bf16_to_f32, tally__f32_to_bf16)
+
+typedef void reduction(size_t n, const struct tally__arrays *a);
+
+/* The plain loops, by dtype and op; the other combinations are sums. */
+static reduction *const loops[TALLY_U8 + 1][TALLY_MAX + 1] = {
+    [TALLY_F32] = {[TALLY_MIN] = min_f32, [TALLY_MAX] = max_f32},
+    [TALLY_F64] = {[TALLY_MIN] = min_f64, [TALLY_MAX] = max_f64},
+    [TALLY_F16] = {[TALLY_MIN] = min_f16, [TALLY_MAX] = max_f16},
+    [TALLY_BF16] = {[TALLY_MIN] = min_bf16, [TALLY_MAX] = max_bf16},
+    [TALLY_I32] = {[TALLY_MEAN] = mean_i32, [TALLY_MIN] = min_i32, [TALLY_MAX] = max_i32},
+    [TALLY_I64] = {[TALLY_MEAN] = mean_i64, [TALLY_MIN] = min_i64, [TALLY_MAX] = max_i64},
+    [TALLY_U8] = {[TALLY_MEAN] = mean_u8, [TALLY_MIN] = min_u8, [TALLY_MAX] = max_u8},
+};
+
+void tally__reduce(int dtype, int op, size_t n, const struct tally__arrays *a)
 {
+    double divisor = op == TALLY_MEAN ? a->divisor : 1;
     float f32_divisor = (float)divisor;
 
+    if (loops[dtype][op]) {
+        loops[dtype][op](n, a);
+        return;
+    }
     switch (dtype) {
     case TALLY_F32:
         tally__sum_f32(n, a->n_in, (const float *const *)a->in, f32_divisor, a->n_out,
@@ -133,30 +165,5 @@ static void sum(int dtype, double divisor, size_t n, const struct tally__arrays 
     default:
         tally__sum_u8(n, a->n_in, (const uint8_t *const *)a->in, a->n_out,
                       (uint8_t *const *)a->out);
-    }
-}
-
-typedef void reduction(size_t n, const struct tally__arrays *a);
-
-/* The plain loops, by dtype and op; other combinations are sums or go through fp32. */
-static reduction *const loops[TALLY_U8 + 1][TALLY_MAX + 1] = {
-    [TALLY_F32] = {[TALLY_MIN] = min_f32, [TALLY_MAX] = max_f32},
-    [TALLY_F64] = {[TALLY_MIN] = min_f64, [TALLY_MAX] = max_f64},
-    [TALLY_I32] = {[TALLY_MEAN] = mean_i32, [TALLY_MIN] = min_i32, [TALLY_MAX] = max_i32},
-    [TALLY_I64] = {[TALLY_MEAN] = mean_i64, [TALLY_MIN] = min_i64, [TALLY_MAX] = max_i64},
-    [TALLY_U8] = {[TALLY_MEAN] = mean_u8, [TALLY_MIN] = min_u8, [TALLY_MAX] = max_u8},
-};
-
-void tally__reduce(int dtype, int op, size_t n, const struct tally__arrays *arrays)
-{
-    static const struct half f16 = {tally__f16_to_f32, tally__f32_to_f16};
-    static const struct half bf16 = {tally__bf16_to_f32, tally__f32_to_bf16};
-
-    if (loops[dtype][op]) {
-        loops[dtype][op](n, arrays);
-    } else if (op == TALLY_SUM || op == TALLY_MEAN) {
-        sum(dtype, op == TALLY_MEAN ? arrays->divisor : 1, n, arrays);
-    } else {
-        extreme_half(op, dtype == TALLY_F16 ? &f16 : &bf16, n, arrays);
     }
 }

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/group.h"
-#include "ddp/ddp.h"
 #include "support/hook_rules.h"
 #include "support/oracle.h"
 
@@ -49,7 +47,7 @@ static int check_variant(tally_group *group, const struct variant *variant)
     config.bucket_cap_bytes = variant->cap;
     CHECK(group, ddp_model_make(&model, hook_specs, HOOK_N_PARAMS, variant->copies) == 0);
     CHECK_OK(group, tally_ddp_create(group, model.params, model.n, &config, &ddp));
-    ddp->group->always_stages = variant->staged;
+    ranks_stage(group, variant->staged);
     for (size_t k = 0; k < hook_n_rules; k++) {
         if (!applies(&hook_rules[k], variant)) {
             continue;
@@ -66,6 +64,7 @@ static int check_variant(tally_group *group, const struct variant *variant)
             CHECK_OK(group, hook_step(group, ddp, &model, SEED));
         }
     }
+    ranks_stage(group, false);
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
     return 0;

@@ -219,8 +219,8 @@ static int job(tally_lane *lane, void *user)
     codec.counts = work->x->kind == SATURATED ? &work->counts : NULL;
     work->start = shard.start;
     work->count = shard.n;
-    return (work->scatters ? tally__exchange_scatter : tally__exchange)(lane, &codec, call,
-                                                                        work->data, work->x->n);
+    codec.scatters = work->scatters;
+    return tally__exchange(lane, &codec, call, work->data, work->x->n);
 }
 
 static int run(tally_group *group, struct rank_work *work)

@@ -67,7 +67,6 @@ static int run_aged(tally_group *group, uint32_t before_end, struct work *work)
 
     /* A sub-group has rounds of its own, and nobody is in one of them yet. */
     CHECK_OK(group, tally_group_split(group, 0, 0, &child));
-    child->always_stages = group->always_stages;
     age(child, 0u - before_end);
     CHECK_OK(group, tally_barrier(group, &future));
     CHECK_OK(group, ranks_finish(future));

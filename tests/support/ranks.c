@@ -137,12 +137,40 @@ int ranks_await(_Atomic uint32_t *word, uint32_t value)
     return atomic_load(word) >= value ? 0 : RANKS_FAILED;
 }
 
+/* ---- staging ---- */
+
+static bool shares_nothing(const struct tally__domain *domain, const void *memory, size_t bytes)
+{
+    (void)domain;
+    (void)memory;
+    (void)bytes;
+    return false;
+}
+
+/* Per thread: ranks may be threads, and each has its own domain. */
+static _Thread_local struct tally__domain_ops staging_ops;
+static _Thread_local const struct tally__domain_ops *real_ops;
+
+void ranks_stage(tally_group *group, bool on)
+{
+    struct tally__domain *domain = group ? group->domain : NULL;
+
+    if (domain && on && domain->ops != &staging_ops) {
+        real_ops = domain->ops;
+        staging_ops = *real_ops;
+        staging_ops.shares = shares_nothing;
+        domain->ops = &staging_ops;
+    } else if (domain && !on && domain->ops == &staging_ops) {
+        domain->ops = real_ops;
+    }
+}
+
 /* ---- one rank from beginning to end ---- */
 
 void ranks_run_one(struct rank_context *context)
 {
     current = context;
-    context->group->always_stages = context->ranks->memory == RANKS_STAGED;
+    ranks_stage(context->group, context->ranks->memory == RANKS_STAGED);
     if (context->body(context->group, context->user) != 0) {
         context->n_failures++;
         /* The others need not wait for a rank that has failed its test. */
@@ -150,6 +178,7 @@ void ranks_run_one(struct rank_context *context)
             (void)tally_group_abort(context->group, "a check of the test failed");
         }
     }
+    ranks_stage(context->group, false);
     if (context->group && tally_group_close(context->group) != TALLY_OK) {
         (void)fprintf(stderr, "rank %d cannot close its group: %s\n", context->rank,
                       tally_last_error());

@@ -32,6 +32,10 @@ struct ranks {
  */
 #define RANKS_REPEATS(all, few) (TALLY_TESTS_SANITIZED ? (few) : (all))
 
+/* From now on, or no longer: all memory of this rank is passed through stages, as if no other rank
+ * could reach it. On the thread that runs the rank's body, between steps and jobs. */
+void ranks_stage(tally_group *group, bool on);
+
 /* Returns 0, or anything else after a failed CHECK. */
 typedef int ranks_body(tally_group *group, void *user);
 
