@@ -213,7 +213,7 @@ static const struct difference {
     {buffer_bytes, "buffer 1 'running mean': bytes is 32 on rank 0 and 24 on rank L"},
     {buffer_name, "buffer 1 is 'running mean' on rank 0 and 'running variance' on rank L"},
     {cap, "config: bucket_caps is [1048576,"},
-    {end_of_caps, "(40 entries, hash"},
+    {end_of_caps, "(40 entries, checksum"},
     {n_caps, "config: n_bucket_caps is 40 on rank 0 and 39 on rank L"},
     {no_caps, "config: n_bucket_caps is 40 on rank 0 and 0 on rank L"},
     {copies, "config: place of gradients is provided by tally"},
