@@ -5,11 +5,11 @@
  * You hand tally your parameters, say when each gradient is ready, and choose how gradients travel.
  * It leaves the mean gradient on every rank.
  *
- * This header is the manual, and all that a program needs that trains. It is read from top to
- * bottom: status codes and error texts, groups, parameters, data-parallel training, hooks,
- * optimizers, mixed precision, averaging, saving and loading, statistics, check mode, logging and
- * environment. A second header, tally_extend.h, is for people who extend tally: jobs, lanes and
- * futures, collectives, hooks and optimizers of their own.
+ * This header is the manual, and it has all that a training program needs. If you only want to
+ * train, read groups, parameters and data-parallel training, in this order, and come back for
+ * hooks, optimizers, mixed precision, averaging, saving and loading, statistics, check mode, and
+ * logging and environment when you need them. A second header, tally_extend.h, is for programs that
+ * extend tally: jobs, lanes and futures, collectives, and tables for your own hooks and optimizers.
  *
  * A complete program. Alone it is a world of one; `tally run -n 4 ./line` starts it as four ranks:
  *
@@ -54,22 +54,35 @@
  *         return rc != TALLY_OK;
  *     }
  *
- * Rules that hold for every function below:
+ * Rules for every function below:
  *   - A function that can fail returns int: TALLY_OK (0), or one of the negative codes of
- *     TALLY_STATUS_LIST. tally_last_error() then gives the text, for the calling thread.
+ *     TALLY_STATUS_LIST. After a failure tally_last_error() has the text, for the calling thread.
  *   - Outputs are written only on success.
- *   - A forked child (a data loader's worker) cannot use the objects of its parent. There, calls
- *     that take one return STATE at once, and those that return a pointer return NULL; ..._free
- *     and tally_group_close do nothing and return TALLY_OK, so destructors may run; facts such as
- *     tally_group_rank stay known. The child may open groups of its own (not over MPI).
  *   - Structs that begin with their size may grow in later versions. A program built with an older
  *     header keeps working with a newer library: fields that its structs lack are "not set". A
  *     program built with a newer header works with an older library as long as it sets no field
  *     that the library does not know; otherwise the call fails with UNSUPPORTED and says so. In
  *     answers such fields are zero.
- *   - The library never exits, installs no signal handler, and prints nothing by itself: what it
- *     has to say goes to the callback of tally_log_set(). One exception: where the program sets no
- *     callback and TALLY_LOG is set in the environment, lines go to stderr.
+ *   - A forked child, such as a worker of a data loader, cannot use the objects of its parent. In
+ *     the child, calls on such an object return STATE at once, or NULL if they return a pointer.
+ *     The ..._free functions and tally_group_close do nothing and return TALLY_OK, so that
+ *     destructors may run, and facts such as tally_group_rank stay available. The child may open
+ *     its own groups, except over MPI.
+ *   - The library never exits, installs no signal handler, and prints nothing: messages go to the
+ *     callback of tally_log_set(). One exception: if the program sets no callback and TALLY_LOG is
+ *     set in the environment, messages go to stderr.
+ *
+ * Words that the comments use:
+ *   collective       every rank of the group makes this call, in the same order as its other
+ *                    collective calls; "local" is the opposite and involves no other rank
+ *   blocks           may wait for other ranks; such a function must not be called on a lane, the
+ *                    thread that runs hooks (unless it takes a tally_lane)
+ *   any thread       several threads may call it at once; other functions are called by one thread
+ *                    at a time for each object
+ *   between steps    not after the first tally_ddp_grad_ready of a step and before tally_ddp_wait
+ *                    has returned
+ *   exchange errors  PEER, TIMEOUT, MISMATCH, ABORTED, or the error that made the same operation
+ *                    fail on another rank
  */
 #ifndef TALLY_H
 #define TALLY_H
@@ -93,22 +106,22 @@ extern "C" {
 #define TALLY_VERSION_PATCH 0
 
 /*
- * The version of the library that is running, as "major.minor.patch". The macros above give the
- * version that was compiled against. Any thread; never blocks; cannot fail; the text is static.
+ * Returns the version of the running library as "major.minor.patch", a static text. The macros
+ * above give the version of this header. Any thread; never blocks; cannot fail.
  */
 TALLY_API const char *tally_version(void);
 
 /* ---- status -------------------------------------------------------------------------------- */
 
 /*
- * Every status code: name, value, text. The values are pinned and never reused. They are chosen by
- * what the caller should do:
+ * Every status code: name, value, text. The values never change and are never reused. The codes
+ * say what the caller should do:
  *
- *   ARG          mend the call            STATE        call in another order
- *   NOMEM        free memory, try again   SYSTEM       look at the system (text has its words)
- *   PEER         another rank died        TIMEOUT      another rank is late (text names it)
- *   ABORTED      open a new group         MISMATCH     ranks disagree (text names both)
- *   UNSUPPORTED  not offered here         NUMERIC      infinity or NaN where none may be
+ *   ARG          fix the call             STATE        call in another order
+ *   NOMEM        free memory, try again   SYSTEM       look at the system (the text has its words)
+ *   PEER         another rank died        TIMEOUT      another rank is late (the text names it)
+ *   ABORTED      open a new group         MISMATCH     ranks disagree (the text names both)
+ *   UNSUPPORTED  not offered here         NUMERIC      a value is infinite or NaN
  *   INTERNAL     a defect in tally: please report it
  */
 #define TALLY_STATUS_LIST(X)                                \
@@ -132,110 +145,123 @@ typedef enum tally_status {
 } tally_status;
 
 /*
- * The short name ("ARG") and the general text ("invalid argument") of a status code. A number that
- * is no status code gives "UNKNOWN" and "unknown status". Any thread; never blocks; static text.
+ * Return the short name ("ARG") and the general text ("invalid argument") of a status code, both
+ * static. Any other number gives "UNKNOWN" and "unknown status". Any thread; never block; cannot
+ * fail.
  */
 TALLY_API const char *tally_status_name(int status);
 TALLY_API const char *tally_status_text(int status);
 
 /*
- * What went wrong in the last failed call of this thread, in one line that names the thing; "" when
- * nothing failed yet. A successful call does not clear it. The text is valid until the next tally
- * call of this thread. Any thread; never blocks; cannot fail.
+ * Returns one line on the last call of this thread that failed: what went wrong, and with what. ""
+ * if no call has failed yet; a successful call does not clear the text. The text is valid until the
+ * next tally call of this thread. Any thread; never blocks; cannot fail.
  */
 TALLY_API const char *tally_last_error(void);
 
 /* ---- groups -------------------------------------------------------------------------------- */
 
 /*
- * A group is a set of ranks, 0..size-1, that compute together. What one rank does with a group, all
- * ranks of it must do, in the same order: such calls are called collective below.
+ * A group is a set of ranks, numbered 0..size-1, that compute together. Collective calls on a group
+ * are made by all of its ranks, in the same order.
  *
  * The ranks of a group are one process alone (backend "self"), threads of one process ("thread"),
- * processes on one machine ("shm"), or processes of MPI, on any number of machines ("mpi").
- * Everything below works alike on all of them.
+ * processes on one machine ("shm"), or MPI processes on any number of machines ("mpi"). Everything
+ * below works the same on all of them.
  *
- * Backend "mpi" needs Open MPI or MPICH, and is chosen where mpirun, mpiexec or srun has started
- * the program. The program may have initialized MPI itself, with MPI_THREAD_MULTIPLE, or with
- * MPI_THREAD_SERIALIZED if it calls MPI only while no job of tally's is under way; with less, lanes
- * must be 0. It then finalizes MPI itself, after the groups are closed. Otherwise tally initializes
- * MPI, and finalizes it when the process ends. When a rank dies, MPI's launcher usually ends the
- * others. Where it does not, the rank is named if another one of its machine sees it die, and else
- * by the deadline.
+ * Backend "mpi" needs Open MPI or MPICH. It is chosen if mpirun, mpiexec or srun has started the
+ * program. The program may initialize MPI itself: with MPI_THREAD_MULTIPLE; with
+ * MPI_THREAD_SERIALIZED if it calls MPI only while no job of tally is running; with less, lanes
+ * must be 0. Such a program also finalizes MPI, after it has closed its groups. Otherwise tally
+ * initializes MPI, and finalizes it when the process ends. When a rank dies, the MPI launcher
+ * usually ends the others. If it does not, the dead rank is named as soon as another rank on its
+ * machine sees the death, or else when the deadline passes.
  *
- * It fails, it does not hang. A rank that dies, or ends without closing its group, is named on
- * every other rank within a second (PEER). A rank that is late beyond the deadline is named too
- * (TIMEOUT), and so are ranks that disagree about what to do (MISMATCH). After one of these three
- * the group is given up on every rank: later calls return ABORTED at once, with the reason.
+ * tally fails rather than hangs. A rank that dies, or ends without closing its group, is named on
+ * every other rank within a second (PEER). A rank that misses the deadline is named (TIMEOUT), and
+ * so are ranks that disagree about what to do (MISMATCH). After each of these three the group is
+ * aborted on every rank: later calls return ABORTED at once, with the reason.
  */
 typedef struct tally_group tally_group;
 
 typedef struct tally_group_config {
     size_t size;            /* set by tally_group_config_init */
-    const char *backend;    /* "self", "shm" or "mpi"; NULL: TALLY_BACKEND, else what fits */
+    const char *backend;    /* "self", "shm" or "mpi"; NULL: TALLY_BACKEND, else chosen */
     int rank;               /* -1: from the environment */
     int world;              /* number of ranks; 0: from the environment */
-    const char *rendezvous; /* where the ranks meet: the path of a Unix socket that rank 0 makes and
-                               removes, or "@name" for one without a file. NULL: environment */
-    double timeout_s;       /* how long to wait in a round for a rank, not counting time during
-                               which this process was stopped; 0: TALLY_TIMEOUT (600) */
+    const char *rendezvous; /* where the ranks meet: the path of a Unix socket that rank 0 creates
+                               and removes, or "@name" for one without a file. NULL: environment */
+    double timeout_s;       /* how long an exchange waits for a rank, not counting time in which
+                               this process was stopped; 0: TALLY_TIMEOUT (600) */
     double open_timeout_s;  /* deadline for all ranks to arrive; 0: TALLY_OPEN_TIMEOUT (60) */
-    int lanes;           /* lane threads; 0: jobs run inside tally_future_wait; -1: TALLY_LANES */
-    const int *mpi_comm; /* the communicator whose processes are the ranks, as MPI_Comm_c2f gives
-                            it; tally duplicates it. NULL: all processes of MPI */
+    int lanes;              /* number of lane threads, which communicate in the background; 0: none,
+                               tally_ddp_wait and tally_future_wait do it; -1: TALLY_LANES */
+    const int *mpi_comm;    /* the communicator whose processes are the ranks, as MPI_Comm_c2f
+                               returns it; tally duplicates it. NULL: all MPI processes */
 } tally_group_config;
 
-/* Fills a config with "not set" throughout, as far as it reaches; size is
- * sizeof(tally_group_config). The same goes for the other ..._config_init. */
+/*
+ * Sets all fields of a config to "not set"; size is sizeof(tally_group_config). The other
+ * ..._config_init functions do the same for their configs. Local; never blocks; cannot fail.
+ */
 TALLY_API void tally_group_config_init(tally_group_config *config, size_t size);
 
 /*
- * Opens this process's place in a group. config may be NULL: everything then comes from the
- * environment, in this order: TALLY_RANK, TALLY_WORLD and TALLY_RENDEZVOUS, as `tally run` sets
- * them; RANK and WORLD_SIZE of other launchers on one machine, with the job's id taken from
- * TALLY_RENDEZVOUS or from MASTER_ADDR, MASTER_PORT and TORCHELASTIC_RUN_ID; OMPI_COMM_WORLD_SIZE,
- * PMI_SIZE or SLURM_STEP_NUM_TASKS above 1, which is backend "mpi"; with nothing set, a world of
- * one. If any known launcher says that there are more ranks than that, or TALLY_RANK, RANK or
- * LOCAL_RANK above 0 or LOCAL_WORLD_SIZE above 1 comes without a number of ranks, it is an error
- * (ARG), on every backend. Backend "mpi" is UNSUPPORTED in a program that is linked statically.
- * Collective over the world; blocks until all ranks have arrived or open_timeout_s has passed.
- * Errors: ARG, TIMEOUT naming who is missing, MISMATCH when ranks disagree about the world or the
- * number of lanes, PEER, SYSTEM, NOMEM, UNSUPPORTED, STATE over MPI in a forked child or after MPI
- * has been finalized.
+ * Opens a group, of which this process is one rank. config may be NULL. What the config leaves open
+ * comes from the environment, in this order:
+ *   - TALLY_RANK, TALLY_WORLD and TALLY_RENDEZVOUS, as `tally run` sets them;
+ *   - RANK and WORLD_SIZE of other launchers on one machine; the job is identified by
+ *     TALLY_RENDEZVOUS, or by MASTER_ADDR, MASTER_PORT and TORCHELASTIC_RUN_ID;
+ *   - OMPI_COMM_WORLD_SIZE, PMI_SIZE or SLURM_STEP_NUM_TASKS above 1: backend "mpi";
+ *   - none of these: a world of one.
+ * It is an error (ARG), on every backend, if any known launcher says that there are more ranks than
+ * that, or if TALLY_RANK, RANK or LOCAL_RANK above 0, or LOCAL_WORLD_SIZE above 1, is set without a
+ * number of ranks. Backend "mpi" is UNSUPPORTED in a statically linked program.
+ *
+ * Collective over all ranks; blocks until all have arrived or open_timeout_s has passed. Errors:
+ * ARG; TIMEOUT naming the missing ranks; MISMATCH if ranks disagree about the number of ranks or
+ * lanes; PEER; SYSTEM; NOMEM; UNSUPPORTED; STATE over MPI in a forked child or after MPI has been
+ * finalized.
  */
 TALLY_API int tally_group_open(const tally_group_config *config, tally_group **group);
 
 /*
- * Opens n groups at once whose ranks are threads of this process: groups[r] is rank r's and is then
- * used by that rank's thread. Of the config (or NULL) timeout_s and lanes count. Not collective:
- * one thread calls it for all. Errors: ARG, NOMEM, SYSTEM.
+ * Opens n groups at once whose ranks are threads of this process: groups[r] is the group of rank r,
+ * for the thread that is rank r. Of the config, which may be NULL, only timeout_s and lanes are
+ * used. Local: one thread calls it for all ranks; never blocks. Errors: ARG, NOMEM, SYSTEM.
  */
 TALLY_API int tally_group_open_threads(const tally_group_config *config, int n,
                                        tally_group **groups);
 
-/* Facts about a group. Any thread; never block; a NULL group is rank -1 of 0, backend "". */
+/*
+ * Return this rank's number, the number of ranks, and the name of the backend (a static text); for
+ * a NULL group -1, 0 and "". Any thread; never block; cannot fail.
+ */
 TALLY_API int tally_group_rank(const tally_group *group);
 TALLY_API int tally_group_size(const tally_group *group);
 TALLY_API const char *tally_group_backend(const tally_group *group);
 
-/* Payload bytes this rank has sent to others in this group since it was opened. Any thread. */
+/*
+ * Returns the payload bytes that this rank has sent to others in this group since it was opened.
+ * Any thread; never blocks; cannot fail.
+ */
 TALLY_API unsigned long long tally_group_bytes_sent(const tally_group *group);
 
 /*
- * Leaves a group in good order: finishes the jobs that were submitted, then frees everything. Peers
- * that still wait for this rank get PEER, "closed its group". Futures of the group must have been
- * freed; memory that was not goes once all ranks have closed it. NULL is accepted. Not collective;
- * blocks until the own jobs are done.
- * Errors: STATE when a sub-group is still open.
+ * Closes a group: finishes the jobs that this rank has submitted, then frees everything. Other
+ * ranks that still wait for this one get PEER, "closed its group". The program must have freed the
+ * futures of the group before. Memory of the group that was not freed goes once all ranks have
+ * closed it. NULL is accepted. Local; blocks until this rank's jobs are done. Errors: STATE if a
+ * sub-group is still open.
  */
 TALLY_API int tally_group_close(tally_group *group);
 
 /*
- * Gives a group up: every rank's pending and later calls return ABORTED with this reason. The group
- * must still be closed. A call in which all ranks had met before may still succeed. A rank that
- * fails alone (its disk is full, its input is damaged) calls this before it cleans up, so that the
- * others read the reason; without it they read that this rank left. Any thread; never blocks.
- * Errors: ARG.
+ * Aborts a group: pending and later calls of every rank return ABORTED with this reason. A call
+ * in which all ranks have already met may still succeed. The group must still be closed. A rank
+ * that fails alone (its disk is full, its input is damaged) calls this before it cleans up, so that
+ * the other ranks get the reason; otherwise they only learn that this rank left. Local; any thread;
+ * never blocks. Errors: ARG.
  */
 TALLY_API int tally_group_abort(tally_group *group, const char *reason);
 
@@ -251,263 +277,308 @@ typedef enum tally_dtype {
     TALLY_U8 = 6
 } tally_dtype;
 
-/* Bytes of one element; 0 for a number that is no dtype. */
+/*
+ * Returns the size of one element in bytes; 0 for a number that is not a dtype. Any thread; never
+ * blocks; cannot fail.
+ */
 TALLY_API size_t tally_dtype_bytes(int dtype);
 
 typedef enum tally_param_flag {
     TALLY_PARAM_FROZEN = 1,  /* broadcast at creation, has no gradient */
-    TALLY_PARAM_IGNORED = 2, /* not touched, unless an optimizer's group names it */
+    TALLY_PARAM_IGNORED = 2, /* not touched, unless a group of an optimizer names it */
     TALLY_PARAM_DELAYED = 4, /* reduced by tally_ddp_reduce_delayed, not with the others */
-    TALLY_PARAM_SPARSE = 8   /* refused, clearly: sparse gradients are not supported */
+    TALLY_PARAM_SPARSE = 8   /* refused: sparse gradients are not supported */
 } tally_param_flag;
 
 /*
- * One parameter of the model. Its number, from 0 in the order given, is what grad_ready takes. All
- * ranks give the same names, shapes, dtypes and flags in the same order. No two share memory: a
- * weight that is used in several places (tied weights) is one parameter. Data and gradients are
- * aligned to their elements.
+ * One parameter of the model. Its index in the array given to tally_ddp_create, from 0, is the
+ * number that tally_ddp_grad_ready and other functions take. All ranks give the same names, shapes,
+ * dtypes and flags in the same order. No two parameters may share memory: a weight that is used in
+ * several places (tied weights) is one parameter. Data and gradients are aligned to their elements.
  */
 typedef struct tally_param {
     size_t size;           /* sizeof(tally_param), in every entry */
     const char *name;      /* for messages and checkpoints; unique */
     int n_dims;            /* 0 for a scalar */
     const size_t *shape;   /* n_dims entries; NULL for a scalar */
-    const size_t *strides; /* in elements; NULL: row-major. Must be dense: a permutation of that */
+    const size_t *strides; /* in elements; NULL: row-major. Without gaps: dimensions permuted */
     int dtype;             /* TALLY_F32, TALLY_F64, TALLY_F16 or TALLY_BF16 */
-    void *data;            /* the parameter itself; NULL: tally provides it, see tally_ddp_data */
-    void *grad;            /* its gradient; NULL: tally provides it, see tally_ddp_grad */
+    void *data;            /* the parameter; NULL: tally provides memory, see tally_ddp_data */
+    void *grad;            /* its gradient; NULL: tally provides memory, see tally_ddp_grad */
     unsigned flags;        /* of tally_param_flag */
 } tally_param;
 
-/* A buffer: state of the model that is not trained, such as running means. Kept equal to rank 0's.
+/*
+ * A buffer: state of the model that is not trained, such as running means. It takes rank 0's values
+ * after every step.
  */
 typedef struct tally_buffer {
     size_t size;      /* sizeof(tally_buffer), in every entry */
     const char *name; /* for messages; may be NULL */
     void *data;
     size_t bytes;
-    int dtype; /* of tally_dtype; only config.buffer_dtype looks at it */
+    int dtype; /* of tally_dtype; used only with config.buffer_dtype */
 } tally_buffer;
 
 /* ---- data-parallel training ---------------------------------------------------------------- */
 
 /*
- * A ddp takes the gradients of a model, says when which of them travel, and leaves their mean. A
- * step:
+ * A ddp holds the parameters of a model. It decides when their gradients travel, and replaces each
+ * gradient by its mean over all ranks. A step:
  *
  *     forward();
  *     backward();                    calls tally_ddp_grad_ready(ddp, i) as each gradient completes
  *     tally_ddp_wait(ddp);           every gradient is now the mean over all ranks
  *     update();
  *
- * Gradients are grouped in buckets. A bucket is reduced on a lane as soon as its gradients, and
- * those of all buckets before it, are ready, while backward goes on.
+ * Gradients travel in buckets. A bucket is reduced on a lane, while backward goes on, as soon as
+ * its gradients and those of all earlier buckets are ready.
  *
- * Accumulation: a micro-step that only adds to the gradients calls neither grad_ready nor wait.
+ * Accumulation: a micro-step that only adds to the gradients calls neither tally_ddp_grad_ready nor
+ * tally_ddp_wait.
  *
- * Views and copies. If no parameter has a gradient pointer, gradients live in the buckets: ask
- * tally_ddp_grad where. They start as zeros, their addresses never change, and gradients that are
- * there are never copied. Otherwise the application keeps its own arrays, separate ones or parts of
- * one flat array: what a hook needs side by side is copied into the bucket before it and out after
- * it, on the lane; a hook that takes each element for itself gets large gradients where they lie,
- * so that a flat array is nearly as fast as views. After the first step the buckets are arranged
- * once more by the order in which gradients became ready on rank 0, unless the group has other ddps
- * or sub-groups, the optimizer is sharded, or the hook takes a bucket for one matrix or one tensor
- * (batched_powersgd, scope=bucket): such a hook's bits do not depend on the order of announcement.
+ * Views. If no parameter has a gradient pointer, gradients live in the buckets, and tally_ddp_grad
+ * returns their addresses. The gradients start as zeros, their addresses never change, and they are
+ * never copied.
  *
- * Whose a gradient is. From grad_ready, or reduce_delayed, until wait returns it is tally's: the
- * application neither reads nor writes it.
+ * Copies. If parameters have gradient pointers, the program keeps its own arrays, separate ones or
+ * parts of one flat array. The lane copies gradients into the bucket before the hook and back after
+ * it. A hook that treats each element alone takes large gradients from their arrays without a copy,
+ * so a flat array is nearly as fast as views. After the first step the buckets are rearranged once,
+ * in the order in which gradients became ready on rank 0. They are not rearranged if the group has
+ * other ddps or sub-groups, if the optimizer is sharded, or if the hook treats a whole bucket as
+ * one matrix or one tensor (batched_powersgd, scope=bucket): the bits of such a hook thus do not
+ * depend on the order of announcement.
+ *
+ * Gradient ownership. From tally_ddp_grad_ready, or tally_ddp_reduce_delayed, until tally_ddp_wait
+ * returns, a gradient belongs to tally: the program must neither read nor write it.
  */
 typedef struct tally_ddp tally_ddp;
 
-/* The thread that jobs and hooks run on; see tally_extend.h. */
+/* The thread that hooks run on; see tally_extend.h. */
 typedef struct tally_lane tally_lane;
 
 typedef struct tally_ddp_config {
     size_t size;             /* set by tally_ddp_config_init */
-    size_t bucket_cap_bytes; /* a bucket is full when it reaches this; 0: 25 MiB */
-    size_t
-        first_bucket_bytes; /* the same for the first one; 0: 1 MiB, or bucket_cap_bytes if set */
-    const size_t *bucket_caps; /* instead of those two: one cap per bucket, the last one repeats */
+    size_t bucket_cap_bytes; /* a bucket is full when it reaches this size; 0: 25 MiB */
+    /* The same for the first bucket; 0: 1 MiB, or bucket_cap_bytes if that is set. */
+    size_t first_bucket_bytes;
+    /* Replaces those two: one cap for each bucket; the last cap repeats. */
+    const size_t *bucket_caps;
     size_t n_bucket_caps;
-    const char *hook;    /* as tally_hook_parse takes it; NULL: TALLY_HOOK, else allreduce */
-    int keep_parameters; /* 1: do not start from rank 0's parameters and buffers */
-    const tally_buffer *buffers; /* state that is not trained; rank 0's after every step */
+    const char *hook;            /* the text of a hook; NULL: TALLY_HOOK, else "allreduce" */
+    int keep_parameters;         /* 1: do not start from rank 0's parameters and buffers */
+    const tally_buffer *buffers; /* state that is not trained; takes rank 0's after every step */
     size_t n_buffers;
     int keep_buffers; /* 1: do not broadcast buffers after each step */
-    /* Instead of the broadcast, if set: brings the buffers in line. On a lane; a failure fails the
-     * step on every rank. */
+    /* If set, makes the buffers equal on all ranks, in place of the broadcast. Runs on a lane; a
+     * failure fails the step on every rank. */
     int (*buffer_hook)(void *user, tally_lane *lane, const tally_buffer *buffers, size_t n);
     void *buffer_hook_user;
-    int find_unused;  /* 1: a gradient that was not announced before wait is absent, not missing */
-    int static_graph; /* 1: what the first step announces, and how often, holds for all steps */
+    int find_unused;  /* 1: a gradient not announced before wait is absent; 0: it is missing */
+    int static_graph; /* 1: all steps announce what the first one does, equally often */
     int skip_unused;  /* 1: a bucket without a gradient on any rank is not reduced */
     int join;         /* 1: ranks may run out of input at different steps, see tally_ddp_join */
-    int join_stops;   /* 1: when one has run out, all fail with STATE, instead of going on */
-    int join_divides_by_active; /* 1: the mean is over the ranks that still have input, not all */
-    /* Mixed precision, see below. Each is 0 (none), TALLY_F16 or TALLY_BF16. */
-    int param_dtype;  /* of the copies that forward reads and of the gradients backward writes */
-    int reduce_dtype; /* with param_dtype: what gradients are reduced in; 0: fp32 */
+    int join_stops;   /* 1: when one rank has run out of input, all fail with STATE */
+    int join_divides_by_active; /* 1: the mean is over the ranks that still have input */
+    /* Mixed precision, see that section. Each is 0 (none), TALLY_F16 or TALLY_BF16. */
+    int param_dtype;  /* of the copies that forward reads and the gradients that backward writes */
+    int reduce_dtype; /* with param_dtype: the dtype in which gradients travel; 0: fp32 */
     int buffer_dtype; /* of the copies of buffers of dtype TALLY_F32 */
-    int reserved;     /* 0 */
-    /* Check mode, see below. N above 0: on, and parameters are compared every N steps; 0:
-     * TALLY_CHECK, which is off unless set; -1: off. */
+    int reserved;     /* not used */
+    /* Check mode, see that section. N > 0: on, and parameters are compared every N steps; 0:
+     * TALLY_CHECK decides, which is off unless set; -1: off. */
     int check;
 } tally_ddp_config;
 
-/* Fills a config with "not set" throughout. size is sizeof(tally_ddp_config). */
+/* Sets all fields to "not set"; size is sizeof(tally_ddp_config). Local; never blocks. */
 TALLY_API void tally_ddp_config_init(tally_ddp_config *config, size_t size);
 
 /*
- * Makes a ddp for n parameters. config may be NULL. Names, shapes and data pointers are copied; the
- * arrays they point to must stay. All ranks compare parameters and config; the first difference is
- * MISMATCH and names the field that differs with both values. Arrays that overlap are ARG and name
- * both parameters. Then rank 0's parameters and buffers are copied to all; gradients are left
- * alone, so a ddp may be made after the first backward, where a program allocates gradients only
- * then. The ddp has a group of its own, made from this one, which must be closed later, with as
- * many lane threads of its own.
+ * Creates a ddp for n parameters. config may be NULL. tally copies names, shapes and pointers; the
+ * arrays of data and gradients must stay in place. All ranks compare parameters and config; the
+ * first difference is MISMATCH, and the text has the field and both values. Arrays that overlap are
+ * ARG, and the text names both parameters. Then all ranks get rank 0's parameters and buffers.
+ * Gradients are not touched, so a program that allocates gradients during the first backward may
+ * create its ddp after that. The ddp makes its own group from this one, with the same number of
+ * lane threads; free the ddp before you close the group.
  *
- * Several ddps of one group (a generator and its critic) are made in the same order on all ranks.
- * From then on each keeps its own order only: ranks may announce and wait for them in different
- * orders, also from different threads, beside collectives of the group. But a step of which wait
- * itself does a part is waited for in the same order on all ranks, or each from a thread of its
- * own: with buffers, delayed parameters, join, check mode, clipping or a loss scale of the
- * optimizer, and unused parameters.
- * Without lane threads (lanes = 0) every step is: jobs then run inside wait.
+ * Several ddps on one group (a generator and its critic) are created in the same order on all
+ * ranks. After that each ddp has its own order: ranks may announce gradients and wait for the ddps
+ * in different orders, from different threads, and alongside collectives of the group. There is one
+ * exception: tally_ddp_wait itself makes an exchange in steps with buffers, delayed parameters,
+ * join, check mode, unused parameters, or clipping or loss scaling by an optimizer. All ranks must
+ * wait for such steps in the same order, or wait for each ddp on a separate thread. With lanes = 0
+ * this holds for every step.
  *
- * Collective; blocks. Errors: ARG, UNSUPPORTED, MISMATCH, NOMEM, those of any exchange.
+ * Collective; blocks. Errors: ARG, UNSUPPORTED, MISMATCH, NOMEM, exchange errors.
  */
 TALLY_API int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
                                const tally_ddp_config *config, tally_ddp **ddp);
 
-/* Frees a ddp on this rank; waits for no other. A rank that still waits for this one in a step of
- * it gets MISMATCH. In the middle of a step it gives the step up, and the others' wait fails with
- * ABORTED. NULL is accepted. Not collective; not from a lane (STATE). */
+/*
+ * Frees a ddp on this rank. A rank that waits for this one in a later step gets MISMATCH. In the
+ * middle of a step the call abandons the step, and the wait of the other ranks fails with ABORTED.
+ * NULL is accepted. Local; does not wait for other ranks. Errors: STATE on a lane.
+ */
 TALLY_API int tally_ddp_free(tally_ddp *ddp);
 
-/* How many parameters the ddp was made for. Any thread; never blocks; 0 for NULL. */
+/*
+ * Returns the number of parameters that the ddp was created with; 0 for NULL. Any thread; never
+ * blocks; cannot fail.
+ */
 TALLY_API size_t tally_ddp_n_params(const tally_ddp *ddp);
 
-/* Where parameter i's gradient lies, or NULL for one without. Any thread; never blocks. */
+/*
+ * Returns the address of parameter i's gradient, which backward writes; NULL if it has none. Any
+ * thread; never blocks.
+ */
 TALLY_API void *tally_ddp_grad(const tally_ddp *ddp, int i);
 
-/* Where its mean is after a step: of the parameter's dtype, the same as tally_ddp_grad but for
- * mixed precision. NULL for one without. Any thread; never blocks. */
+/*
+ * Returns the address of parameter i's mean gradient after a step, in the parameter's dtype; NULL
+ * if it has none. Without mixed precision this is tally_ddp_grad. Any thread; never blocks.
+ */
 TALLY_API void *tally_ddp_mean(const tally_ddp *ddp, int i);
 
 /*
- * Where parameter i lies. A parameter that came without data, unless it is ignored, lies in memory
- * that tally provides, of the group, laid out like the buckets, zeros at first: there a sharded
- * optimizer sends updated parameters from where they are to where they belong. Its address never
- * changes, and is good until the ddp is freed. Such parameters may be mixed with others, but only
- * where gradients are views. Fill them on one rank, then call tally_ddp_broadcast. NULL where there
- * is none. Any thread; never blocks.
+ * Returns the address of parameter i, or NULL if there is none. If tally_param.data was NULL, and
+ * the parameter is not ignored, the parameter lies in memory of the group, laid out like the
+ * buckets and zero at first; a sharded optimizer sends updated parameters from there without a
+ * copy. Such an address never changes and is valid until the ddp is freed. Parameters with and
+ * without their own data may be mixed, but only if gradients are views. Fill the parameters on one
+ * rank, then call tally_ddp_broadcast. Any thread; never blocks.
  */
 TALLY_API void *tally_ddp_data(const tally_ddp *ddp, int i);
 
-/* Makes all parameters but the ignored ones, and all buffers, those of rank root; low copies
- * follow. Collective, between steps, before any rank is in tally_ddp_join; blocks. Errors: ARG,
- * STATE, those of any exchange. */
+/*
+ * Copies all parameters except ignored ones, and all buffers, from rank root to all ranks; low
+ * copies are updated. Collective; between steps, before any rank is in tally_ddp_join; blocks.
+ * Errors: ARG, STATE, exchange errors.
+ */
 TALLY_API int tally_ddp_broadcast(tally_ddp *ddp, int root);
 
 /*
- * Says that parameter i's gradient is complete for this step. Any thread, several at once; does not
- * wait for communication. Errors: ARG, STATE for a gradient announced twice, ABORTED.
+ * Announces that parameter i's gradient is complete in this step. Any thread; does not wait for
+ * communication. Errors: ARG, STATE for a gradient announced twice, ABORTED.
  */
 TALLY_API int tally_ddp_grad_ready(tally_ddp *ddp, int i);
 
-/* Says that parameter i has no gradient in this step: it counts as zeros where other ranks have
- * one; where no rank has one, the gradient is left untouched. Otherwise as tally_ddp_grad_ready;
- * also NOMEM. */
+/*
+ * Announces that parameter i has no gradient on this rank in this step. It counts as zeros if
+ * another rank has one; if no rank has one, the gradient stays untouched. Any thread; does not wait
+ * for communication. Errors: as tally_ddp_grad_ready, and NOMEM.
+ */
 TALLY_API int tally_ddp_grad_absent(tally_ddp *ddp, int i);
 
 /*
- * Ends the step: waits until every gradient is the mean. Collective; blocks; one thread. Errors:
- * STATE when nothing was announced or gradients are missing (the text lists them; under find_unused
- * they are absent instead), or, under static_graph, when the graph has changed; what a hook
- * returned; those of any exchange. After one of the first three the step is still open: announce
- * what is missing and wait again, or free the ddp. After any other failure, a hook's STATE among
- * them, the gradients are undefined and the next step starts afresh, unless the group was given up:
- * then other ranks may write to views until the ddp is freed, but nobody to the application's
- * arrays.
+ * Ends the step: returns when every gradient is the mean. One thread; collective; blocks. Errors:
+ *   - STATE if nothing was announced, if gradients are missing (the text lists them; with
+ *     find_unused they count as absent), or if the graph has changed under static_graph. The step
+ *     stays open: announce what is missing and wait again, or free the ddp.
+ *   - The error of a hook, STATE included, and exchange errors. The gradients are undefined, and
+ *     the next step starts anew. If the group was aborted, other ranks may still write to views
+ *     until the ddp is freed, but never to the program's own arrays.
  */
 TALLY_API int tally_ddp_wait(tally_ddp *ddp);
 
-/* Whether no rank had a gradient for parameter i in the last step. Errors: ARG. */
+/*
+ * Sets *unused to 1 if no rank had a gradient for parameter i in the last step, else to 0. Local;
+ * never blocks. Errors: ARG.
+ */
 TALLY_API int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused);
 
 /*
- * Between begin and end, grad_ready, grad_absent and wait exchange nothing: for programs that
- * cannot avoid calling them in an accumulation micro-step. What is announced there counts in the
- * next step, also if that has no gradient for it. Not between grad_ready and wait (STATE). Local.
+ * Between begin and end, tally_ddp_grad_ready, tally_ddp_grad_absent and tally_ddp_wait exchange
+ * nothing, for programs that cannot avoid calling them in an accumulation micro-step. A gradient
+ * announced there counts in the next step, even if that step announces none for the parameter.
+ * Local; between steps; never block. Errors: ARG, STATE.
  */
 TALLY_API int tally_ddp_no_sync_begin(tally_ddp *ddp);
 TALLY_API int tally_ddp_no_sync_end(tally_ddp *ddp);
 
-/* Sets all gradients, those that backward writes, to zero. Local; between steps. Errors: ARG,
+/*
+ * Sets all gradients that backward writes to zero. Local; between steps; never blocks. Errors: ARG,
  * STATE.
  */
 TALLY_API int tally_ddp_zero_grad(tally_ddp *ddp);
 
 /*
- * Scales all means so that their joint 2-norm is at most max_norm, and gives the norm there was
- * before. Per-parameter norms in fp64, added in parameter order: the same bits on every rank.
- * Local; between steps. norm may be NULL. Errors: ARG, STATE, also where an optimizer is sharded,
- * since no rank has all gradients then; NUMERIC naming the first parameter
- * with an infinity or a NaN, or saying that the norm itself is beyond fp64 (nothing is scaled
- * then).
+ * Scales all means so that their joint 2-norm is at most max_norm. *norm, unless norm is NULL, is
+ * set to the norm before. The norm of each parameter is computed in fp64, and they are added in
+ * parameter order: the bits are the same on every rank. Local; between steps; never blocks. Errors:
+ * ARG; STATE, also if an optimizer is sharded, because no rank then has all gradients; NUMERIC,
+ * with nothing scaled, naming the first parameter with an infinity or a NaN, or saying that the
+ * norm itself exceeds fp64.
  */
 TALLY_API int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *norm);
 
-/* Replaces n values, or one, each by its mean over all ranks, in one exchange: for losses and
- * metrics to be logged. n is the same on all ranks. Collective, between steps: so
- * not once a rank is in tally_ddp_join, which would be a MISMATCH. Blocks. Errors: ARG, STATE,
- * NOMEM, those of any exchange. */
+/*
+ * Replace each of n values, or one, by its mean over all ranks, in one exchange: for losses and
+ * metrics to be logged. n is the same on all ranks. Collective; between steps, and not once a rank
+ * is in tally_ddp_join (MISMATCH); block. Errors: ARG, STATE, NOMEM, exchange errors.
+ */
 TALLY_API int tally_ddp_mean_scalars(tally_ddp *ddp, double *values, size_t n);
 TALLY_API int tally_ddp_mean_scalar(tally_ddp *ddp, double *value);
 
 /*
- * For ranks with different amounts of input: with config.join every rank calls this when it has run
- * out. It takes part in the others' steps, with zeros, until all have run out; then the parameters
- * and buffers of the last rank that had input (the highest, if several) are everywhere. Collective
- * in that every rank calls it once; between steps; blocks. Errors: ARG, STATE without config.join,
- * or with config.join_stops when another rank still has input; what any step returns.
+ * For ranks with different amounts of input: with config.join every rank calls this once, when it
+ * has run out of input. The call takes part in the steps of the other ranks, with zeros, until all
+ * have run out. Then every rank gets the parameters and buffers of the last rank that had input
+ * (the highest, if several). Collective; between steps; blocks. Errors: ARG; STATE without
+ * config.join, or with config.join_stops if another rank still has input; those of tally_ddp_wait.
  */
 TALLY_API int tally_ddp_join(tally_ddp *ddp);
 
-/* Reduces the gradients of the parameters flagged DELAYED; they are launched as soon as the
- * buckets of the step under way are (a step begins, if there is none), and the next wait waits for
- * them too. A second call in a step does nothing. Not with config.join. Collective, in the same
- * step on all ranks; does not wait for communication. Errors: ARG, STATE, NOMEM, ABORTED. */
+/*
+ * Reduces the gradients of the parameters flagged DELAYED. They are launched after the buckets of
+ * the current step (the call begins a step if there is none), and the next tally_ddp_wait waits for
+ * them too. A second call in the same step does nothing. Not with config.join. Collective, in the
+ * same step on all ranks; does not wait for communication. Errors: ARG, STATE, NOMEM, ABORTED.
+ */
 TALLY_API int tally_ddp_reduce_delayed(tally_ddp *ddp);
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+/*
+ * A hook decides how the gradients of a bucket travel, and leaves their mean in the bucket. Most
+ * programs name one by its text, in tally_ddp_set_hook or tally_ddp_config.hook, or by TALLY_HOOK
+ * in the environment. An object made from a text, or from your own table (tally_extend.h), is
+ * attached with tally_ddp_attach_hook.
+ */
 typedef struct tally_hook tally_hook;
 
 /*
- * Makes one of tally's own hooks from its text:
+ * Makes one of tally's hooks from its text:
  *
  *     hook     name [":" option {"," option}] ["(" hook ")"]
  *     option   key "=" value
  *
- * as in "bf16", "fp16:saturate=1", "powersgd:rank=2,start=100", "bf16(powersgd:rank=4)". Blanks
- * between the parts do not count. Options belong to the name they follow. Only wrappers take a hook
- * in brackets: "fp16" and "bf16", which set how the fp32 exchanges of the hook inside travel (where
- * that hook has a form of its own on the wire, that one wins, and so does an inner wrapper);
- * "hosts", which adds up within each machine first and lets one rank of each exchange; and
- * "postlocal", which says among which ranks the hook inside exchanges, and goes with an averager
- * (tally_averager_create). Without brackets they wrap "allreduce". `tally hooks` lists all names
- * and options. A text has at most 200 characters, and 8 hooks inside one another.
+ * for example "bf16", "fp16:saturate=1", "powersgd:rank=2,start=100", "bf16(powersgd:rank=4)".
+ * Blanks between the parts are ignored. Options belong to the name before them. Only wrappers take
+ * a hook in brackets; without brackets they wrap "allreduce":
+ *   - "fp16" and "bf16" set the wire type of the fp32 exchanges of the inner hook. If the inner
+ *     hook has its own wire format, or is itself such a wrapper, the inner one wins.
+ *   - "hosts" sums within each machine first; then one rank of each machine takes part in the
+ *     exchange between machines.
+ *   - "postlocal" restricts the exchange of the inner hook to some of the ranks, and is used with
+ *     an averager (tally_averager_create).
+ * `tally hooks` lists all names and options. A text has at most 200 characters and nests at most 8
+ * hooks.
  *
- * The hook's name is its text in one form, so that equal settings have equal names: without blanks,
- * with those options only that differ from their fallbacks, in the order of `tally hooks`, and
- * without brackets around "allreduce". It can be parsed again. Local; any thread. Errors: ARG
- * pointing at the column, with what would be accepted there; NOMEM.
+ * The name of the hook is its text in a canonical form, so that equal settings have equal names: no
+ * blanks, only those options that differ from their default, in the order of `tally hooks`, and no
+ * brackets around "allreduce". The name can be parsed again.
+ *
+ * Local; any thread; never blocks. Errors: ARG with the column of the mistake and what is accepted
+ * there; NOMEM.
  */
 TALLY_API int tally_hook_parse(const char *text, tally_hook **hook);
 
-/* Drops the caller's hold on a hook; a ddp that uses it keeps it until it is replaced or freed. */
+/*
+ * Releases the caller's reference to a hook. A ddp that uses the hook keeps it until it gets
+ * another hook or is freed. NULL is accepted. Local; any thread; never blocks.
+ */
 TALLY_API void tally_hook_free(tally_hook *hook);
 
 /* The ten hooks that PyTorch's DDP has names for, with its settings: name, value, text. */
@@ -530,21 +601,24 @@ typedef enum tally_hook_name {
 } tally_hook_name;
 
 /*
- * Uses a hook from the next step on: by its text, as tally_hook_parse takes it; one of the ten of
- * TALLY_HOOK_LIST; or a hook object, of which the ddp takes a hold of its own. An object of tally's
- * own that quantizes, or a PowerSGD, serves one ddp at a time (STATE). Residuals pass from the old
- * hook to the new one, and so does the state of a hook of the same kind: both tally's own or both
- * the application's, with the same name but for options and wrappers. A hook that takes a bucket
- * for one matrix or one tensor gets the buckets of the plan back. Collective, between steps,
- * before any rank is in tally_ddp_join; block. Errors: ARG, STATE, MISMATCH when ranks give
- * different hooks, NOMEM, what attach returned on any rank: on all ranks, and the old hook stays,
- * with its state and all residuals.
+ * Set the hook of a ddp from the next step on: by its text (tally_hook_parse), by one of the ten
+ * names of TALLY_HOOK_LIST, or as an object, to which the ddp takes a reference. One of tally's
+ * objects that quantizes, or a PowerSGD, serves one ddp at a time (STATE).
+ *
+ * Residuals pass from the old hook to the new one. So does the state, if both hooks are of the same
+ * kind: both from tally or both from the program, with the same name apart from options and
+ * wrappers. A hook that treats a bucket as one matrix or one tensor gets the original buckets back,
+ * if they had been rearranged.
+ *
+ * Collective; between steps, before any rank is in tally_ddp_join; block. Errors: ARG; STATE;
+ * MISMATCH if ranks give different hooks; NOMEM; what the hook's attach returned on any rank. All
+ * ranks fail together, and the old hook stays, with its state and all residuals.
  */
 TALLY_API int tally_ddp_set_hook(tally_ddp *ddp, const char *text);
 TALLY_API int tally_ddp_register_hook(tally_ddp *ddp, tally_hook_name name);
 TALLY_API int tally_ddp_attach_hook(tally_ddp *ddp, tally_hook *hook);
 
-/* What there is to parse, for lists and help. All texts are static. */
+/* One of tally's hooks, for lists and help. All texts are static. */
 typedef struct tally_hook_info {
     size_t size;      /* set by the caller: sizeof(tally_hook_info) */
     const char *name; /* "fp16" */
@@ -557,11 +631,13 @@ typedef struct tally_hook_option {
     size_t size;          /* set by the caller: sizeof(tally_hook_option) */
     const char *name;     /* "saturate" */
     const char *accepts;  /* "0|1", or a range such as "64..4096" */
-    const char *fallback; /* what holds when it is not given */
+    const char *fallback; /* the default */
     const char *help;     /* one line */
 } tally_hook_option;
 
-/* How many hooks there are; one of them; one of its options. Any thread; never block. Errors: ARG.
+/*
+ * Return the number of tally's hooks; describe hook number index; describe one of its options. Any
+ * thread; never block. Errors: ARG.
  */
 TALLY_API size_t tally_hook_count(void);
 TALLY_API int tally_hook_describe(size_t index, tally_hook_info *info);
@@ -570,66 +646,68 @@ TALLY_API int tally_hook_describe_option(size_t index, size_t option, tally_hook
 /* ---- optimizers ---------------------------------------------------------------------------- */
 
 /*
- * An optimizer updates parameters by their mean gradients. tally's own are chosen by a text, in the
- * grammar of tally_hook_parse without brackets: "sgd:lr=0.1,momentum=0.9", "adamw:lr=3e-4". They
- * are sgd, adam, adamw, adagrad, rmsprop, adadelta, adamax and rprop, with the formulas, options
- * and fallbacks of PyTorch; `tally optimizers` lists them, docs/optimizers.md has the formulas. The
- * arithmetic is fp32, the same bits on every instruction set; each parameter counts its own steps.
- * Any other is a table of one's own (tally_extend.h).
- */
-
-/*
- * The object. It belongs to one ddp and updates its parameters, all or some, by groups that are
- * updated alike. A step with one:
+ * An optimizer updates parameters with their mean gradients. tally's optimizers are chosen by a
+ * text, with the grammar of tally_hook_parse but without brackets: "sgd:lr=0.1,momentum=0.9",
+ * "adamw:lr=3e-4". They are sgd, adam, adamw, adagrad, rmsprop, adadelta, adamax and rprop, with
+ * the formulas, options and defaults of PyTorch. `tally optimizers` lists them; docs/optimizers.md
+ * has the formulas. The arithmetic is fp32, with the same bits on every instruction set. Each
+ * parameter counts its own steps. Your own optimizer is a table of functions (tally_extend.h).
+ *
+ * An optimizer belongs to one ddp and updates its parameters, all or some. Parameters that are
+ * updated in the same way form a group. A step with an optimizer:
  *
  *     backward();                       calls tally_ddp_grad_ready(ddp, i)
  *     tally_ddp_wait(ddp);              overlap: all parameters are updated when this returns
  *     tally_optimizer_step(optimizer);  without overlap: here
  *
- * With overlap each bucket's parameters are updated on its lane as soon as its mean is there, while
- * backward goes on: so backward must not read a parameter whose gradient it has announced. What
- * needs all buckets, such as clipping, makes updates wait for the last one, in tally_ddp_wait.
+ * With overlap, the lane updates the parameters of a bucket as soon as their mean is there, while
+ * backward goes on: backward must not read a parameter after it has announced its gradient. Where
+ * the update needs all buckets, as for clipping, it happens after the last one, in tally_ddp_wait.
  *
- * Either way parameters get the same bits as in the plain loop: wait, tally_ddp_clip_grad_norm,
- * then every parameter by itself.
+ * With or without overlap, parameters get the same bits as in the plain loop: tally_ddp_wait,
+ * tally_ddp_clip_grad_norm, then each parameter alone.
  *
- * Who is updated in a step: the parameters of all groups, but for those no rank had a gradient for,
- * whose count of steps stays; delayed ones only in steps that reduced them; frozen ones never. A
- * step that only accumulates updates nothing. A parameter that is ignored is updated if a group
- * names it, by the local gradient in its grad, at the end of each step; clipping leaves it alone.
+ * A step updates the parameters of all groups, with these exceptions. A parameter for which no rank
+ * had a gradient is not updated, and its count of steps stays. Delayed parameters are updated only
+ * in steps that reduced them, frozen ones never. A step that only accumulates updates nothing. An
+ * ignored parameter is updated only if a group names it, with the local gradient in its grad, at
+ * the end of each step; clipping does not touch it.
  *
- * Sharded, with config.shard (ZeRO-1): each rank has a share of every bucket. It keeps the state of
- * that share alone, gets the mean of no more where the hook can do so (allreduce, fp16, bf16),
- * updates it, and sends the updated parameters to all. Shares are even, and cut parameters, unless
- * a group's table in the bucket is not elementwise: then they end where parameters end. Parameters
- * get the same bits as without; only the joint norm of max_norm is added up share by share, and may
- * differ in its last bit. The hook must leave the same mean on every rank, as postlocal and noop do
- * not: a share is updated by its owner's. After a step the gradients of all parameters that a group
- * has are undefined, unless release_gradients makes them zeros. Buckets are not arranged by ready
- * order.
+ * Sharding (config.shard, ZeRO-1). Each rank owns a share of every bucket. It keeps the state of
+ * that share only, updates the parameters of that share, and sends them to all ranks. If the hook
+ * supports it (allreduce, fp16, bf16, or your own hook with scatter), a rank receives only its
+ * share of the mean. Shares are equal in size and may cut parameters, unless the bucket has a
+ * parameter whose table is not elementwise: then shares end where parameters end. Parameters get
+ * the same bits as without sharding, with one exception: the joint norm for max_norm is added up
+ * share by share and may differ in its last bit. A share is updated with its owner's mean, so the
+ * hook must leave the same mean on every rank, which postlocal and noop do not. After a step the
+ * gradients of all parameters in groups are undefined, unless release_gradients sets them to zero.
+ * Buckets are not rearranged.
  *
- * Under config.join a rank without input takes part: it updates its parameters like the others,
- * with the learning rates of a rank that has input; ignored ones stay as they are.
+ * With config.join a rank without input updates its parameters like the others, with the learning
+ * rates of a rank that has input; its ignored parameters stay as they are.
  *
- * A step that fails may have updated some parameters already, not the same ones on all ranks: go on
- * from a checkpoint.
+ * A step that fails may already have updated some parameters, and different ones on each rank:
+ * continue from a checkpoint.
  */
 typedef struct tally_optimizer tally_optimizer;
 
+/* Averages parameters, see that section. */
 typedef struct tally_averager tally_averager;
 
-/* An optimizer of one's own; see tally_extend.h. */
+/* Your own optimizer; see tally_extend.h. */
 typedef struct tally_optimizer_table tally_optimizer_table;
 
-/* Parameters that are updated alike. */
+/* Parameters that are updated in the same way. */
 typedef struct tally_optimizer_group {
     size_t size;                        /* sizeof(tally_optimizer_group), in every entry */
-    const char *text;                   /* one of tally's own; NULL: table */
-    const tally_optimizer_table *table; /* one's own; copied */
-    void *user;                         /* with table; the optimizer's, once it is created */
-    double lr;                          /* with table: the learning rate to begin with, 0..1e38 */
-    const int *params; /* their numbers; frozen ones are left out. NULL: all with a gradient that no
-                          other group names */
+    const char *text;                   /* one of tally's optimizers; NULL: table */
+    const tally_optimizer_table *table; /* your own; copied */
+    void *user;                         /* with table; owned by the optimizer once created */
+    double lr;                          /* with table: the first learning rate, 0..1e38 */
+    /* Numbers of the parameters; frozen ones are left out. NULL: all with a gradient that no other
+     * group names. */
+    const int *params;
     size_t n_params;
 } tally_optimizer_group;
 
@@ -637,70 +715,80 @@ typedef struct tally_optimizer_config {
     size_t size;                         /* set by tally_optimizer_config_init */
     const tally_optimizer_group *groups; /* NULL: one group of all, by the text of create */
     size_t n_groups;
-    int overlap;           /* 1: tally_ddp_wait updates, and lanes before it; 0: on call */
-    int shard;             /* 1: each rank keeps its share of the state, see above; with overlap */
-    int release_gradients; /* 1: a gradient is set to zero once it is used, still in the caches */
-    double max_norm;       /* > 0: the joint 2-norm of all means is clipped to this first, as by
-                              tally_ddp_clip_grad_norm */
-    /* > 0: gradients are of the loss times a scale that begins as this, a power of two for exact
-     * results; see tally_optimizer_loss_scale. */
+    int overlap; /* 1: tally_ddp_wait and the lanes update; 0: tally_optimizer_step does */
+    int shard;   /* 1: each rank keeps its share of the state, see above; needs overlap */
+    int release_gradients; /* 1: set a gradient to zero after use, while it is still in the cache */
+    /* > 0: clip the joint 2-norm of all means to this before the update, as
+     * tally_ddp_clip_grad_norm does. */
+    double max_norm;
+    /* > 0: gradients are of the loss times a scale that starts as this; use a power of two for
+     * exact results. See tally_optimizer_loss_scale. */
     double loss_scale;
-    double loss_scale_growth;  /* what it is multiplied by after so many good steps; 0: 2 */
-    double loss_scale_backoff; /* and after a step that was skipped; 0: 0.5 */
-    int loss_scale_interval;   /* good steps in a row before it grows; 0: 2000 */
-    tally_averager *averager;  /* called after each update, saved and loaded with the state; freed
-                                  after the optimizer */
+    double loss_scale_growth;  /* factor after loss_scale_interval good steps in a row; 0: 2 */
+    double loss_scale_backoff; /* factor after a skipped step; 0: 0.5 */
+    int loss_scale_interval;   /* good steps in a row before the scale grows; 0: 2000 */
+    tally_averager *averager;  /* called after each update, saved and loaded with the optimizer;
+                                  free it after the optimizer */
 } tally_optimizer_config;
 
-/* Fills a config with "not set" throughout. size is sizeof(tally_optimizer_config). */
+/* Sets all fields to "not set"; size is sizeof(tally_optimizer_config). Local; never blocks. */
 TALLY_API void tally_optimizer_config_init(tally_optimizer_config *config, size_t size);
 
 /*
- * Makes an optimizer for a ddp, which has no other: by text, or by config->groups. config may be
- * NULL. All memory for state is reserved now. On failure what groups have as user is still the
- * caller's. Collective, between steps; blocks. Errors: ARG, as for the text, or naming what a group
- * or a table lacks or the parameter two groups have; UNSUPPORTED for a parameter in a group that is
- * not fp32, without overlap under config.join, and where config.shard meets an averager or the hook
- * "postlocal"; STATE when there is one already; MISMATCH when
- * ranks give different groups or configs; NOMEM; those of any exchange: on all ranks.
+ * Creates an optimizer for a ddp that has none, from a text or from config->groups. config may be
+ * NULL. All memory for state is reserved now. After a failure the caller still owns the user
+ * pointers of the groups. Collective; between steps; blocks. Errors, on all ranks:
+ *   - ARG for the text, for a group or a table that lacks something, and for a parameter in two
+ *     groups; the text names it;
+ *   - UNSUPPORTED for a parameter in a group that is not fp32, without overlap under config.join,
+ *     and for config.shard with an averager or the hook "postlocal";
+ *   - STATE if the ddp has an optimizer; MISMATCH if ranks give different groups or configs; NOMEM;
+ *     exchange errors.
  */
 TALLY_API int tally_optimizer_create(tally_ddp *ddp, const char *text,
                                      const tally_optimizer_config *config,
                                      tally_optimizer **optimizer);
 
-/* Frees an optimizer; its ddp goes on without, or may have been freed before. NULL is accepted.
- * Local, but on all ranks between the same steps (STATE in the middle of one). */
+/*
+ * Frees an optimizer. Its ddp continues without one; the ddp may also have been freed before. NULL
+ * is accepted. Local, but all ranks call it between the same two steps; never blocks. Errors: STATE
+ * in the middle of a step.
+ */
 TALLY_API int tally_optimizer_free(tally_optimizer *optimizer);
 
 /*
- * Updates the parameters by the means that tally_ddp_wait has left. Under no_sync it does nothing.
- * Local; between steps; one thread. Errors: ARG; STATE with overlap, or without a new mean; NUMERIC
- * from clipping, and nothing is updated; what a step_param returned on this rank. With
- * config.averager it is collective, a failure is everybody's, and those of averaging come besides;
- * a step that is NUMERIC counts for it, as it does for the hook.
+ * Updates the parameters with the means that tally_ddp_wait has left. Does nothing between
+ * tally_ddp_no_sync_begin and tally_ddp_no_sync_end. One thread; between steps; local, never
+ * blocks. Errors: ARG; STATE with overlap, or without a new mean; NUMERIC from clipping, with
+ * nothing updated; what step_param of your own table returned on this rank. With config.averager
+ * the call is collective and blocks, a failure is that of all ranks, and the errors of averaging
+ * are added; a step that fails with NUMERIC counts for the averager, as it does for the hook.
  */
 TALLY_API int tally_optimizer_step(tally_optimizer *optimizer);
 
-/* Sets the learning rate of a group, or of all (-1), for the next steps; and tells it, or -1 where
- * there is no such group. Groups are numbered from 0 as in the config. Local: call it on all ranks
- * alike; between steps. Errors: ARG, also for a rate that is not in 0..1e38; STATE. */
+/*
+ * Set the learning rate of a group for the next steps, or of all groups (-1); return the learning
+ * rate of a group, or -1 if there is no such group. Groups are numbered from 0 as in the config.
+ * Local, but call it on all ranks alike; between steps; never block. Errors: ARG, also for a rate
+ * outside 0..1e38; STATE.
+ */
 TALLY_API int tally_optimizer_set_lr(tally_optimizer *optimizer, int group, double lr);
 TALLY_API double tally_optimizer_lr(const tally_optimizer *optimizer, int group);
 
 /*
- * Dynamic loss scaling, by config.loss_scale: multiply the loss, or the gradient backward begins
- * with, by this; the same on all ranks; 1 without. It changes in tally_ddp_wait alone: the
- * micro-steps of an accumulation have the same. The lanes divide by it: means are of the loss
- * itself.
+ * Dynamic loss scaling (config.loss_scale). Returns the scale: multiply the loss, or the gradient
+ * that backward starts with, by it. It is the same on all ranks; 1 without loss scaling. It changes
+ * only in tally_ddp_wait, so all micro-steps of an accumulation have the same scale. The lanes
+ * divide by it: means are of the unscaled loss.
  *
- * A step in which any rank has an infinity or a NaN in a gradient, or a mean that overflowed, is
- * skipped on all ranks, and tally_ddp_wait returns TALLY_OK: parameters, state and step counts, and
- * what compression has left out, are as they were, to the bit; there are no means; the scale is
- * multiplied by loss_scale_backoff. Updates wait for the last bucket. Local; between steps.
+ * If any rank has an infinity or a NaN in a gradient, or a mean overflows, all ranks skip the step,
+ * and tally_ddp_wait returns TALLY_OK. Parameters, state, counts of steps and residuals then keep
+ * their bits, there are no means, and the scale is multiplied by loss_scale_backoff. With loss
+ * scaling, updates wait for the last bucket. Local; between steps; never blocks.
  */
 TALLY_API double tally_optimizer_loss_scale(const tally_optimizer *optimizer);
 
-/* What there is to choose by text, for lists and help. All texts are static. */
+/* One of tally's optimizers, for lists and help. All texts are static. */
 typedef struct tally_optimizer_info {
     size_t size;      /* set by the caller: sizeof(tally_optimizer_info) */
     const char *name; /* "adamw" */
@@ -710,8 +798,10 @@ typedef struct tally_optimizer_info {
 
 typedef tally_hook_option tally_optimizer_option;
 
-/* How many optimizers there are; one of them; one of its options. Any thread; never block. Errors:
- * ARG. */
+/*
+ * Return the number of tally's optimizers; describe optimizer number index; describe one of its
+ * options. Any thread; never block. Errors: ARG.
+ */
 TALLY_API size_t tally_optimizer_count(void);
 TALLY_API int tally_optimizer_describe(size_t index, tally_optimizer_info *info);
 TALLY_API int tally_optimizer_describe_option(size_t index, size_t option,
@@ -720,186 +810,205 @@ TALLY_API int tally_optimizer_describe_option(size_t index, size_t option,
 /* ---- mixed precision ----------------------------------------------------------------------- */
 
 /*
- * With config.param_dtype the parameters given to tally_ddp_create are masters: TALLY_F32, what is
- * updated and saved. Forward reads the low copy of each, backward writes a gradient of the same
- * dtype, and the mean is fp32:
+ * With config.param_dtype the parameters given to tally_ddp_create are masters: they are TALLY_F32,
+ * and they are what is updated and saved. Forward reads a low copy of each, in param_dtype;
+ * backward writes gradients in param_dtype; the mean is fp32:
  *
  *     forward();                     reads tally_ddp_low(ddp, i)
  *     backward();                    writes tally_ddp_grad(ddp, i), calls tally_ddp_grad_ready
  *     tally_ddp_wait(ddp);           tally_ddp_mean(ddp, i) is now the mean, fp32
- *     update();                      of the masters, from the means
- *     tally_ddp_refresh_low(ddp);    unless an optimizer of tally's own made the update
+ *     update();                      updates the masters with the means
+ *     tally_ddp_refresh_low(ddp);    not needed if an optimizer of tally made the update
  *
- * Gradients travel as config.reduce_dtype. If that is fp32, the lane casts them into the bucket,
- * and the mean is there: hooks with error feedback work as ever, and sums lose nothing. If it is
- * param_dtype and the application gave no arrays, gradients live in the buckets and are never
- * copied; the lane casts the mean up to fp32 memory of its own. Hooks that quantize take fp32 only.
+ * Gradients travel in config.reduce_dtype. If that is fp32, the lane casts them into the bucket,
+ * where the mean appears: hooks with error feedback work as usual, and sums lose nothing. If it is
+ * param_dtype and the program gave no gradient arrays, gradients live in the buckets and are never
+ * copied; the lane casts the mean to separate fp32 memory. Hooks that quantize accept fp32 only.
  *
- * A gradient that the application gives in tally_param.grad is of param_dtype too, and so are
- * micro-steps that accumulate there. After wait what the gradient holds is undefined: zero it
- * (tally_ddp_zero_grad) or overwrite it. Caps of buckets count bytes of reduce_dtype.
+ * A gradient array given in tally_param.grad has param_dtype too, also while micro-steps accumulate
+ * in it. After tally_ddp_wait its contents are undefined: set it to zero (tally_ddp_zero_grad) or
+ * overwrite it. Bucket caps count bytes of reduce_dtype.
  *
- * What is flagged IGNORED has no low copy, and any dtype; what is FROZEN has one. Buffers of dtype
- * TALLY_F32 get low copies by config.buffer_dtype: cast once, at creation; forward uses the copy,
- * it is what is broadcast and what config.buffer_hook is given, and after each step data is the
- * copy cast up.
+ * A parameter flagged IGNORED may have any dtype and has no low copy; one flagged FROZEN has one.
+ * With config.buffer_dtype, buffers of dtype TALLY_F32 have low copies too, cast once at creation.
+ * Forward uses the low copy; it is what is broadcast and what config.buffer_hook gets. After each
+ * step tally_buffer.data is the low copy cast back to fp32.
  */
 
-/* The copy of parameter i that forward reads: the master rounded to config.param_dtype, elements in
- * the same order; NULL where there is none. Any thread; never blocks. */
+/*
+ * Returns the copy of parameter i that forward reads: the master rounded to config.param_dtype,
+ * with its elements in the same order; NULL if there is none. Any thread; never blocks.
+ */
 TALLY_API void *tally_ddp_low(const tally_ddp *ddp, int i);
 
-/* Brings the low copies in line with the masters, after the application changed those. Local;
- * between steps. Errors: ARG, STATE. */
+/*
+ * Updates the low copies after the program has changed the masters. Local; between steps; never
+ * blocks. Errors: ARG, STATE.
+ */
 TALLY_API int tally_ddp_refresh_low(tally_ddp *ddp);
 
-/* The low copy of buffer i, NULL where there is none. Any thread; never blocks. */
+/* Returns the low copy of buffer i; NULL if there is none. Any thread; never blocks. */
 TALLY_API void *tally_ddp_low_buffer(const tally_ddp *ddp, int i);
 
 /* ---- averaging parameters ------------------------------------------------------------------ */
 
 /*
- * Post-local SGD: after a warm-up in which all ranks exchange gradients in every step, only ranks
- * of a group do (the hook "postlocal"), or none, and an averager brings the parameters together
- * every few steps. Far fewer bytes travel; docs/post-local-sgd.md has the formula and what it
+ * Post-local SGD. During a warm-up all ranks exchange gradients in every step. After that only
+ * small sets of ranks do (the hook "postlocal"), or none, and an averager makes the parameters
+ * equal every few steps. Far fewer bytes travel; docs/post-local-sgd.md has the formula and the
  * costs. A step:
  *
  *     tally_ddp_wait(ddp);
  *     update();
  *     tally_averager_step(averager, NULL);
  *
- * Levels say who averages how often. Each has a period and groups of consecutive ranks, made of
- * whole groups of the level before; the last one has all ranks. When the periods of several levels
- * have passed, the last of these counts, alone. Steps are counted from 0, and periods from the end
- * of the warm-up: an averaging is due after step warmup, and then whenever period steps have
- * passed. So the first one is of all ranks.
+ * Levels say which ranks average how often. Each level has a period and sets of consecutive ranks;
+ * a set consists of whole sets of the level before, and the last level has one set of all ranks. If
+ * the periods of several levels end in the same step, only the last of these levels averages. Steps
+ * are counted from 0, periods from the end of the warm-up: the first averaging comes after step
+ * number warmup, then one after each period. The first averaging is therefore of all ranks.
  *
- * The averages may travel by any hook. One that loses something is given what parameters have
- * changed since all ranks last had the same ones, not the parameters; what it leaves out comes with
- * the next averaging, if it has error feedback. The first averaging sends parameters as they are.
+ * Averages may travel by any hook. A hook that loses precision is given the change of the
+ * parameters since all ranks last had equal ones, instead of the parameters. If it has error
+ * feedback, what it leaves out is added to the next averaging. The first averaging sends the
+ * parameters as they are.
  *
- * An outer optimizer, as in DiLoCo, takes the mean change of all ranks as a gradient, and moves
- * what all ranks last had by it: "sgd:lr=0.7,momentum=0.9,nesterov=1". It is called by averagings
- * of all ranks but the first, which only makes them equal.
+ * An outer optimizer, as in DiLoCo, takes the mean change of all ranks as a gradient and updates
+ * the parameters that all ranks last had in common: "sgd:lr=0.7,momentum=0.9,nesterov=1". It runs
+ * in every averaging of all ranks except the first, which only makes the parameters equal.
  *
- * After an averaging, the ranks that took part have the same bits. Under mixed precision it is the
- * masters that are averaged; low copies follow.
+ * After an averaging, the ranks that took part have the same bits. With mixed precision, masters
+ * are averaged and low copies are updated.
  */
 
 typedef struct tally_averager_level {
-    int period; /* steps; at least 1, and more than that of the level before */
-    int group;  /* consecutive ranks that average together; 0: all */
+    int period; /* in steps; at least 1, and more than that of the level before */
+    int group;  /* number of consecutive ranks that average together; 0: all */
 } tally_averager_level;
 
 typedef struct tally_averager_config {
     size_t size;                        /* set by tally_averager_config_init */
-    const tally_averager_level *levels; /* the last one is of all ranks; copied */
+    const tally_averager_level *levels; /* the last one has all ranks; copied */
     size_t n_levels;                    /* at least 1 */
-    int warmup;        /* steps without averaging; the start of the hook "postlocal" */
+    int warmup;        /* steps without averaging; equal to start of the hook "postlocal" */
     const int *params; /* numbers of the parameters to average; NULL: all with a gradient */
     size_t n_params;
-    const char *hook;  /* how averages travel, as tally_hook_parse takes it; NULL: "allreduce" */
-    const char *outer; /* an optimizer, as below, on the mean change; NULL: none */
+    const char *hook;  /* the text of the hook by which averages travel; NULL: "allreduce" */
+    const char *outer; /* the text of an outer optimizer; NULL: none */
 } tally_averager_config;
 
-/* Fills a config with "not set" throughout. size is sizeof(tally_averager_config). */
+/* Sets all fields to "not set"; size is sizeof(tally_averager_config). Local; never blocks. */
 TALLY_API void tally_averager_config_init(tally_averager_config *config, size_t size);
 
 /*
- * Makes an averager for the parameters of a ddp, which has no other. It takes room for each of them
- * once more, and with a hook that loses something, or an outer optimizer, for an anchor besides.
- * Must be freed before the ddp. Collective, between steps; blocks. Errors: ARG naming what is wrong
- * with a level, the hook or the optimizer, or when the ddp has a hook "postlocal" whose start is
- * not warmup (as tally_ddp_set_hook then refuses such a hook); UNSUPPORTED with config.join, and
- * with a sharded optimizer, and with outer for a parameter that is not fp32; STATE when there is
- * one already; MISMATCH when ranks give different configs; NOMEM; those of any exchange: on all
- * ranks.
+ * Creates an averager for the parameters of a ddp that has none. It allocates a copy of each
+ * parameter, and with a hook that loses precision or an outer optimizer a second one, the anchor.
+ * Free it before the ddp. Collective; between steps; blocks. Errors, on all ranks:
+ *   - ARG for a level, the hook or the optimizer, naming what is wrong, and if the ddp has a hook
+ *     "postlocal" whose start is not warmup (tally_ddp_set_hook later refuses such a hook too);
+ *   - UNSUPPORTED with config.join, with a sharded optimizer, and with outer for a parameter that
+ *     is not fp32;
+ *   - STATE if the ddp has an averager; MISMATCH if ranks give different configs; NOMEM; exchange
+ *     errors.
  */
 TALLY_API int tally_averager_create(tally_ddp *ddp, const tally_averager_config *config,
                                     tally_averager **averager);
 
-/* Frees an averager on this rank, between steps; waits for no other. NULL is accepted. Not
- * collective. Errors: STATE from a lane, and while an optimizer calls it. */
+/*
+ * Frees an averager on this rank. NULL is accepted. Local; between steps; does not wait for other
+ * ranks. Errors: STATE on a lane, and while an optimizer uses the averager.
+ */
 TALLY_API int tally_averager_free(tally_averager *averager);
 
 /*
- * After each update: counts a step, and averages when it is time. n_averaged, which may be NULL, is
- * then the number of ranks averaged over; 0: none was due. Collective, between steps; blocks when
- * one is due. Errors: ARG; STATE, also where an optimizer calls it; what the hook returned, those
- * of any exchange; the step does not count then, and parameters are as they were.
+ * Call it after each update: counts a step, and averages if an averaging is due. *n_averaged,
+ * unless n_averaged is NULL, is set to the number of ranks that averaged together; 0: none was due.
+ * Collective; between steps; blocks if an averaging is due. Errors: ARG; STATE, also if an
+ * optimizer calls the averager; the hook's error and exchange errors. After a failure the step does
+ * not count, and parameters are as before.
  */
 TALLY_API int tally_averager_step(tally_averager *averager, int *n_averaged);
 
 /*
  * Averages the parameters over all ranks now, whatever the periods: at the end of training, before
  * a checkpoint or a validation. Counts no step. An outer optimizer takes part as in any averaging
- * of all ranks. Collective, between steps, also where an optimizer calls the averager; blocks.
+ * of all ranks. Also for an averager that an optimizer calls. Collective; between steps; blocks.
  * Errors: as tally_averager_step.
  */
 TALLY_API int tally_averager_average(tally_averager *averager);
 
-/* Steps counted so far, those of the run loaded too. Not during a step; 0 for NULL. */
+/*
+ * Returns the number of steps counted so far, including those of the run that was loaded; 0 for
+ * NULL. Local; not during a step; never blocks.
+ */
 TALLY_API unsigned long long tally_averager_steps(const tally_averager *averager);
 
 /* ---- save and load ------------------------------------------------------------------------- */
 
 /*
- * Writes the state of the hook and the residuals of this rank to blob, which has room for *bytes,
- * and sets *bytes to what it takes; a NULL blob only asks for that. A checkpoint has the blobs of
- * all ranks. Local, not collective; between steps. Errors: ARG when there is too little room,
- * STATE, what the hook's save returned.
+ * State is saved as one blob per rank, and loaded from the blobs of all ranks. A checkpoint has the
+ * parameters, which the program saves itself, and the blobs of the ddp, the optimizer and the
+ * averager from every rank.
+ *
+ * To save, call the function with a NULL blob to learn the size, allocate, and call it again: blob
+ * has room for *bytes, and *bytes is set to the size that was needed. Saving is local, between
+ * steps, and never blocks. Loading is collective, between steps, and blocks: blobs[r] of bytes[r]
+ * bytes is that of rank r, n of them, and all ranks pass the same blobs. A load that fails, fails
+ * on all ranks, and nothing has changed on any.
+ */
+
+/*
+ * Saves the state of the hook and this rank's residuals. Errors: ARG if there is too little room;
+ * STATE; what the hook's save returned.
  */
 TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
 
 /*
- * Takes up the state that all ranks of a run saved: blobs[r] of bytes[r] bytes is rank r's, n of
- * them, the same on every rank. The ddp has the same parameters. With as many ranks as then and the
- * same hook, it goes on to the bit as it would have, in whatever buckets; a hook that takes a
- * bucket for one matrix or one tensor does so with the same caps of buckets. For the application's
- * own hooks, gradients that are copies get the buckets of the run that saved, unless they have been
- * arranged already. Another hook gets the residuals as if it replaced the one that saved, and the
- * state if it is of the same kind (tally_ddp_set_hook). With more or fewer ranks every rank takes
- * the mean of the residuals: nothing is lost, but the bits differ. Collective, between steps;
- * blocks. Errors: ARG naming the blob that is damaged, incomplete or of something else; MISMATCH
- * when ranks give different blobs; STATE; NOMEM; what the hook's load returned: on all ranks, and
- * nothing has changed on any.
+ * Loads what tally_ddp_save wrote, for a ddp with the same parameters.
+ *
+ * With the same hook and the same number of ranks, training continues with the same bits, even if
+ * the buckets differ. A hook that treats a bucket as one matrix or one tensor needs the same bucket
+ * caps for that. For the program's own hooks, gradients that are copies get the buckets of the run
+ * that saved, unless they have already been rearranged.
+ *
+ * Another hook gets the residuals as if it replaced the one that saved, and the state if it is of
+ * the same kind (tally_ddp_set_hook). With another number of ranks, every rank takes the mean of
+ * the residuals: nothing is lost, but the bits differ.
+ *
+ * Errors: ARG naming the blob that is damaged, incomplete or of another kind; MISMATCH if ranks
+ * pass different blobs; STATE; NOMEM; what the hook's load returned; exchange errors.
  */
 TALLY_API int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes,
                              size_t n);
 
-/*
- * Writes the state of this rank to blob, which has room for *bytes, and sets *bytes to what it
- * takes; a NULL blob only asks for that. A checkpoint has the parameters and the blobs of all
- * ranks. Local, not collective; between steps. Errors: ARG when there is too little room, STATE.
- */
+/* Saves this rank's optimizer state. Errors: ARG if there is too little room, STATE. */
 TALLY_API int tally_optimizer_save(tally_optimizer *optimizer, void *blob, size_t *bytes);
 
 /*
- * The same as one blob on rank root, with the state of all ranks; root's of an ignored parameter,
- * and where an averager lets ranks differ; UNSUPPORTED if its hook leaves something out.
- * On other ranks blob and bytes are not looked at. Collective, between steps; blocks. Errors: as
- * tally_optimizer_save, on all ranks; ARG for root; those of any exchange.
+ * Saves the optimizer state of all ranks as one blob, on rank root; the other ranks' blob and bytes
+ * are not used. For an ignored parameter, and where an averager lets ranks differ, the blob has
+ * root's state. Collective; between steps; blocks. Errors, on all ranks: as tally_optimizer_save;
+ * ARG for root; UNSUPPORTED if the averager's hook loses precision; exchange errors.
  */
 TALLY_API int tally_optimizer_consolidate(tally_optimizer *optimizer, int root, void *blob,
                                           size_t *bytes);
 
 /*
- * Takes up the state that all ranks of a run saved, blobs[r] of bytes[r] bytes that of rank r, n of
- * them, or one consolidated blob: the same on every rank. Parameters and groups are those of then,
- * each with the same optimizer; its other options are those it has now, the learning rates those of
- * then. config.averager was set then if it is now. There may be more or fewer ranks. With the same
- * parameters and gradients it goes on to the bit as it would have. Collective, between steps;
- * blocks. Errors: ARG naming the blob that is damaged, incomplete or of something else; MISMATCH
- * when ranks give different blobs; STATE; NOMEM: on all ranks, and nothing has changed on any.
+ * Loads what tally_optimizer_save wrote on all ranks, or one consolidated blob. The parameters and
+ * the groups must be the same as when saving, each group with the same optimizer. Learning rates
+ * are loaded; the other options stay as they are now. config.averager must have been set when
+ * saving if it is set now. The number of ranks may differ. With the same parameters and gradients,
+ * training continues with the same bits. Errors: ARG naming the blob that is damaged, incomplete or
+ * of another kind; MISMATCH if ranks pass different blobs; STATE; NOMEM; exchange errors.
  */
 TALLY_API int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs,
                                    const size_t *bytes, size_t n);
 
 /*
- * As tally_ddp_save and tally_ddp_load: a blob per rank, and those of all ranks. Steps, the anchor,
- * the outer optimizer's state, and what the hook has left out; not the parameters, which between
- * averagings differ from rank to rank. The averager that loads has the same parameters, hook and
- * outer optimizer; levels, warm-up and the number of ranks may be others. Errors: as there.
+ * Save and load an averager: its steps, the anchor, the state of the outer optimizer, and the
+ * residuals of its hook. The parameters are not included; between averagings they differ from rank
+ * to rank. Load into an averager with the same parameters, hook and outer optimizer; levels,
+ * warm-up and the number of ranks may differ. Errors: as tally_ddp_save and tally_ddp_load.
  */
 TALLY_API int tally_averager_save(tally_averager *averager, void *blob, size_t *bytes);
 TALLY_API int tally_averager_load(tally_averager *averager, const void *const *blobs,
@@ -908,150 +1017,169 @@ TALLY_API int tally_averager_load(tally_averager *averager, const void *const *b
 /* ---- statistics ---------------------------------------------------------------------------- */
 
 /*
- * Times are in seconds. Those of the last step that succeeded and, with mean_, averages over all of
- * them; steps of others that this rank took part in from tally_ddp_join count in step alone.
+ * Figures of a ddp. Times are in seconds: of the last step that succeeded and, with mean_, averages
+ * over all such steps. Steps that this rank made inside tally_ddp_join, for other ranks, count only
+ * in step.
  */
 typedef struct tally_ddp_stats {
     size_t size;             /* set by the caller: sizeof(tally_ddp_stats) */
     unsigned long long step; /* synchronised steps so far */
     int rank;
     int world;
-    const char *backend;   /* of the group; static text */
-    size_t n_params;       /* with a gradient */
-    unsigned dtypes;       /* of their gradients: 1 << TALLY_F32 and so on, added up */
-    size_t gradient_bytes; /* of all of them */
-    size_t buffer_bytes;
-    size_t first_bucket_bytes; /* the caps that hold: of the first bucket, */
-    size_t bucket_cap_bytes;   /* and of the last */
+    const char *backend;       /* of the group; static text */
+    size_t n_params;           /* parameters with a gradient */
+    unsigned dtypes;           /* of their gradients: the sum of 1 << TALLY_F32 and so on */
+    size_t gradient_bytes;     /* of all gradients */
+    size_t buffer_bytes;       /* of all buffers */
+    size_t first_bucket_bytes; /* the cap in effect for the first bucket, */
+    size_t bucket_cap_bytes;   /* and for the last */
     size_t n_buckets;
-    size_t n_delayed_buckets; /* of delayed parameters, behind those */
+    size_t n_delayed_buckets; /* buckets of delayed parameters, which follow the others */
     size_t n_reduced;         /* buckets that were reduced in the last step */
-    size_t unused_bytes;      /* gradients no rank had in the last step */
-    int views;
-    int find_unused; /* as in the config, and the next two */
+    size_t unused_bytes;      /* gradients that no rank had in the last step */
+    int views;                /* gradients live in the buckets */
+    int find_unused;          /* as in the config, and the next two */
     int static_graph;
     int join;
     int rebuilt;                   /* buckets are arranged by ready order */
-    const char *hook;              /* its name; valid until it is replaced */
+    const char *hook;              /* its name; valid until the hook is replaced */
     unsigned long long wire_bytes; /* payload this rank sent for the buckets of the last step */
     unsigned long long total_wire_bytes; /* in all steps */
-    /* Payload it sent besides, since the step before: who has which gradient, buffers, delayed
-     * gradients, tally_ddp_mean_scalar, agreeing on hooks, the steps of others. Not at creation. */
+    /* Other payload that this rank sent since the previous step: which rank has which gradient,
+     * buffers, delayed gradients, tally_ddp_mean_scalar, agreement on hooks, steps inside
+     * tally_ddp_join. Creation does not count. */
     unsigned long long other_wire_bytes;
     unsigned long long total_other_wire_bytes; /* up to now */
-    /* Values of the last step, and of all, that fp16:saturate=1 held at the largest there is. */
+    /* Values that fp16:saturate=1 limited to the largest fp16: in the last step, and in all. */
     unsigned long long saturated;
     unsigned long long total_saturated;
-    /* Elements that PowerSGD compressed, parameters it lets be among them, and as how many they
-     * travelled: in the last step, and in all. Their ratio is the rate of compression. */
+    /* Elements given to PowerSGD, including parameters it does not compress, and elements that
+     * travelled for them: in the last step, and in all. Their ratio is the compression rate. */
     unsigned long long compressed_from;
     unsigned long long compressed_to;
     unsigned long long total_compressed_from;
     unsigned long long total_compressed_to;
-    double forward_s;  /* end of the step before to the first announcement; 0 in the first step */
-    double backward_s; /* first announcement to the call of wait */
-    double comm_s;     /* lanes busy reducing buckets, one after the other */
-    double exposed_s;  /* what wait waited, but for an optimizer's updates */
-    double overlap;    /* part of comm_s that wait did not see, 0..1 */
+    double forward_s;  /* end of the previous step to the first announcement; 0 in the first step */
+    double backward_s; /* first announcement to the call of tally_ddp_wait */
+    double comm_s;     /* time in which lanes reduced buckets, added up */
+    double exposed_s;  /* how long tally_ddp_wait waited, not counting updates of an optimizer */
+    double overlap;    /* the part of comm_s that tally_ddp_wait did not wait for, 0..1 */
     double mean_forward_s;
     double mean_backward_s;
     double mean_comm_s;
     double mean_exposed_s;
     int error; /* status of the last call on this ddp that failed on this rank; 0: none did */
-    unsigned long long error_step; /* the number of steps there had been then */
-    char error_text[256];          /* what tally_last_error() said, cut if it is longer */
-    /* Payload of the last step, and of all, that this rank sent to ranks of its own host, through
-     * memory: with hook "hosts". What the leaders of hosts send to one another is wire_bytes. */
+    unsigned long long error_step; /* number of steps before that failure */
+    char error_text[256];          /* its tally_last_error(), cut if longer */
+    /* Payload that this rank sent to ranks on its own machine, through memory, with hook "hosts":
+     * in the last step, and in all. Payload between machines is in wire_bytes. */
     unsigned long long host_bytes;
     unsigned long long total_host_bytes;
 } tally_ddp_stats;
 
-/* One bucket in the last step; times count from the step's first announcement. */
+/* Figures of one bucket in the last step. Times count from the first announcement of the step. */
 typedef struct tally_bucket_stats {
     size_t size;  /* set by the caller: sizeof(tally_bucket_stats) */
-    int measured; /* 0: no step yet with the buckets as they are now; no times, no wire_bytes then
-                   */
+    int measured; /* 0: no step yet with the present buckets, so no times and no wire_bytes */
     size_t n_params;
     size_t bytes;
-    double ready_s;  /* its last gradient was announced */
-    double launch_s; /* it was handed to its lane */
-    double start_s;  /* the lane began */
-    double done_s;   /* the lane was done */
+    double ready_s;  /* when its last gradient was announced */
+    double launch_s; /* when it was given to its lane */
+    double start_s;  /* when the lane began to reduce it */
+    double done_s;   /* when the lane was done */
     unsigned long long wire_bytes;
     unsigned long long host_bytes; /* as in tally_ddp_stats */
 } tally_bucket_stats;
 
-/* Any thread; between steps for figures that belong together; never blocks long. Errors: ARG. */
+/*
+ * Write the figures of a ddp, or of one of its buckets, to *stats. Any thread; call between steps
+ * for figures of the same step; never wait for other ranks. Errors: ARG.
+ */
 TALLY_API int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats);
 TALLY_API int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats *stats);
 
-/* Which parameters a bucket has, in its order: up to n parameter numbers; returns how many there
- * are. Delayed buckets follow the others. 0 for a NULL and where there is no such bucket. Likewise.
+/*
+ * Writes the numbers of the parameters in a bucket, in their order there, up to n of them. Returns
+ * how many the bucket has; 0 for NULL or if there is no such bucket. Delayed buckets follow the
+ * others. Any thread; never waits for other ranks.
  */
 TALLY_API size_t tally_ddp_bucket_params(tally_ddp *ddp, size_t bucket, int *params, size_t n);
 
-/* In which order gradients became ready in the last step: up to n parameter numbers; returns how
- * many there are. Likewise. */
+/*
+ * Writes the numbers of the parameters in the order in which their gradients became ready in the
+ * last step, up to n of them. Returns how many there are. Any thread; never waits for other ranks.
+ */
 TALLY_API size_t tally_ddp_ready_order(tally_ddp *ddp, int *order, size_t n);
 
-/* Times are in seconds: of the last update and, with mean_, averages over all; steps of others that
- * this rank took part in from tally_ddp_join apart. */
+/*
+ * Figures of an optimizer. Times are in seconds: of the last update and, with mean_, averages over
+ * all updates, not counting steps inside tally_ddp_join.
+ */
 typedef struct tally_optimizer_stats {
     size_t size;                /* set by the caller: sizeof(tally_optimizer_stats) */
     unsigned long long step;    /* updates so far */
-    unsigned long long skipped; /* steps that a gradient that is not finite made all ranks skip */
-    double loss_scale;          /* of the next step; 1 without scaling */
+    unsigned long long skipped; /* steps that all ranks skipped: a gradient was not finite */
+    double loss_scale;          /* of the next step; 1 without loss scaling */
     double norm;                /* before clipping, in the last update; 0 without max_norm */
     size_t state_bytes;         /* of state on this rank */
-    double update_s;            /* lanes, or tally_optimizer_step, busy with updates */
-    double exposed_update_s;    /* the part that wait or step saw */
+    double update_s;            /* time spent in updates, on lanes or in tally_optimizer_step */
+    double exposed_update_s;    /* the part that tally_ddp_wait or tally_optimizer_step saw */
     double mean_update_s;
     double mean_exposed_update_s;
 } tally_optimizer_stats;
 
-/* Any thread; between steps for figures that belong together; never blocks long. Errors: ARG,
- * STATE when the ddp was freed. */
+/*
+ * Writes the figures of an optimizer to *stats. Any thread; call between steps for figures of the
+ * same step; never waits for other ranks. Errors: ARG; STATE if the ddp was freed.
+ */
 TALLY_API int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats *stats);
 
-/* Times are in seconds. */
+/* Figures of an averager. Times are in seconds. */
 typedef struct tally_averager_stats {
     size_t size;             /* set by the caller: sizeof(tally_averager_stats) */
     unsigned long long step; /* as tally_averager_steps */
     unsigned long long n_averagings;
-    unsigned long long wire_bytes; /* payload this rank sent for the parameters in the last one */
-    unsigned long long total_wire_bytes;       /* in all */
-    unsigned long long total_other_wire_bytes; /* that it sent besides, to agree */
+    unsigned long long wire_bytes; /* payload this rank sent for parameters in the last averaging */
+    unsigned long long total_wire_bytes;       /* in all averagings */
+    unsigned long long total_other_wire_bytes; /* other payload, for agreement among ranks */
     double average_s;                          /* how long the last one waited for the exchange */
     double mean_average_s;
-    /* Payload that stayed within the hosts of hook "hosts", beside wire_bytes: last, and in all. */
+    /* Payload that stayed within a machine, with hook "hosts", not part of wire_bytes: in the last
+     * averaging, and in all. */
     unsigned long long host_bytes;
     unsigned long long total_host_bytes;
 } tally_averager_stats;
 
-/* Between steps; never blocks long. Errors: ARG. */
+/*
+ * Writes the figures of an averager to *stats. Between steps; never waits for other ranks. Errors:
+ * ARG.
+ */
 TALLY_API int tally_averager_get_stats(tally_averager *averager, tally_averager_stats *stats);
 
 /* ---- check mode ---------------------------------------------------------------------------- */
 
 /*
- * Check mode, by TALLY_CHECK=1 or config.check, finds mistakes that otherwise give wrong results
- * without a word. Buckets are launched inside wait only. A gradient that was written to between its
- * announcement and wait makes wait fail with STATE, on all ranks, by name. Every N steps the
- * parameters of all ranks are compared as by tally_ddp_check, and wait fails with MISMATCH. After
- * three steps there is a warning, by name, of gradients that were always zeros and of parameters
- * that never changed; it goes to stderr if neither a callback nor TALLY_LOG says otherwise. The
- * means have the same bits as without. Communication is not hidden behind backward, and every
- * gradient is read twice more.
+ * Check mode finds mistakes that otherwise give wrong results silently. TALLY_CHECK=1 in the
+ * environment or config.check switches it on:
+ *   - If a gradient is written to between its announcement and tally_ddp_wait, tally_ddp_wait fails
+ *     with STATE on all ranks and names the gradient.
+ *   - Every N steps the parameters of all ranks are compared, as by tally_ddp_check, and
+ *     tally_ddp_wait fails with MISMATCH if they differ.
+ *   - After three steps a warning names gradients that were always zero and parameters that never
+ *     changed. It goes to stderr, unless there is a log callback or TALLY_LOG is set.
+ * The means have the same bits as without check mode. It is slower: buckets are launched inside
+ * tally_ddp_wait only, so communication does not overlap backward, and every gradient is read two
+ * more times.
  */
 
 /*
- * Compares all parameters but the ignored ones between ranks, bit by bit (a checksum of each
- * travels). For tests, for programs that update parameters themselves, and when a run behaves
- * strangely; docs/when-ranks-disagree.md says what to look for. Costs one pass over the
- * parameters. Collective, between steps, before any rank is in tally_ddp_join; blocks. Errors:
- * MISMATCH naming the first parameter that differs, the ranks, and the number of steps, on all
- * ranks, and the group lives on; STATE where ranks may differ until the next averaging; ARG; those
- * of any exchange.
+ * Compares all parameters except ignored ones between ranks, bit by bit; a checksum of each
+ * travels. For tests, for programs that update parameters themselves, and when a run behaves
+ * strangely; docs/when-ranks-disagree.md says what to look for. It reads every parameter once.
+ * Collective; between steps, before any rank is in tally_ddp_join; blocks. Errors: MISMATCH on all
+ * ranks, naming the first parameter that differs, the ranks, and the number of steps; the group
+ * stays usable. STATE where an averager lets ranks differ until the next averaging; ARG; exchange
+ * errors.
  */
 TALLY_API int tally_ddp_check(tally_ddp *ddp);
 
@@ -1066,24 +1194,27 @@ typedef enum tally_log_level {
 } tally_log_level;
 
 /*
- * Receives one line, without a newline. It may be called from any thread, also from threads of
- * tally's own, by several at once; it must not call tally.
+ * Receives one line, without a newline. Any thread may call it, including tally's own threads, and
+ * several at once. It must not call tally.
  */
 typedef void (*tally_log_fn)(void *user, int level, const char *text);
 
 /*
- * Sends messages of max_level and more urgent ones to fn(user, ...). A NULL fn switches logging
- * off, which is how a program starts. TALLY_LOG in the environment, if set, wins over max_level;
- * where there is no fn, its lines go to stderr, as tally_log_stderr writes them, behind the rank's
- * number in brackets where ranks are processes: "[2] tally: warning: ...". At TALLY_LOG_INFO rank 0
- * says what this run is: ranks, machines and backend, kernels and lanes, parameters, buckets and
- * hook. Any thread, but not while another thread is in a tally call: a message under way may still
- * reach the old callback. Never blocks. Errors: ARG for a level that is none of tally_log_level, or
- * an unknown value of TALLY_LOG.
+ * Sends messages of max_level and more urgent ones to fn(user, ...). A NULL fn, the initial state,
+ * switches logging off. If TALLY_LOG is set in the environment, it overrides max_level; if there is
+ * no fn, its lines go to stderr as tally_log_stderr writes them, after the rank's number in
+ * brackets if ranks are processes: "[2] tally: warning: ...". At TALLY_LOG_INFO rank 0 describes
+ * the run: ranks, machines and backend, kernels and lanes, parameters, buckets and hook.
+ *
+ * Local; never blocks. Any thread, but not while another thread is in a tally call: a message may
+ * still reach the old callback. Errors: ARG for an unknown level, or an unknown value of TALLY_LOG.
  */
 TALLY_API int tally_log_set(tally_log_fn fn, void *user, int max_level);
 
-/* A ready-made tally_log_fn: one line "tally: level: text" to stderr. user is not used. */
+/*
+ * A ready-made tally_log_fn: writes one line "tally: level: text" to stderr. user is not used. Any
+ * thread.
+ */
 TALLY_API void tally_log_stderr(void *user, int level, const char *text);
 
 /* ---- environment --------------------------------------------------------------------------- */
@@ -1092,35 +1223,36 @@ TALLY_API void tally_log_stderr(void *user, int level, const char *text);
 typedef struct tally_env_var {
     size_t size;          /* set by the caller: sizeof(tally_env_var) */
     const char *name;     /* "TALLY_ISA" */
-    const char *type;     /* what it accepts: "auto|ref|avx2|..." or "seconds" */
-    const char *fallback; /* what holds when it is unset */
+    const char *type;     /* accepted values: "auto|ref|avx2|..." or "seconds" */
+    const char *fallback; /* the default */
     const char *help;     /* one line */
-    const char *value; /* its text now, or NULL when unset; valid until the environment changes */
+    const char *value;    /* the present value, valid until the environment changes; NULL: unset */
 } tally_env_var;
 
-/* How many variables there are. Any thread; never blocks; cannot fail. */
+/* Returns the number of variables. Any thread; never blocks; cannot fail. */
 TALLY_API size_t tally_env_count(void);
 
 /*
- * Describes variable number index. Any thread, while nobody changes the environment; never blocks.
+ * Describes variable number index. Any thread, while none changes the environment; never blocks.
  * Errors: ARG for an index out of range, a NULL, or a size that is too small.
  */
 TALLY_API int tally_env_get(size_t index, tally_env_var *var);
 
 /*
- * Looks at every variable tally knows. Call it at start-up to hear of a mistyped value early.
- * Any thread, while nobody changes the environment; never blocks.
- * Errors: ARG naming the first variable with an unacceptable value, and what would be accepted.
+ * Checks the values of all variables that tally reads. Call it at start-up to find a mistyped value
+ * early. Any thread, while none changes the environment; never blocks. Errors: ARG naming the first
+ * variable with an unacceptable value, and the values that are accepted.
  */
 TALLY_API int tally_env_check(void);
 
 /* ---- instruction set ----------------------------------------------------------------------- */
 
 /*
- * The instruction set tally computes with: "ref", "avx2", "avx512" or "neon". It is chosen once per
- * process, at the first call that needs it: the best one this CPU has, or the one TALLY_ISA asks
- * for. Sums and casts give the same bits on all of them. Any thread; never blocks; static text.
- * Errors: ARG when name is NULL, or TALLY_ISA is unknown or asks for what this CPU lacks.
+ * Sets *name to the instruction set that tally computes with: "ref", "avx2", "avx512" or "neon", a
+ * static text. It is chosen once per process, by the first call that needs it: the best one of this
+ * CPU, or the one that TALLY_ISA names. Sums and casts give the same bits on all of them. Any
+ * thread; never blocks. Errors: ARG if name is NULL, or if TALLY_ISA is unknown or not available on
+ * this CPU.
  */
 TALLY_API int tally_isa(const char **name);
 

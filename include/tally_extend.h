@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tally for people who extend it: sub-groups and memory of a group, jobs, lanes and futures,
- * collectives, and tables for hooks and optimizers of your own. It includes tally.h, which is
- * enough to train. Everything the introduction of tally.h says holds here too.
+ * tally for programs that extend it: sub-groups and memory of a group; jobs, lanes and futures;
+ * collectives; tables for your own hooks and optimizers. It includes tally.h, which is enough to
+ * train. The rules and words of the introduction of tally.h hold here too.
  */
 #ifndef TALLY_EXTEND_H
 #define TALLY_EXTEND_H
@@ -16,143 +16,165 @@ extern "C" {
 /* ---- sub-groups and memory ----------------------------------------------------------------- */
 
 /*
- * Divides a group: ranks that pass the same color form a new group, ordered by key, then by rank. A
- * negative color belongs to none and gets NULL. The new group shares the parent's lane threads and
- * must be closed before it. Collective over the parent; blocks; not from a lane.
- * Errors: ARG, NOMEM, those of any exchange.
+ * Splits a group: ranks that pass the same color form a new group, ordered by key, then by rank. A
+ * rank with a negative color is in no new group and gets NULL. The new group shares the lane
+ * threads of its parent and must be closed before it. Collective over the parent; blocks. Errors:
+ * ARG, NOMEM, exchange errors.
  */
 TALLY_API int tally_group_split(tally_group *parent, int color, int key, tally_group **group);
 
 /*
- * Zeroed memory that the other ranks can reach: collectives on it copy nothing. Ordinary memory
- * works everywhere too, at the price of a copy in and out. Pages are reserved now, so that a lack
- * of memory is NOMEM here and not a signal later; on failure no rank has any. Collective; blocks;
- * not from a lane. Errors: ARG, NOMEM, those of any exchange.
+ * Allocates zeroed memory that the other ranks can reach: collectives on it copy nothing. Other
+ * memory works everywhere too, but is copied in and out. Pages are reserved now, so that a lack of
+ * memory is NOMEM here and not a signal later. After a failure no rank has the memory. Collective;
+ * blocks. Errors: ARG, NOMEM, exchange errors.
  */
 TALLY_API int tally_group_alloc(tally_group *group, size_t bytes, void **memory);
 
-/* Gives such memory back. NULL is accepted. Not needed before the group is closed, nor after a
- * failure. Collective, but in a group that was given up it returns at once; blocks; not from a
- * lane. Errors: ARG. */
+/*
+ * Frees memory of tally_group_alloc. NULL is accepted. Closing the group frees it too, and after a
+ * failure of the group the call is not needed. Collective; blocks; in an aborted group it returns
+ * at once. Errors: ARG.
+ */
 TALLY_API int tally_group_free(tally_group *group, void *memory);
 
 /* ---- jobs, lanes, futures ------------------------------------------------------------------ */
 
 /*
- * There is one way to do something asynchronously: submit a job to a lane of the group and get a
- * future. A lane is a thread of tally's own that runs its jobs in the order of submission. Every
- * rank submits the same jobs to the same lanes in the same order. Inside a job, blocking
- * collectives take the lane, so the type says which thread you are on.
+ * Asynchronous work is a job, submitted to a lane of the group; the caller gets a future. A lane is
+ * a thread of tally that runs its jobs in the order of submission. Every rank submits the same jobs
+ * to the same lanes in the same order. Inside a job, blocking collectives take the lane as their
+ * first argument: the type says which thread you are on.
  *
- * A job that fails, fails on every rank with the same status and text, and the group lives on.
+ * A job that fails on one rank fails on every rank, with the same status and text. The group stays
+ * usable.
  */
 typedef struct tally_future tally_future;
 
-/* A job: runs on the lane; returns a status (with tally_job_fail for a text of its own). */
+/* A job. Runs on the lane and returns a status; tally_job_fail gives a failure its text. */
 typedef int (*tally_job_fn)(tally_lane *lane, void *user);
 
-/* Runs when a job is done, on the lane's thread; must not block and must not free the future. */
+/* Runs on the lane when a job is done. It must neither block nor free the future. */
 typedef void (*tally_done_fn)(void *user, int status, const char *text);
 
 /*
- * Submits a job to lane number lane (0 <= lane < lanes; with lanes = 0 only 0). A NULL future means
- * nobody will ask. Collective; any thread; does not wait for the job.
- * Errors: ARG, NOMEM, ABORTED when the group was given up.
+ * Submits a job to lane number lane, 0 <= lane < lanes; with lanes = 0 only to lane 0. future may
+ * be NULL if nobody will ask for the result. Any thread; collective; does not wait for the job.
+ * Errors: ARG, NOMEM, ABORTED if the group was aborted.
  */
 TALLY_API int tally_submit(tally_group *group, int lane, tally_job_fn job, void *user,
                            tally_future **future);
 
 /*
- * Waits for the job and returns its status; tally_last_error() then gives its text. May be called
- * again. With lanes = 0 it runs the jobs submitted so far, up to this one. Any thread; blocks; not
- * from a lane.
+ * Waits for the job and returns its status; tally_last_error() then has its text. It may be called
+ * several times. With lanes = 0 it runs the jobs submitted so far, up to this one. Any thread;
+ * blocks. Errors: those of the job.
  */
 TALLY_API int tally_future_wait(tally_future *future);
 
-/* The same, but TIMEOUT when the job is not done after so many seconds; the job goes on. */
+/*
+ * As tally_future_wait, but returns TIMEOUT if the job is not done after this many seconds. The job
+ * continues. Any thread; blocks. Errors: those of the job, TIMEOUT.
+ */
 TALLY_API int tally_future_wait_for(tally_future *future, double seconds);
 
-/* Whether the job is done, without waiting. With lanes = 0 nothing is done before a wait. */
+/*
+ * Sets *done to 1 if the job is done, else to 0. With lanes = 0 no job is done before a wait. Any
+ * thread; never blocks. Errors: ARG.
+ */
 TALLY_API int tally_future_test(const tally_future *future, int *done);
 
 /*
- * Calls done(user, ...) when the job is done; at once, on this thread, when it is done already. One
- * callback per future. Any thread; never blocks. Errors: ARG, STATE when there is one already.
+ * Calls done(user, ...) when the job is done; if it is done already, at once and on this thread. A
+ * future takes one callback. Any thread; never blocks. Errors: ARG; STATE if there is a callback
+ * already.
  */
 TALLY_API int tally_future_on_done(tally_future *future, tally_done_fn done, void *user);
 
-/* Payload bytes the finished job sent to other ranks; 0 while it runs. */
+/*
+ * Returns the payload bytes that the finished job has sent to other ranks; 0 while it runs. Any
+ * thread; never blocks; cannot fail.
+ */
 TALLY_API unsigned long long tally_future_bytes_sent(const tally_future *future);
 
-/* Forgets a future. A job that is not done goes on. NULL is accepted. Any thread; never blocks. */
+/*
+ * Frees a future. A job that is not done continues. NULL is accepted. Any thread; never blocks.
+ */
 TALLY_API void tally_future_free(tally_future *future);
 
 /*
- * The lane of a sub-group that runs on the same thread as lane: for jobs that use several groups.
- * NULL when group does not share threads with lane's group. If such a job fails on one rank while
- * others are in a collective of the sub-group, the sub-group is given up; the job's own group lives
- * on. Inside a job.
+ * Returns the lane of a sub-group that runs on the same thread as lane, for jobs that use several
+ * groups; NULL if the group does not share threads with the group of lane. If such a job fails on
+ * one rank while others are in a collective of the sub-group, the sub-group is aborted; the group
+ * of the job stays usable. Inside a job; never blocks.
  */
 TALLY_API tally_lane *tally_lane_for(tally_lane *lane, tally_group *group);
 
-/* The group and the number of a lane. Inside a job. */
+/* Return the group and the number of a lane. Inside a job; never block. */
 TALLY_API tally_group *tally_lane_group(const tally_lane *lane);
 TALLY_API int tally_lane_index(const tally_lane *lane);
 
-/* Records a text for the failure of a job and returns status: `return tally_job_fail(...);`. */
+/*
+ * Records the text of a job's failure and returns status: `return tally_job_fail(...);`. Inside a
+ * job; never blocks.
+ */
 TALLY_API int tally_job_fail(tally_lane *lane, int status, const char *text);
 
 /* ---- collectives --------------------------------------------------------------------------- */
 
 /*
- * Sums are taken in rank order 0..size-1; fp16 and bf16 are added in fp32 and rounded once; integer
- * sums wrap around. The mean is the sum divided by the number of ranks; of integers, the sum in 64
- * bits divided with truncation. A NaN on any rank makes minimum and maximum NaN.
+ * Sums are taken in rank order 0..size-1. fp16 and bf16 are added in fp32 and rounded once. Integer
+ * sums wrap around. The mean is the sum divided by the number of ranks; for integers the sum is
+ * taken in 64 bits, and the division truncates. A NaN on any rank makes minimum and maximum NaN.
  */
 typedef enum tally_op { TALLY_SUM = 0, TALLY_MEAN = 1, TALLY_MIN = 2, TALLY_MAX = 3 } tally_op;
 
-/* Rank's part of count elements in tally_lane_reduce_scatter: n elements from offset on. */
+/*
+ * Computes the shard of a rank in tally_lane_reduce_scatter of count elements: n elements from
+ * offset on. Any thread; never blocks; cannot fail.
+ */
 TALLY_API void tally_shard(size_t count, int size, int rank, size_t *offset, size_t *n);
 
 /*
- * The collectives, inside a job. All block; all are collective over the lane's group; count, dtype,
- * op and root must be the same on all ranks. Errors of each: ARG, and those of any exchange: PEER,
- * TIMEOUT, MISMATCH, ABORTED, or whatever made this job fail on another rank. A count of 0 is
- * valid. The result has the same bits on all ranks, and the same whatever the backend.
+ * Collectives inside a job. All are collective over the lane's group, and all block. count, dtype,
+ * op and root must be the same on all ranks; a count of 0 is valid. The result has the same bits on
+ * all ranks and on every backend. Errors of each: ARG, exchange errors.
  */
 
 /* Reduces data of all ranks element by element and leaves the result in data on every rank. */
 TALLY_API int tally_lane_all_reduce(tally_lane *lane, void *data, size_t count, int dtype, int op);
 
-/* The same, but only this rank's shard (tally_shard) of data gets the result; the rest of data is
- * left as it was. */
+/*
+ * The same, but only this rank's shard (tally_shard) of data gets the result. The rest of data does
+ * not change.
+ */
 TALLY_API int tally_lane_reduce_scatter(tally_lane *lane, void *data, size_t count, int dtype,
                                         int op);
 
 /*
- * Puts every rank's bytes one after the other into received, in rank order: bytes[r] from rank r,
- * the same array of sizes on every rank. send may be the own place in received.
+ * Concatenates the bytes of all ranks in received, in rank order: bytes[r] from rank r. The array
+ * bytes is the same on every rank. send may be this rank's part of received.
  */
 TALLY_API int tally_lane_all_gather(tally_lane *lane, const void *send, const size_t *bytes,
                                     void *received);
 
 /*
- * Sends send_bytes[r] bytes to each rank r, taken one after the other from send, and puts what
- * comes from rank r, received_bytes[r] bytes, one after the other into received. The two must not
- * overlap.
+ * Sends send_bytes[r] bytes to each rank r, and receives received_bytes[r] bytes from it. Both
+ * arrays hold the parts in rank order without gaps. send and received must not overlap.
  */
 TALLY_API int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send_bytes,
                                     void *received, const size_t *received_bytes);
 
-/* Copies bytes of data from rank root to all others. */
+/* Copies data from rank root to all other ranks. */
 TALLY_API int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root);
 
 /* Returns when all ranks have called it. */
 TALLY_API int tally_lane_barrier(tally_lane *lane);
 
 /*
- * The same as jobs of their own, on lane 0: they return at once, with a future. Data, and arrays of
- * sizes, must stay in place until the future is done. Errors: as tally_submit.
+ * The same collectives as separate jobs on lane 0. They return at once, with a future. Data and
+ * arrays of sizes must stay in place until the future is done. Any thread; collective; do not wait
+ * for the job. Errors: as tally_submit.
  */
 TALLY_API int tally_all_reduce(tally_group *group, void *data, size_t count, int dtype, int op,
                                tally_future **future);
@@ -166,52 +188,53 @@ TALLY_API int tally_broadcast(tally_group *group, void *data, size_t bytes, int 
                               tally_future **future);
 TALLY_API int tally_barrier(tally_group *group, tally_future **future);
 
-/* ---- hooks of your own --------------------------------------------------------------------- */
+/* ---- your own hooks ------------------------------------------------------------------------ */
 
-/* One parameter's part of a bucket. */
+/* The part of a bucket that belongs to one parameter. This struct does not grow. */
 typedef struct tally_bucket_param {
-    int index; /* of the parameter, as in tally_ddp_create */
+    int index; /* the parameter's number, as in tally_ddp_create */
     const char *name;
     int n_dims;
     const size_t *shape;
     size_t offset;  /* of its gradient in the bucket, in elements */
-    size_t n;       /* elements */
-    void *gradient; /* the same as an address; elements lie as in the parameter's strides */
+    size_t n;       /* number of elements */
+    void *gradient; /* the address at that offset; elements lie as the parameter's strides say */
     void *data;     /* the parameter itself */
 } tally_bucket_param;
 
-/* Gradients that travel together, as a hook sees them. Only data may be written to. */
+/* Gradients that travel together, as a hook sees them. A hook may write only to data. */
 typedef struct tally_bucket {
     size_t size;             /* sizeof(tally_bucket) */
     int index;               /* 0..count-1: buckets are reduced in this order */
-    int count;               /* of buckets in a step */
+    int count;               /* number of buckets in a step */
     int is_last;             /* index == count - 1 */
-    unsigned long long step; /* synchronised steps before this one, of the run loaded too */
+    unsigned long long step; /* synchronised steps before this one, with those of the run loaded */
     unsigned generation;     /* changes when parameters move to other buckets */
-    double divisor;          /* what to divide the sum by: the number of ranks, but for join */
+    double divisor;          /* divide the sum by this: the number of ranks, or fewer with join */
     int dtype;
-    size_t n;   /* elements */
+    size_t n;   /* number of elements */
     void *data; /* all gradients, one after the other; the hook leaves the mean here */
     int n_params;
     const tally_bucket_param *params;
     int shadows;  /* this rank has run out of input (join): data is zeros, residuals stay */
     void *keeper; /* reserved: always NULL */
-    int n_ranks;  /* that the mean is of, those that have run out of input among them */
+    int n_ranks;  /* ranks in the mean, including those that have run out of input */
 } tally_bucket;
 
 /*
- * Error feedback. A residual is what compression has left out of a parameter's gradients so far: a
- * hook adds it to the next gradient and stores what is left out then. tally keeps one per
- * parameter, fp32, zeros at first, and it follows its elements wherever they travel: in the next
- * step, in other buckets, with the hook that replaces this one, in tally_ddp_save. So results do
- * not depend on the order of announcements, the caps of buckets, or whether gradients are views.
- * This gives the residual of the bucket's parameter number k, in the order of its gradient's
- * elements. Inside reduce or scatter, on the thread that runs it. Errors: ARG, NOMEM, STATE
- * elsewhere, UNSUPPORTED for a bucket that is not fp32.
+ * Error feedback. A residual is the part of a parameter's gradients that compression has left out
+ * so far. A hook adds it to the next gradient, and stores what is left out then. tally keeps one
+ * fp32 residual per parameter, zero at first. It stays with its elements: in the next step, in
+ * other buckets, under the hook that replaces this one, and in tally_ddp_save. Results therefore do
+ * not depend on the order of announcements, on bucket caps, or on views or copies.
+ *
+ * Sets *residual to the residual of the bucket's parameter number k, with its elements in the order
+ * of the gradient. Inside reduce or scatter, on the thread that runs it; never blocks. Errors: ARG,
+ * NOMEM, STATE elsewhere, UNSUPPORTED for a bucket that is not fp32.
  */
 TALLY_API int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual);
 
-/* What a rank's hook saved, as load gets it. */
+/* The state that a rank's hook has saved, for load. This struct does not grow. */
 typedef struct tally_hook_blob {
     size_t size; /* sizeof(tally_hook_blob) */
     const void *data;
@@ -219,117 +242,127 @@ typedef struct tally_hook_blob {
 } tally_hook_blob;
 
 /*
- * A hook of one's own: fill the table, size first. state is passed back to every function. reduce
- * is required, the others may be NULL; save and load go together. Any of them may give a failure
- * its text with tally_job_fail (outside reduce, with lane NULL).
+ * Your own hook is a table of functions. tally passes state to each of them. reduce is required,
+ * the others may be NULL; save and load need each other. Every function may give a failure its text
+ * with tally_job_fail, with lane NULL outside reduce and scatter.
  */
 typedef struct tally_hook_table {
     size_t size;      /* sizeof(tally_hook_table) */
     const char *name; /* for messages; ranks compare it; copied */
-    /* reduce may run for several buckets at once, on several lanes. */
+    /* Nonzero: reduce may run for several buckets at once, on several lanes. */
     int concurrent;
-    /* reduce uses residuals. When a hook without takes over, what is left is added to the gradients
-     * of the next step: nothing is lost. */
+    /* Nonzero: reduce uses residuals. If a hook without feedback replaces this one, the residuals
+     * are added to the gradients of the next step, so nothing is lost. */
     int feedback;
-    /* Before the first reduce. Application's thread; may block; a failure fails attach_hook. */
+    /* Called before the first reduce. Application's thread; may block. A failure fails
+     * tally_ddp_attach_hook. */
     int (*attach)(void *state, tally_ddp *ddp);
     /*
-     * Turns the bucket's gradients into their mean over all ranks. On a lane: blocking collectives,
-     * straight on. A failure fails the step on every rank with its status and text; the gradients
-     * are undefined then.
+     * Replaces the bucket's gradients by their mean over all ranks. On a lane; blocks in
+     * collectives, one after the other. A failure fails the step on every rank with its status and
+     * text, and the gradients are then undefined.
      */
     int (*reduce)(void *state, tally_lane *lane, const tally_bucket *bucket);
-    /* After the last reduce: the hook is being replaced, or the ddp freed. Application's thread. */
+    /* Called after the last reduce, when the hook is replaced or the ddp freed. Application's
+     * thread. */
     void (*detach)(void *state, tally_ddp *ddp);
     /*
      * Writes the state, without residuals, to blob, which has room for *bytes, and sets *bytes to
-     * what it takes; a NULL blob only asks for that. Application's thread, between steps; must not
-     * block. A failure fails tally_ddp_save.
+     * the size needed; a NULL blob only asks for the size. Application's thread, between steps;
+     * must not block. A failure fails tally_ddp_save.
      */
     int (*save)(void *state, void *blob, size_t *bytes);
     /*
-     * Takes the state from what hooks of the same kind saved on n_blobs ranks, blobs[r] on rank r;
-     * from one, the own, when a hook is replaced. For a rank on which the hook did not run, inside
-     * hook hosts, rank 0's stands. The blobs are whole (a checksum says so), but may come from
-     * another world size and from a hook with other options. Application's thread, between steps;
-     * must not block. A failure fails tally_ddp_load, and must leave the state as it was.
+     * Restores the state from the blobs that hooks of the same kind saved: blobs[r] from rank r of
+     * n_blobs ranks; when a hook is replaced, the one blob of this rank. If the hook did not run on
+     * a rank (inside hook hosts), that rank's entry is rank 0's blob. The blobs are complete, a
+     * checksum is verified, but they may come from another number of ranks and from a hook with
+     * other options. Application's thread, between steps; must not block. A failure fails
+     * tally_ddp_load and must leave the state unchanged.
      */
     int (*load)(void *state, const tally_hook_blob *blobs, size_t n_blobs);
-    /* Frees state. When nobody uses the hook any more. */
+    /* Frees state. Called when nothing uses the hook any more. */
     void (*destroy)(void *state);
     /*
      * Nonzero: the mean of an element depends on that element alone, and reduce reads only data, n,
      * dtype and divisor of the bucket, and its parameters. tally may then call reduce several times
      * for a bucket, each time with some of its parameters, the same ones on every rank: data and n
-     * are those of the part, and data may be the application's own gradient array. This saves
-     * copying where gradients are not views. Ranks compare it.
+     * are those of the part, and data may be the application's own gradient array. This avoids a
+     * copy if gradients are not views. Ranks compare it.
      */
     int elementwise;
     /*
-     * The same as reduce, with the same bits, but only this rank needs its shard of the mean: for
-     * an optimizer that is sharded over the ranks (config.shard of tally_optimizer_create). Rank
-     * r's shard is the elements from shard_starts[r] up to shard_starts[r + 1] of data; a shard may
-     * be empty. The other elements of data are undefined afterwards. NULL: tally calls reduce
-     * instead. Ranks compare whether there is one.
+     * As reduce, with the same bits, but each rank needs only its shard of the mean: for a sharded
+     * optimizer (tally_optimizer_config.shard). The shard of rank r is the elements from
+     * shard_starts[r] up to shard_starts[r + 1] of data, and may be empty. The other elements of
+     * data are undefined afterwards. NULL: tally calls reduce instead. Ranks compare whether it is
+     * NULL.
      */
     int (*scatter)(void *state, tally_lane *lane, const tally_bucket *bucket,
                    const size_t *shard_starts);
 } tally_hook_table;
 
 /*
- * Makes a hook of the table and its state. On success the hook owns state, and destroys it. Local;
- * any thread. Errors: ARG naming what the table lacks, NOMEM.
+ * Makes a hook from a table and its state. On success the hook owns state. Local; any thread; never
+ * blocks. Errors: ARG naming what the table lacks, NOMEM.
  */
 TALLY_API int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **hook);
 
-/* Wraps any hook, one's own too: text is a wrapper with its options, as "bf16" or
- * "fp16:saturate=1". Its name is the text with inner's in brackets, at most 200 characters. The new
- * hook takes a hold of its own on inner. Errors: as tally_hook_parse. */
+/*
+ * Wraps any hook, including your own: text is a wrapper with its options, such as "bf16" or
+ * "fp16:saturate=1". The new name is the text followed by the inner name in brackets, at most 200
+ * characters. The new hook takes a reference to inner. Local; any thread; never blocks. Errors: as
+ * tally_hook_parse.
+ */
 TALLY_API int tally_hook_wrap(const char *text, tally_hook *inner, tally_hook **hook);
 
-/* The ddp's own group, whose lanes run its hook: for hooks that divide it (tally_group_split) when
- * they are attached, and close what they made when they are detached. Any thread; never blocks;
- * NULL for NULL. */
+/*
+ * Returns the ddp's own group, whose lanes run its hook; NULL for NULL. A hook may split it
+ * (tally_group_split) when it is attached, and close the sub-groups when it is detached. Any
+ * thread; never blocks.
+ */
 TALLY_API tally_group *tally_ddp_group(const tally_ddp *ddp);
 
-/* ---- optimizers of your own ---------------------------------------------------------------- */
+/* ---- your own optimizers ------------------------------------------------------------------- */
 
-/* Arrays of state beside a parameter, at most. */
+/* The largest number of state arrays per parameter. */
 #define TALLY_MAX_STATES 8
 
-/* What step_param is given: one parameter, or a part of one. Elements are in the order in which the
- * parameter's data has them, as its strides given to tally_ddp_create say; so are gradient and
- * state. */
+/*
+ * One parameter, or a part of one, for step_param. Elements of data, gradient and state have the
+ * order in which the parameter's data lies in memory, as its strides say.
+ */
 typedef struct tally_step_param {
     size_t size; /* sizeof(tally_step_param) */
-    int index;   /* of the parameter, as in tally_ddp_create */
+    int index;   /* the parameter's number, as in tally_ddp_create */
     const char *name;
     int n_dims;
     const size_t *shape;     /* of the whole parameter */
-    size_t first;            /* of the whole parameter's elements, in that order, the first here */
-    size_t n;                /* elements here: all, unless the table is elementwise */
-    float *data;             /* n of each of these */
+    size_t first;            /* index of the first element here in the whole parameter */
+    size_t n;                /* number of elements: all, unless the table is elementwise */
+    float *data;             /* n elements, and so in the next two */
     const float *gradient;   /* the mean: clipped, unscaled */
     float *const *state;     /* table.n_states arrays; zeros before the parameter's first step */
-    unsigned long long step; /* the parameter's steps, with this one: from 1 */
-    double lr;               /* of its group, in this step */
+    unsigned long long step; /* number of the parameter's step, from 1 */
+    double lr;               /* learning rate of its group in this step */
 } tally_step_param;
 
-/* An optimizer of one's own: fill the table, size first. step_param is required. */
+/* Your own optimizer is a table of functions; step_param is required. */
 struct tally_optimizer_table {
     size_t size;      /* sizeof(tally_optimizer_table) */
     const char *name; /* for messages and checkpoints; ranks compare it; copied */
-    /* An element's update depends on that element alone: step_param may be called for parts of a
-     * parameter, several in a step (all with the same step), and shards may cut parameters. */
+    /* Nonzero: an element's update depends on that element alone. step_param may then be called for
+     * parts of a parameter, several times in a step with the same step number, and shards may cut
+     * parameters. */
     int elementwise;
-    int n_states; /* fp32 arrays beside each parameter that tally keeps: 0..TALLY_MAX_STATES */
+    int n_states; /* fp32 arrays that tally keeps for each parameter: 0..TALLY_MAX_STATES */
     /*
-     * Updates data and state. On a lane or the application's thread; must not block; several at
-     * once for different parameters if the group has several lanes. A failure fails the step on
-     * every rank; tally_job_fail, with lane NULL, gives it a text.
+     * Updates data and state. On a lane or the application's thread; several at once, for different
+     * parameters, if the group has several lanes; must not block. A failure fails the step on every
+     * rank; tally_job_fail, with lane NULL, gives it a text.
      */
     int (*step_param)(void *user, const tally_step_param *param);
-    /* Frees user. When nobody uses the optimizer any more. May be NULL. */
+    /* Frees user. Called when nothing uses the optimizer any more. May be NULL. */
     void (*destroy)(void *user);
 };
 
