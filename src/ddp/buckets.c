@@ -48,8 +48,8 @@ static int plan_buckets(const tally_ddp *ddp, const int *order, size_t n_normal,
     for (size_t i = 0; i < ddp->n_params; i++) {
         const struct tally__param *param = &ddp->params[i];
 
-        items[i] = (struct tally__plan_item){param->n * tally_dtype_bytes(param->reduce_dtype),
-                                             param->reduce_dtype};
+        items[i] = (struct tally__plan_item){param->n * tally_dtype_bytes(param->grad.reduce_dtype),
+                                             param->grad.reduce_dtype};
     }
     tally__plan_make(items, order, n_normal, ddp->caps, ddp->n_caps, &normal);
     tally__plan_make(items, order + n_normal, ddp->n_order - n_normal, &no_cap, 1, &delayed);
@@ -89,7 +89,7 @@ static void put_param(const tally_ddp *ddp, tally_bucket *seen, int index, tally
                                  .offset = seen->n,
                                  .n = param->n,
                                  .data = param->data};
-    seen->dtype = param->reduce_dtype;
+    seen->dtype = param->grad.reduce_dtype;
     seen->n += param->n;
     seen->n_params++;
 }
@@ -185,12 +185,12 @@ int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets 
     return rc;
 }
 
-static void *place_of_mean(const struct tally__param *param, void *in_bucket)
+static void *array_of_mean(const struct tally__param *param, void *in_bucket)
 {
     if (!tally__mean_is_apart(param)) {
-        return param->grad;
+        return param->grad.array;
     }
-    return param->own_mean ? param->own_mean : in_bucket;
+    return param->mean.owned ? param->mean.owned : in_bucket;
 }
 
 void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets)
@@ -213,9 +213,9 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets)
             param->offset = seen_param->offset * tally_dtype_bytes(seen->dtype);
             seen_param->gradient = memory + param->offset;
             if (ddp->views) {
-                param->grad = seen_param->gradient;
+                param->grad.array = seen_param->gradient;
             }
-            param->place = place_of_mean(param, seen_param->gradient);
+            param->mean.array = array_of_mean(param, seen_param->gradient);
         }
         memory += bucket_bytes(seen);
     }
@@ -227,9 +227,9 @@ void tally__buckets_move_means(tally_ddp *ddp, const struct tally__buckets *old)
         const tally_bucket_param *was = &old->params[k];
         struct tally__param *param = &ddp->params[was->index];
 
-        if (tally__mean_is_apart(param) && !param->own_mean) {
-            tally__copy(param->bytes, was->gradient, param->place);
-            param->mean = param->mean ? param->place : NULL;
+        if (tally__mean_is_apart(param) && !param->mean.owned) {
+            tally__copy(param->bytes, was->gradient, param->mean.array);
+            param->mean.last = param->mean.last ? param->mean.array : NULL;
         }
     }
 }

@@ -116,14 +116,15 @@ static bool all_zero(const unsigned char *bytes, size_t n, size_t element)
 /* An absent gradient that is a view holds zeros; one that is a copy is nobody's business. */
 static bool is_held(const tally_ddp *ddp, const struct tally__param *param)
 {
-    return param->state == TALLY__GRAD_READY || (param->state == TALLY__GRAD_ABSENT && ddp->views);
+    return param->now.state == TALLY__GRAD_READY ||
+           (param->now.state == TALLY__GRAD_ABSENT && ddp->views);
 }
 
 void tally__checks_note(tally_ddp *ddp, const struct tally__param *param)
 {
     struct watched *watched = &ddp->checks->params[param - ddp->params];
 
-    watched->announced = tally__checksum(0, param->grad, param->grad_bytes);
+    watched->announced = tally__checksum(0, param->grad.array, param->grad.bytes);
     watched->noted = true;
 }
 
@@ -138,7 +139,7 @@ static const struct tally__param *find_written(const tally_ddp *ddp, size_t *n)
         const struct watched *watched = &ddp->checks->params[ddp->order[k]];
 
         if (is_held(ddp, param) && watched->noted &&
-            tally__checksum(0, param->grad, param->grad_bytes) != watched->announced) {
+            tally__checksum(0, param->grad.array, param->grad.bytes) != watched->announced) {
             first = first ? first : param;
             (*n)++;
         }
@@ -274,10 +275,10 @@ static void watch(tally_ddp *ddp)
         if (checks->n_looks == 0) {
             watched->first = tally__checksum(0, param->data, param->bytes);
         }
-        if (param->state == TALLY__GRAD_READY) {
+        if (param->now.state == TALLY__GRAD_READY) {
             watched->n_ready++;
-            watched->nonzero = watched->nonzero || !all_zero(param->grad, param->n,
-                                                             tally_dtype_bytes(param->grad_dtype));
+            watched->nonzero = watched->nonzero || !all_zero(param->grad.array, param->n,
+                                                             tally_dtype_bytes(param->grad.dtype));
         }
     }
     if (checks->n_looks + 1 == N_WATCHED) {

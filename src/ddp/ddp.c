@@ -79,7 +79,7 @@ int tally__check_between_steps(tally_ddp *ddp, const char *call)
 
     TRY(tally__check_ddp(ddp, call));
     (void)pthread_mutex_lock(&ddp->mutex);
-    in_step = ddp->in_step;
+    in_step = ddp->now.begun;
     ddp->call = in_step ? ddp->call : call;
     (void)pthread_mutex_unlock(&ddp->mutex);
     if (in_step) {
@@ -196,7 +196,7 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
     TRY(copy_config(ddp, config));
     TRY(tally__params_copy(ddp, params, n));
     TRY(ddp->observer.prepare(ddp->observer.user, ddp));
-    TRY(tally__params_place(ddp));
+    TRY(tally__params_allocate(ddp));
     TRY(tally__checks_make(ddp));
     TRY(tally__residuals_make(n, &ddp->residuals));
     return tally_hook_parse("allreduce", &ddp->hook);
@@ -260,7 +260,7 @@ static int start(tally_group *group, struct creation *creation)
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
-        param->mean = param->flags & TALLY_PARAM_DELAYED ? NULL : param->place;
+        param->mean.last = param->flags & TALLY_PARAM_DELAYED ? NULL : param->mean.array;
     }
     TRY(tally__param_memory_make(ddp));
     ddp->recording = ddp->config.static_graph != 0;
@@ -342,7 +342,7 @@ void tally__ddp_free(tally_ddp *ddp)
         return;
     }
     /* A step that was begun and not ended will never end: the others must not wait for it. */
-    if (ddp->in_step) {
+    if (ddp->now.begun) {
         (void)tally__fail(TALLY_ABORTED, "freed its ddp in the middle of step %llu",
                           ddp->step + ddp->steps_before + 1);
         (void)tally__step_give_up(ddp, TALLY_ABORTED);

@@ -15,50 +15,66 @@
 #include "hook/hook.h"
 #include "tally_extend.h"
 
-/* From here on a gradient's copy costs more than an exchange of its own. Measured on two ranks. */
+/* Gradients of at least this size are reduced in place: copying costs more than a separate
+ * exchange. Measured on two ranks. */
 #define TALLY__LARGE_BYTES ((size_t)16 << 10)
 
-/* Where a parameter's gradient stands in this step. From READY or ABSENT on its bytes belong to the
- * bucket. */
+/* A gradient in the step under way. From READY or ABSENT on, its bytes belong to the bucket. */
 enum tally__grad_state { TALLY__GRAD_WAITING, TALLY__GRAD_READY, TALLY__GRAD_ABSENT };
+
+/* A parameter's gradient on this rank; grad_cast.h explains the dtypes. */
+struct tally__gradient {
+    int dtype;        /* as backward writes it */
+    int reduce_dtype; /* as it travels in the bucket */
+    size_t bytes;     /* as backward writes it */
+    void *array;      /* where backward writes it: the application's array, owned, or the bucket;
+                         NULL: the parameter has no gradient */
+    void *owned;      /* the array that tally allocated for it, or NULL */
+    void *local;      /* the gradient of an ignored parameter: it never travels */
+};
+
+/* A parameter's mean gradient; its dtype is the parameter's. */
+struct tally__mean {
+    void *array;  /* where steps leave it: the gradient's array, the bucket, or owned */
+    void *owned;  /* the array that tally allocated for it, or NULL */
+    void *last;   /* the last step's mean, equal on all ranks; NULL: the step left none. Before the
+                     first step array, except for a delayed parameter */
+    bool sharded; /* the observer shards it: no rank has all of it */
+};
+
+/* A parameter's announcements in the step under way. */
+struct tally__announcements {
+    enum tally__grad_state state;
+    int n_announced;
+    bool accumulated; /* announced under no_sync since the last step */
+};
 
 struct tally__param {
     char *name;
     int n_dims;
     size_t *shape;
     bool permuted;    /* not row-major */
-    uint64_t strides; /* a checksum of those that matter, to compare */
-    int dtype;        /* of data and mean */
-    int grad_dtype;   /* of the gradient as backward writes it */
-    int reduce_dtype; /* of the gradient in the bucket; see grad_cast.h */
+    uint64_t strides; /* a checksum of the strides of dimensions that have more than one element */
     unsigned flags;
     size_t n;
-    size_t bytes; /* of data */
-    size_t grad_bytes;
+    int dtype;
+    size_t bytes;
     void *data;
-    bool provided;   /* data is ours: a place in data_memory, once there is that */
-    void *grad;      /* what the application sees: its own array, ours, or a place in a bucket; NULL
-                      for one without */
-    void *own_grad;  /* the array we made for it when it keeps copies and gave none */
-    void *place;     /* where steps leave the mean: grad, the bucket, or own_mean */
-    float *own_mean; /* the array we made for that when it cannot be in the bucket */
-    void *mean; /* place, where the last step left the mean, the same on all ranks; NULL: it left
-                   none. Before the first step, the gradient of one that is not delayed */
-    void *local_grad; /* of one that is ignored: the application's, which nobody reduces */
-    int bucket;       /* -1: has no gradient */
-    size_t offset;    /* in its bucket, in bytes */
-    enum tally__grad_state state;
-    bool accumulated; /* announced under no_sync since the last step */
-    int n_announced;  /* in this step */
-    int n_expected;   /* per step, under static_graph */
-    bool unused;      /* no rank had a gradient in the last step */
-    bool sharded;     /* the observer leaves its mean in shards: no rank has all of it */
+    bool provided; /* by tally: data lies in data_memory, once that is allocated */
+    struct tally__gradient grad;
+    struct tally__mean mean;
+    int bucket;    /* -1: has no gradient */
+    size_t offset; /* in its bucket, in bytes */
+    struct tally__announcements now;
+    int n_expected; /* announcements per step, under static_graph */
+    bool unused;    /* no rank had a gradient in the last step */
 };
 
-/* Who owns a bucket's bytes: the application's threads while it fills, the lane once launched. */
+/* The owner of a bucket's bytes: the application's threads while it fills, the lane once launched.
+ */
 enum tally__bucket_state { TALLY__BUCKET_FILLING, TALLY__BUCKET_LAUNCHED };
 
-/* When a bucket was complete, launched, begun and done, and what that cost. */
+/* Times and bytes of a bucket in one step. */
 struct tally__bucket_times {
     uint64_t ready_ns;
     uint64_t launch_ns;
@@ -66,40 +82,39 @@ struct tally__bucket_times {
     uint64_t done_ns;
     uint64_t after_ns; /* when the observer had used the mean; done_ns if it did nothing */
     uint64_t bytes_sent;
-    uint64_t aside_bytes; /* of these, about who has which gradient: not the bucket's own */
-    uint64_t late_bytes;  /* and what was sent for it at the end of the step instead, */
-    uint64_t late_ns;     /* and how long that took */
+    uint64_t aside_bytes; /* part of bytes_sent that is not the bucket's: questions between ranks */
+    uint64_t late_bytes;  /* sent for the bucket at the end of the step instead, */
+    uint64_t late_ns;     /* and the time that took */
     struct tally__counts counts;
 };
 
 struct tally__bucket {
     tally_bucket seen; /* what the hook sees */
     tally_ddp *ddp;
-    size_t n_missing; /* gradients that are neither ready nor absent; of a delayed one, all until
-                         it is asked for */
+    size_t n_missing; /* gradients that are neither ready nor absent; all of a delayed bucket, until
+                         the application asks for it */
     enum tally__bucket_state state;
     tally_future *future;
-    unsigned char *saved; /* gradients in view mode that were absent, as they were; maybe NULL */
+    unsigned char *saved; /* copies of views that were absent, or NULL */
     double factor; /* gradients are multiplied by it: before the hook if the bucket has fp32, after
                       it otherwise. Belongs to the lane until collected, like the next */
     bool skipped;  /* it was not reduced: no rank had a gradient for it, or the observer said so */
     bool sharded;  /* the observer cuts it into shards and returns residuals itself */
-    struct tally__bucket_times
-        now; /* the step under way; start, done and updated are the lane's too */
+    struct tally__bucket_times now;  /* the step under way; the lane writes start, done and after */
     struct tally__bucket_times last; /* the last step; guarded by the mutex */
 };
 
-/* What is said about the last step, and summed over all. Guarded by the mutex. */
+/* Figures of the last step, and sums over all steps. Guarded by the mutex. */
 struct tally__step_stats {
-    uint64_t first_ns;      /* the first announcement of the step under way */
-    uint64_t last_first_ns; /* of the last step */
-    uint64_t last_end_ns;   /* when its wait returned; 0: there was none */
-    uint64_t forward_ns;    /* from the end of the step before to the last one's beginning */
+    uint64_t first_ns;      /* first announcement of the step under way */
+    uint64_t last_first_ns; /* first announcement of the last step */
+    uint64_t last_end_ns;   /* end of the last step's wait; 0: there was none */
+    uint64_t forward_ns;    /* from the end of the step before to the start of the last one */
     uint64_t backward_ns;
     uint64_t comm_ns;
     uint64_t exposed_ns;
     uint64_t wire_bytes;
-    uint64_t other_bytes; /* beside the buckets, since the step before */
+    uint64_t other_bytes; /* sent since the step before, not for buckets */
     size_t n_reduced;
     size_t n_ready;
     unsigned long long n_steps; /* in which this rank had input */
@@ -111,32 +126,52 @@ struct tally__step_stats {
     struct tally__counts counts;
     struct tally__counts total_counts;
     uint64_t total_other_bytes;
-    uint64_t taken_other_bytes; /* up to the end of the last step */
+    uint64_t taken_other_bytes; /* part of total_other_bytes up to the end of the last step */
     bool rebuilt;
-    int error; /* of the last call that failed, in which step, and why */
+    int error; /* of the last call that failed; its step and text follow */
     unsigned long long error_step;
     char error_text[sizeof((tally_ddp_stats *)NULL)->error_text];
 };
 
-/* Who takes part in a step under config.join; by the lane, read by later jobs of the same lane. */
+/* The ranks that have input, under config.join. Jobs of lane 0 write it, and later jobs read it. */
 struct tally__presence {
     bool active;   /* this rank has input */
-    int n_active;  /* ranks that have */
-    int root;      /* the highest of them */
-    bool stopped;  /* some have not, and config.join_stops says to end there */
-    bool was_last; /* this rank had input in the last step there was */
-    int who_ended; /* the lowest rank without input, then */
+    int n_active;  /* number of ranks that have */
+    int root;      /* the highest rank that has */
+    bool stopped;  /* a rank has none, and config.join_stops ends the run */
+    bool was_last; /* this rank had input in the last step */
+    int who_ended; /* the lowest rank without input */
     tally_future *future;
 };
 
-/* The buckets and which parameter lies where in them. */
+/* The buckets, and the position of each parameter in them. */
 struct tally__buckets {
     size_t n;         /* buckets of a step */
-    size_t n_delayed; /* those of delayed parameters, behind them */
+    size_t n_delayed; /* buckets of delayed parameters; they follow the others */
     struct tally__bucket *bucket;
     tally_bucket_param *params; /* of all buckets, one after the other */
     void *memory;               /* of the group: all gradients */
     bool pinned;                /* the observer depends on the layout: it must stay */
+};
+
+/* Orders in which gradients became ready. */
+struct tally__ready {
+    size_t n;    /* ready in the step under way */
+    int *order;  /* of the step under way */
+    int *last;   /* of the last step */
+    int *agreed; /* of the rank that decides how buckets are arranged */
+};
+
+/* The step under way. The mutex guards it; after the last launch only wait uses the end's fields.
+ */
+struct tally__step_state {
+    bool begun; /* a gradient was announced since the last wait */
+    bool delayed_asked;
+    size_t next_bucket;       /* the next to be launched */
+    tally_future *end_future; /* the end of the step, if it was launched before wait */
+    bool end_ran;             /* it was, and wait has collected it */
+    int32_t *used; /* per parameter: 1 if this rank has a gradient; at the end of the step, the
+                      number of ranks that had one. The lane counts in a second array of n_params */
 };
 
 /* The words for a ddp and its steps in messages. */
@@ -149,7 +184,7 @@ struct tally__ddp_words {
 #define TALLY__BUFFER TALLY__SIZED(tally_buffer, bytes)
 
 struct tally_ddp {
-    tally_group *group; /* our own */
+    tally_group *group; /* the ddp's own */
     tally_ddp_config config;
     size_t *caps;
     size_t n_caps;
@@ -159,45 +194,39 @@ struct tally_ddp {
     size_t n_buffers;
     size_t n_params;
     struct tally__param *params;
-    int *order; /* parameters with a gradient, in the order the plan takes them */
+    void *data_memory; /* of the group: the parameters that tally provides; NULL: none */
+    bool provides;     /* tally provides all gradients; buckets then stay */
+    bool views;        /* and gradients lie in the buckets */
+
+    int *order; /* parameters with a gradient, in the order of the plan */
     size_t n_order;
     struct tally__buckets buckets;
-    void *data_memory; /* of the group: the parameters that tally provides; NULL: none */
-    bool provides;     /* all gradients: no array for one is the application's; buckets then stay */
-    bool views;        /* and they are in the buckets */
-    bool rebuild_due;
     unsigned generation;
+    bool rebuild_due;
+
     unsigned long long step;
-    unsigned long long steps_before; /* those of the run that was loaded; step counts on from 0 */
-    const char *call; /* the function of the application's that is under way, for messages */
+    unsigned long long steps_before; /* steps of the run that was loaded */
+    const char *call;                /* the application's call under way, for messages */
     struct tally__ddp_words words;
+    unsigned char *stage; /* TALLY__TOGETHER_BYTES (broadcast.h), for jobs of lane 0 */
+
     tally_hook *hook;
     struct tally__residuals *residuals;
     struct tally__observer observer;
     struct tally__checks *checks; /* check mode; NULL: off */
     bool warned_local;            /* of a hook that needs averaging, and the observer has none */
-
-    pthread_mutex_t mutex; /* guards what follows, and the state of parameters and buckets */
-    bool in_step;          /* something was announced since the last wait */
-    bool no_sync;
-    bool recording; /* static_graph: the first step, which only counts */
-    bool delayed_asked;
-    size_t next_bucket;
-    size_t n_ready;
-    int *ready_order;
-    int *last_order;   /* ready_order of the last step */
-    int *agreed_order; /* ready_order of the rank that decides, for the rebuild */
-    struct tally__step_stats stats;
     struct tally__presence presence;
-    unsigned char *stage;     /* TALLY__TOGETHER_BYTES (broadcast.h); jobs of lane 0 use it */
-    tally_future *end_future; /* of the end of the step, if it was launched before wait */
-    bool end_ran;             /* it was, and was waited for */
-    int32_t *used; /* per parameter: 1 if this rank has a gradient; after the step, on how many.
-                      Behind these n_params, the end of the step counts on its lane */
+
+    pthread_mutex_t mutex; /* guards the rest, parameters' announcements, and buckets' states */
+    bool no_sync;
+    bool recording; /* static_graph: the first step, which only counts announcements */
+    struct tally__step_state now;
+    struct tally__ready ready;
+    struct tally__step_stats stats;
 };
 
-/* ddp.c: tally_ddp_create with an observer, whose user must live as long as the ddp; and freeing.
- * Collective, and local. */
+/* ddp.c: tally_ddp_create with an observer, whose user must live as long as the ddp. Creating is
+ * collective, freeing is local. */
 int tally__ddp_create(tally_group *group, const tally_param *params, size_t n,
                       const tally_ddp_config *config, const struct tally__observer *observer,
                       tally_ddp **ddp);
@@ -206,50 +235,52 @@ void tally__ddp_free(tally_ddp *ddp);
 /* params.c */
 int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n);
 /* Once dtypes are known: checks arrays, orders parameters, and allocates gradients and means. */
-int tally__params_place(tally_ddp *ddp);
+int tally__params_allocate(tally_ddp *ddp);
 void tally__params_free(tally_ddp *ddp);
-/* In a job: all parameters but the ignored ones become root's; all buffers do. */
+/* In a job: all parameters except ignored ones become root's; all buffers become root's. */
 int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 
-/* param_arrays.c: ARG naming two parameters with one name or with memory in common, or an array
- * that is not aligned. */
+/* param_arrays.c: rejects two parameters that share a name or memory, and arrays that are not
+ * aligned. Errors: ARG, NOMEM. */
 int tally__params_check_arrays(const tally_ddp *ddp);
 
-/* param_compare.c: in a job, all ranks compare what they were given. */
+/* param_compare.c: in a job, compares parameters, buffers and config between ranks. */
 int tally__params_compare(tally_lane *lane, const tally_ddp *ddp);
 
 /* buckets.c */
-/* Buckets for the parameters with a gradient, in this order; touches nothing else. Collective: on
- * failure all ranks fail. */
+/* Makes buckets for the parameters with a gradient, in this order, and changes nothing else.
+ * Collective: on failure all ranks fail. */
 int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets *buckets);
-/* Makes them the ddp's. */
+/* The ddp uses them from now on. */
 void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets);
 /* Afterwards: means that lay in the old buckets move to the new ones. */
 void tally__buckets_move_means(tally_ddp *ddp, const struct tally__buckets *old);
 /* Collective. */
 void tally__buckets_free(tally_ddp *ddp, struct tally__buckets *buckets);
+/* The parameter's gradient in its bucket. */
 unsigned char *tally__slice(const tally_ddp *ddp, const struct tally__param *param);
 
-/* param_memory.c: memory for the parameters that tally provides, until the group is closed.
+/* param_memory.c: allocates the parameters that tally provides, until the group is closed.
  * Collective. */
 int tally__param_memory_make(tally_ddp *ddp);
-/* Where the parameters of a bucket lie one after the other, as their gradients do; NULL where they
- * do not. */
+/* The parameters of a bucket as one array, laid out like their gradients; NULL if they are not
+ * contiguous. */
 void *tally__bucket_run(const struct tally__bucket *bucket);
 
 /* ddp_hook.c */
-/* Makes all residuals plain, and passes on what is owned, as how says. Collective. Errors: NOMEM on
- * any rank: on all of them, and no residual is lost. */
+/* Makes all residuals plain, and moves owned ones as how says. Collective. Errors: NOMEM, on all
+ * ranks, and no residual is lost. */
 int tally__ddp_move_residuals(tally_ddp *ddp, enum tally__move how);
-/* Sets the hook that config or environment names. Collective. */
+/* Sets the hook that the config or the environment names. Collective. */
 int tally__hook_start(tally_ddp *ddp);
 
-/* launch.c: with the mutex held. The second launches every complete bucket whose turn it is. */
+/* launch.c: with the mutex held. The second launches all complete buckets that are next in order.
+ */
 int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket);
 int tally__launch_complete(tally_ddp *ddp);
-/* Without the mutex. Waits for all that was launched; the first failure counts, with its text. What
- * is delayed, or another rank's step, counts as beside the buckets. */
+/* Without the mutex. Waits for everything that was launched; returns the first failure, with its
+ * text. Bytes of delayed buckets and of steps without input count as other_wire_bytes. */
 int tally__collect(tally_ddp *ddp);
 /* On a lane. Leaves the mean of a bucket, or skips it if no rank has a gradient for it. */
 int tally__bucket_reduce(tally_lane *lane, struct tally__bucket *bucket);
@@ -261,32 +292,32 @@ int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
 void tally__bucket_spread(const struct tally__bucket *bucket);
 
 /* reducer.c */
-/* Ends a step that cannot be finished: gives the ddp's group up, waits for what was launched, and
- * returns status with the text there was. */
+/* Ends a step that cannot be finished: aborts the ddp's group, waits for launched buckets, and
+ * returns status with the thread's error text. */
 int tally__step_give_up(tally_ddp *ddp, int status);
 void tally__step_reset(tally_ddp *ddp);
-/* Takes part in a step of others with zeros. With presence agreed on already. Collective. */
+/* Takes part in a step of other ranks with zeros, after the presence job. Collective. */
 int tally__shadow_step(tally_ddp *ddp);
 
-/* step_end.c: with the mutex held, once every bucket was launched. Begins the end of the step,
- * unless that needs what only wait knows; then wait does. */
+/* step_end.c: with the mutex held, after every bucket was launched. Launches the end of the step,
+ * unless it needs something that only wait knows: then wait runs it. */
 int tally__step_end_launch(tally_ddp *ddp);
 
-/* join.c: says whether this rank has input, and learns who has; a job on lane 0. */
+/* join.c: a job on lane 0: ranks learn which of them have input. */
 int tally__presence_job(tally_lane *lane, void *user);
-/* The error of a step that config.join_stops ended. */
+/* Sets the error of a step that config.join_stops ended. */
 int tally__join_stopped(const tally_ddp *ddp);
 
-/* Whether there is a parameter i, and this process may use it: a forked child may not. */
+/* Whether parameter i exists and this process may use it: a forked child may not. */
 static inline bool tally__has_param(const tally_ddp *ddp, int i)
 {
     return ddp && i >= 0 && (size_t)i < ddp->n_params && tally__is_owner(&ddp->group->owner);
 }
 
-/* TALLY_OK, ARG for NULL, or STATE in a forked child. Before any lock is taken: base/owner.h. */
+/* Returns ARG for NULL, STATE in a forked child. Before any lock is taken: base/owner.h. */
 int tally__check_ddp(const tally_ddp *ddp, const char *call);
 
-/* The same, and STATE naming the call when a step is under way. */
+/* The same, and STATE naming the call if a step is under way. */
 int tally__check_between_steps(tally_ddp *ddp, const char *call);
 
 /* Runs a job on the ddp's lane 0 and waits for it. The bytes it sends count as other_wire_bytes. */
@@ -296,5 +327,8 @@ int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user);
  * text: then the job fails with them on all ranks before it does anything. job may be NULL: ranks
  * only agree on the status. */
 int tally__ddp_agree(tally_ddp *ddp, int status, tally_job_fn job, void *user);
+
+/* Whether the application is between tally_ddp_no_sync_begin and _end. */
+bool tally__is_no_sync(tally_ddp *ddp);
 
 #endif

@@ -17,12 +17,12 @@ size_t tally_ddp_n_params(const tally_ddp *ddp)
 
 void *tally_ddp_grad(const tally_ddp *ddp, int i)
 {
-    return tally__has_param(ddp, i) ? ddp->params[i].grad : NULL;
+    return tally__has_param(ddp, i) ? ddp->params[i].grad.array : NULL;
 }
 
 void *tally_ddp_mean(const tally_ddp *ddp, int i)
 {
-    return tally__has_param(ddp, i) ? ddp->params[i].place : NULL;
+    return tally__has_param(ddp, i) ? ddp->params[i].mean.array : NULL;
 }
 
 int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused)
@@ -36,24 +36,42 @@ int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused)
     return TALLY_OK;
 }
 
+/* Sets no_sync and returns what it was. */
+static bool exchange_no_sync(tally_ddp *ddp, bool no_sync)
+{
+    bool before;
+
+    (void)pthread_mutex_lock(&ddp->mutex);
+    before = ddp->no_sync;
+    ddp->no_sync = no_sync;
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    return before;
+}
+
+bool tally__is_no_sync(tally_ddp *ddp)
+{
+    bool no_sync;
+
+    (void)pthread_mutex_lock(&ddp->mutex);
+    no_sync = ddp->no_sync;
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    return no_sync;
+}
+
 int tally_ddp_no_sync_begin(tally_ddp *ddp)
 {
     TRY(tally__check_between_steps(ddp, "tally_ddp_no_sync_begin"));
-    if (ddp->no_sync) {
-        return tally__fail(TALLY_STATE, "tally_ddp_no_sync_begin: begun already");
-    }
-    ddp->no_sync = true;
-    return TALLY_OK;
+    return exchange_no_sync(ddp, true)
+               ? tally__fail(TALLY_STATE, "tally_ddp_no_sync_begin: begun already")
+               : TALLY_OK;
 }
 
 int tally_ddp_no_sync_end(tally_ddp *ddp)
 {
     TRY(tally__check_ddp(ddp, "tally_ddp_no_sync_end"));
-    if (!ddp->no_sync) {
-        return tally__fail(TALLY_STATE, "tally_ddp_no_sync_end: not begun");
-    }
-    ddp->no_sync = false;
-    return TALLY_OK;
+    return exchange_no_sync(ddp, false)
+               ? TALLY_OK
+               : tally__fail(TALLY_STATE, "tally_ddp_no_sync_end: not begun");
 }
 
 int tally_ddp_zero_grad(tally_ddp *ddp)
@@ -62,7 +80,7 @@ int tally_ddp_zero_grad(tally_ddp *ddp)
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
-        memset(param->grad, 0, param->grad_bytes);
+        memset(param->grad.array, 0, param->grad.bytes);
     }
     return TALLY_OK;
 }

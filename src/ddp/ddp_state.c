@@ -112,7 +112,7 @@ static int read_residual(const struct tally__state *state, size_t r, size_t i)
 
     TRY(tally__check_identity(reader, param, r));
     tally__take_residual(reader, param, state->n, &residual[i]);
-    if ((residual[i].sent || residual[i].n_owned > 0) && param->reduce_dtype != TALLY_F32) {
+    if ((residual[i].sent || residual[i].n_owned > 0) && param->grad.reduce_dtype != TALLY_F32) {
         return tally__fail(TALLY_ARG,
                            "blob %zu has a residual of parameter '%.200s', which travelled as fp32 "
                            "then: config.reduce_dtype is another here",
@@ -362,7 +362,7 @@ static void take_over(const struct tally__state *state)
     ddp->steps_before = state->blobs[0].head.n_steps - ddp->step;
     /* Some hooks' bits depend on the layout. */
     if (order && tally__may_arrange(ddp)) {
-        memcpy(ddp->agreed_order, order, ddp->n_order * sizeof *order);
+        memcpy(ddp->ready.agreed, order, ddp->n_order * sizeof *order);
         tally__step_arrange(ddp);
     }
 }

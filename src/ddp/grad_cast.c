@@ -81,12 +81,13 @@ void tally__scale_array(int dtype, size_t n, void *x, double factor)
 
 void tally__grad_gather(const struct tally__param *param, void *in_bucket)
 {
-    tally__cast(param->grad_dtype, param->reduce_dtype, param->n, param->grad, in_bucket);
+    tally__cast(param->grad.dtype, param->grad.reduce_dtype, param->n, param->grad.array,
+                in_bucket);
 }
 
 void tally__grad_spread(const struct tally__param *param, const void *in_bucket)
 {
-    if (param->place != in_bucket) {
-        tally__cast(param->reduce_dtype, param->dtype, param->n, in_bucket, param->place);
+    if (param->mean.array != in_bucket) {
+        tally__cast(param->grad.reduce_dtype, param->dtype, param->n, in_bucket, param->mean.array);
     }
 }

@@ -27,7 +27,7 @@ static int any_used(tally_lane *lane, const struct tally__bucket *bucket, bool *
     uint64_t any = 0;
 
     for (int k = 0; k < bucket->seen.n_params; k++) {
-        any |= bucket->ddp->used[bucket->seen.params[k].index] != 0;
+        any |= bucket->ddp->now.used[bucket->seen.params[k].index] != 0;
     }
     TRY(tally__agree_any(lane, any, &any));
     *used = any != 0;
@@ -90,14 +90,14 @@ static void scale_after(const struct tally__bucket *bucket, int dtype, size_t n,
 static void gather(const struct tally__bucket *bucket, struct range range)
 {
     for (int k = range.first; k < range.end; k++) {
-        const tally_bucket_param *place = &bucket->seen.params[k];
-        const struct tally__param *param = &bucket->ddp->params[place->index];
+        const tally_bucket_param *entry = &bucket->seen.params[k];
+        const struct tally__param *param = &bucket->ddp->params[entry->index];
 
-        if (bucket->ddp->used[place->index]) {
-            tally__grad_gather(param, place->gradient);
-            scale_before(bucket, place->n, place->gradient);
+        if (bucket->ddp->now.used[entry->index]) {
+            tally__grad_gather(param, entry->gradient);
+            scale_before(bucket, entry->n, entry->gradient);
         } else {
-            memset(place->gradient, 0, bytes_of(bucket, k));
+            memset(entry->gradient, 0, bytes_of(bucket, k));
         }
     }
 }
@@ -109,11 +109,11 @@ static void take_mean(const struct tally__bucket *bucket, const struct tally__pa
 {
     if (tally__mean_is_apart(param)) {
         tally__grad_spread(param, left);
-        scale_after(bucket, param->dtype, param->n, param->place);
+        scale_after(bucket, param->dtype, param->n, param->mean.array);
         return;
     }
     scale_after(bucket, param->dtype, param->n, left);
-    if (bucket->ddp->used[param - bucket->ddp->params]) {
+    if (bucket->ddp->now.used[param - bucket->ddp->params]) {
         tally__grad_spread(param, left);
     }
 }
@@ -123,10 +123,10 @@ static void take_mean(const struct tally__bucket *bucket, const struct tally__pa
 static void spread(const struct tally__bucket *bucket, struct range range)
 {
     for (int k = range.first; k < range.end; k++) {
-        const tally_bucket_param *place = &bucket->seen.params[k];
-        const struct tally__param *param = &bucket->ddp->params[place->index];
+        const tally_bucket_param *entry = &bucket->seen.params[k];
+        const struct tally__param *param = &bucket->ddp->params[entry->index];
 
-        take_mean(bucket, param, place->gradient);
+        take_mean(bucket, param, entry->gradient);
     }
 }
 
@@ -167,9 +167,9 @@ static bool lies_well(const struct tally__bucket *bucket, int k)
     const tally_ddp *ddp = bucket->ddp;
     int index = bucket->seen.params[k].index;
 
-    return ddp->hook->table.elementwise && ddp->used[index] &&
+    return ddp->hook->table.elementwise && ddp->now.used[index] &&
            bytes_of(bucket, k) >= TALLY__LARGE_BYTES &&
-           ddp->params[index].grad_dtype == bucket->seen.dtype;
+           ddp->params[index].grad.dtype == bucket->seen.dtype;
 }
 
 static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, struct range range)
@@ -188,12 +188,12 @@ static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, st
     if (lies_well(bucket, range.first)) {
         const struct tally__param *param = &ddp->params[first.index];
 
-        first.gradient = param->grad;
+        first.gradient = param->grad.array;
         part.params = &first;
         part.data = first.gradient;
-        scale_before(bucket, param->n, param->grad);
+        scale_before(bucket, param->n, param->grad.array);
         TRY(run_hook(lane, ddp, &part, NULL));
-        take_mean(bucket, param, param->grad);
+        take_mean(bucket, param, param->grad.array);
         return TALLY_OK;
     }
     gather(bucket, range);
@@ -319,11 +319,11 @@ int tally__launch_complete(tally_ddp *ddp)
     if (tally__checks_hold(ddp)) {
         return TALLY_OK;
     }
-    while (ddp->next_bucket < n && buckets->bucket[ddp->next_bucket].n_missing == 0) {
-        TRY(tally__launch(ddp, &buckets->bucket[ddp->next_bucket]));
-        ddp->next_bucket++;
+    while (ddp->now.next_bucket < n && buckets->bucket[ddp->now.next_bucket].n_missing == 0) {
+        TRY(tally__launch(ddp, &buckets->bucket[ddp->now.next_bucket]));
+        ddp->now.next_bucket++;
     }
-    return ddp->next_bucket == n ? tally__step_end_launch(ddp) : TALLY_OK;
+    return ddp->now.next_bucket == n ? tally__step_end_launch(ddp) : TALLY_OK;
 }
 
 /* ---- waiting ---- */
@@ -347,8 +347,12 @@ int tally__collect(tally_ddp *ddp)
 {
     struct tally__buckets *buckets = &ddp->buckets;
     char text[TALLY__ERROR_BYTES];
+    bool has_input;
     int rc = TALLY_OK;
 
+    (void)pthread_mutex_lock(&ddp->mutex);
+    has_input = ddp->now.begun;
+    (void)pthread_mutex_unlock(&ddp->mutex);
     if (ddp->presence.future) {
         tally__stats_other(ddp, collect_one(ddp->presence.future, &rc, text));
         ddp->presence.future = NULL;
@@ -359,15 +363,15 @@ int tally__collect(tally_ddp *ddp)
         if (bucket->state == TALLY__BUCKET_LAUNCHED) {
             bucket->now.bytes_sent = collect_one(bucket->future, &rc, text);
             bucket->state = TALLY__BUCKET_FILLING;
-            if (b >= buckets->n || !ddp->in_step) {
+            if (b >= buckets->n || !has_input) {
                 tally__stats_other(ddp, bucket->now.bytes_sent);
             }
         }
     }
-    if (ddp->end_future) {
-        tally__stats_other(ddp, collect_one(ddp->end_future, &rc, text));
-        ddp->end_future = NULL;
-        ddp->end_ran = true;
+    if (ddp->now.end_future) {
+        tally__stats_other(ddp, collect_one(ddp->now.end_future, &rc, text));
+        ddp->now.end_future = NULL;
+        ddp->now.end_ran = true;
     }
     return rc == TALLY_OK ? TALLY_OK : tally__fail(rc, "%s", text);
 }

@@ -98,8 +98,8 @@ static size_t list_spans(const tally_ddp *ddp, struct span *spans)
 
         if (!(param->flags & TALLY_PARAM_IGNORED)) {
             put(spans, &n, param->data, (struct span){.role = DATA, .index = i}, param->bytes);
-            put(spans, &n, param->grad, (struct span){.role = GRADIENT, .index = i},
-                param->grad_bytes);
+            put(spans, &n, param->grad.array, (struct span){.role = GRADIENT, .index = i},
+                param->grad.bytes);
         }
     }
     for (size_t i = 0; i < ddp->n_buffers; i++) {
@@ -184,8 +184,8 @@ int tally__params_check_arrays(const tally_ddp *ddp)
         const struct tally__param *param = &ddp->params[i];
 
         TRY(check_aligned(param, "data", param->data, param->dtype));
-        TRY(check_aligned(param, "grad", param->grad, param->grad_dtype));
-        TRY(check_aligned(param, "grad", param->local_grad, param->grad_dtype));
+        TRY(check_aligned(param, "grad", param->grad.array, param->grad.dtype));
+        TRY(check_aligned(param, "grad", param->grad.local, param->grad.dtype));
     }
     return check_apart(ddp);
 }

@@ -15,8 +15,9 @@ static size_t to_line(size_t bytes)
     return (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
 }
 
-/* Gives every parameter its place in memory; with NULL it only counts the bytes there must be. */
-static size_t place(tally_ddp *ddp, unsigned char *memory)
+/* Sets the addresses of all provided parameters in memory; returns the bytes. With NULL it only
+ * counts. */
+static size_t lay_out(tally_ddp *ddp, unsigned char *memory)
 {
     size_t n = ddp->buckets.n + ddp->buckets.n_delayed;
     tally_bucket_param *seen = ddp->buckets.params;
@@ -47,11 +48,11 @@ static size_t place(tally_ddp *ddp, unsigned char *memory)
 
 int tally__param_memory_make(tally_ddp *ddp)
 {
-    size_t bytes = place(ddp, NULL);
+    size_t bytes = lay_out(ddp, NULL);
 
     if (bytes > 0) {
         TRY(tally_group_alloc(ddp->group, bytes, &ddp->data_memory));
-        (void)place(ddp, ddp->data_memory);
+        (void)lay_out(ddp, ddp->data_memory);
     }
     return TALLY_OK;
 }

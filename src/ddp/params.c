@@ -135,14 +135,14 @@ static int copy_param(const tally_param *from, struct tally__param *to)
     }
     to->n_dims = from->n_dims;
     to->dtype = from->dtype;
-    to->grad_dtype = from->dtype;
-    to->reduce_dtype = from->dtype;
+    to->grad.dtype = from->dtype;
+    to->grad.reduce_dtype = from->dtype;
     to->flags = from->flags;
     to->bytes = to->n * tally_dtype_bytes(from->dtype);
-    to->grad_bytes = to->bytes;
+    to->grad.bytes = to->bytes;
     to->data = from->data;
-    to->grad = has_gradient(from->flags) ? from->grad : NULL;
-    to->local_grad = from->flags & TALLY_PARAM_IGNORED ? from->grad : NULL;
+    to->grad.array = has_gradient(from->flags) ? from->grad : NULL;
+    to->grad.local = from->flags & TALLY_PARAM_IGNORED ? from->grad : NULL;
     note_strides(from, to);
     to->bucket = -1;
     to->provided = !from->data && to->n > 0 && !(from->flags & TALLY_PARAM_IGNORED);
@@ -160,8 +160,8 @@ static int choose_mode(tally_ddp *ddp)
         const struct tally__param *param = &ddp->params[i];
 
         if (has_gradient(param->flags)) {
-            ddp->provides = ddp->provides && !param->grad;
-            as_written = as_written && param->grad_dtype == param->reduce_dtype;
+            ddp->provides = ddp->provides && !param->grad.array;
+            as_written = as_written && param->grad.dtype == param->grad.reduce_dtype;
         }
     }
     ddp->views = ddp->provides && as_written;
@@ -175,12 +175,12 @@ static int choose_mode(tally_ddp *ddp)
                                "provides all gradients",
                                param->name);
         }
-        if (has_gradient(param->flags) && !param->grad) {
-            param->own_grad = tally__alloc(param->grad_bytes, "a gradient");
-            if (!param->own_grad) {
+        if (has_gradient(param->flags) && !param->grad.array) {
+            param->grad.owned = tally__alloc(param->grad.bytes, "a gradient");
+            if (!param->grad.owned) {
                 return TALLY_NOMEM;
             }
-            param->grad = param->own_grad;
+            param->grad.array = param->grad.owned;
         }
     }
     return TALLY_OK;
@@ -190,13 +190,13 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
 {
     ddp->params = tally__alloc_array(n, sizeof *ddp->params, "parameters");
     ddp->order = tally__alloc_array(n, sizeof *ddp->order, "parameters");
-    ddp->ready_order = tally__alloc_array(n, sizeof *ddp->ready_order, "parameters");
-    ddp->last_order = tally__alloc_array(n, sizeof *ddp->last_order, "parameters");
-    ddp->agreed_order = tally__alloc_array(n, sizeof *ddp->agreed_order, "parameters");
-    ddp->used = tally__alloc_array(2 * n, sizeof *ddp->used, "parameters");
+    ddp->ready.order = tally__alloc_array(n, sizeof *ddp->ready.order, "parameters");
+    ddp->ready.last = tally__alloc_array(n, sizeof *ddp->ready.last, "parameters");
+    ddp->ready.agreed = tally__alloc_array(n, sizeof *ddp->ready.agreed, "parameters");
+    ddp->now.used = tally__alloc_array(2 * n, sizeof *ddp->now.used, "parameters");
     ddp->stage = tally__alloc(TALLY__TOGETHER_BYTES, "a stage for small parameters");
-    if (!ddp->params || !ddp->order || !ddp->ready_order || !ddp->last_order ||
-        !ddp->agreed_order || !ddp->used || !ddp->stage) {
+    if (!ddp->params || !ddp->order || !ddp->ready.order || !ddp->ready.last ||
+        !ddp->ready.agreed || !ddp->now.used || !ddp->stage) {
         return TALLY_NOMEM;
     }
     for (size_t i = 0; i < n; i++) {
@@ -216,9 +216,9 @@ static int make_means(tally_ddp *ddp)
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
-        if (tally__mean_is_apart(param) && param->reduce_dtype != param->dtype) {
-            param->own_mean = tally__alloc(param->bytes, "a mean gradient");
-            if (!param->own_mean) {
+        if (tally__mean_is_apart(param) && param->grad.reduce_dtype != param->dtype) {
+            param->mean.owned = tally__alloc(param->bytes, "a mean gradient");
+            if (!param->mean.owned) {
                 return TALLY_NOMEM;
             }
         }
@@ -226,7 +226,7 @@ static int make_means(tally_ddp *ddp)
     return TALLY_OK;
 }
 
-int tally__params_place(tally_ddp *ddp)
+int tally__params_allocate(tally_ddp *ddp)
 {
     TRY(tally__params_check_arrays(ddp));
     /* The last parameters' gradients are ready first. */
@@ -247,15 +247,15 @@ void tally__params_free(tally_ddp *ddp)
     for (size_t i = 0; i < ddp->n_params; i++) {
         tally__free(ddp->params[i].name);
         tally__free(ddp->params[i].shape);
-        tally__free(ddp->params[i].own_grad);
-        tally__free(ddp->params[i].own_mean);
+        tally__free(ddp->params[i].grad.owned);
+        tally__free(ddp->params[i].mean.owned);
     }
     tally__free(ddp->params);
     tally__free(ddp->order);
-    tally__free(ddp->ready_order);
-    tally__free(ddp->last_order);
-    tally__free(ddp->agreed_order);
-    tally__free(ddp->used);
+    tally__free(ddp->ready.order);
+    tally__free(ddp->ready.last);
+    tally__free(ddp->ready.agreed);
+    tally__free(ddp->now.used);
     tally__free(ddp->stage);
 }
 

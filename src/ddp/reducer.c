@@ -51,7 +51,7 @@ static int check_index(const tally_ddp *ddp, int i)
 static bool is_missing(const struct tally__param *param)
 {
     return param->bucket >= 0 && !(param->flags & TALLY_PARAM_DELAYED) &&
-           param->state == TALLY__GRAD_WAITING;
+           param->now.state == TALLY__GRAD_WAITING;
 }
 
 /* An absent gradient counts as zeros. Where it lives in the bucket, what it was is kept, in case no
@@ -70,8 +70,8 @@ static int put_zeros(tally_ddp *ddp, const struct tally__param *param)
     if (!bucket->saved) {
         return TALLY_NOMEM;
     }
-    tally__copy(param->grad_bytes, param->grad, bucket->saved + param->offset);
-    memset(param->grad, 0, param->grad_bytes);
+    tally__copy(param->grad.bytes, param->grad.array, bucket->saved + param->offset);
+    memset(param->grad.array, 0, param->grad.bytes);
     return TALLY_OK;
 }
 
@@ -81,22 +81,22 @@ static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_st
     struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
     int index = (int)(param - ddp->params);
 
-    param->state = state;
+    param->now.state = state;
     if (ddp->checks && !ddp->recording) {
         tally__checks_note(ddp, param);
     }
-    ddp->used[index] = state == TALLY__GRAD_READY;
+    ddp->now.used[index] = state == TALLY__GRAD_READY;
     bucket->n_missing--;
     bucket->now.ready_ns = tally__now_ns();
     if (!(param->flags & TALLY_PARAM_DELAYED)) {
-        ddp->ready_order[ddp->n_ready++] = index;
+        ddp->ready.order[ddp->ready.n++] = index;
     }
 }
 
 /* With the mutex held: this pass has no gradient for param; passes under no_sync may have had. */
 static int mark_absent(tally_ddp *ddp, struct tally__param *param)
 {
-    if (param->accumulated) {
+    if (param->now.accumulated) {
         mark(ddp, param, TALLY__GRAD_READY);
         return TALLY_OK;
     }
@@ -116,7 +116,7 @@ static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad
  * never has a gradient, so that nobody waits for that. */
 static int begin_step(tally_ddp *ddp)
 {
-    if (ddp->in_step) {
+    if (ddp->now.begun) {
         return TALLY_OK;
     }
     TRY(tally__check_alive(ddp->group));
@@ -126,7 +126,7 @@ static int begin_step(tally_ddp *ddp)
         ddp->presence.was_last = true;
         TRY(tally_submit(ddp->group, 0, tally__presence_job, ddp, &ddp->presence.future));
     }
-    ddp->in_step = true;
+    ddp->now.begun = true;
     for (size_t k = 0; k < ddp->n_order && ddp->config.static_graph && !ddp->recording; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
@@ -142,7 +142,7 @@ static int begin_step(tally_ddp *ddp)
 static int refuse_again(const tally_ddp *ddp, const struct tally__param *param)
 {
     unsigned long long n_steps = ddp->step + ddp->steps_before;
-    bool were_all = ddp->next_bucket >= ddp->buckets.n;
+    bool were_all = ddp->now.next_bucket >= ddp->buckets.n;
     char no_wait[80] = "tally_ddp_wait has not been called yet";
 
     if (n_steps > 0) {
@@ -153,7 +153,7 @@ static int refuse_again(const tally_ddp *ddp, const struct tally__param *param)
         return tally__fail(TALLY_STATE,
                            "the graph has changed: parameter '%s' was announced %d times, %d in "
                            "the first step%s%s",
-                           param->name, param->n_announced + 1, param->n_expected,
+                           param->name, param->now.n_announced + 1, param->n_expected,
                            were_all ? "; or " : "", were_all ? no_wait : "");
     }
     if (were_all) {
@@ -177,16 +177,16 @@ static int announce(tally_ddp *ddp, struct tally__param *param)
         if (ddp->checks) {
             tally__checks_note(ddp, param);
         }
-        param->n_announced++;
+        param->now.n_announced++;
         return TALLY_OK;
     }
     /* What is refused does not count: the step can still be ended. */
-    if (param->state != TALLY__GRAD_WAITING ||
-        (ddp->config.static_graph && param->n_announced >= param->n_expected)) {
+    if (param->now.state != TALLY__GRAD_WAITING ||
+        (ddp->config.static_graph && param->now.n_announced >= param->n_expected)) {
         return refuse_again(ddp, param);
     }
-    param->n_announced++;
-    if (ddp->config.static_graph && param->n_announced < param->n_expected) {
+    param->now.n_announced++;
+    if (ddp->config.static_graph && param->now.n_announced < param->n_expected) {
         return TALLY_OK;
     }
     return complete(ddp, param, TALLY__GRAD_READY);
@@ -204,7 +204,7 @@ int tally_ddp_grad_ready(tally_ddp *ddp, int i)
     lock(ddp);
     if (ddp->no_sync) {
         /* Its share of an accumulated gradient counts, also if the last pass does not add to it. */
-        ddp->params[i].accumulated = true;
+        ddp->params[i].now.accumulated = true;
     } else {
         rc = announce(ddp, &ddp->params[i]);
     }
@@ -232,7 +232,7 @@ static int announce_absent(tally_ddp *ddp, struct tally__param *param)
                          "step",
                          param->name);
     }
-    if (param->state != TALLY__GRAD_WAITING || param->n_announced > 0) {
+    if (param->now.state != TALLY__GRAD_WAITING || param->now.n_announced > 0) {
         return tally__fail(TALLY_STATE, "parameter '%s' is absent, but was announced already",
                            param->name);
     }
@@ -285,7 +285,7 @@ static int settle(tally_ddp *ddp)
 {
     bool absent_is_fine = ddp->recording || (ddp->config.find_unused && !ddp->config.static_graph);
 
-    if (!ddp->in_step && !ddp->config.find_unused) {
+    if (!ddp->now.begun && !ddp->config.find_unused) {
         return tally__fail(TALLY_STATE, "tally_ddp_wait: no gradient was announced in this step");
     }
     TRY(begin_step(ddp));
@@ -295,9 +295,9 @@ static int settle(tally_ddp *ddp)
         if (!is_missing(param)) {
             continue;
         }
-        if (ddp->recording && param->n_announced > 0) {
+        if (ddp->recording && param->now.n_announced > 0) {
             TRY(complete(ddp, param, TALLY__GRAD_READY));
-        } else if (param->n_announced == 0 && absent_is_fine) {
+        } else if (param->now.n_announced == 0 && absent_is_fine) {
             TRY(make_absent(ddp, param));
         } else {
             return report_missing(ddp);
@@ -331,10 +331,10 @@ int tally__step_give_up(tally_ddp *ddp, int status)
 void tally__step_reset(tally_ddp *ddp)
 {
     for (size_t i = 0; i < ddp->n_params; i++) {
-        ddp->params[i].state = TALLY__GRAD_WAITING;
-        ddp->params[i].n_announced = 0;
-        ddp->params[i].accumulated = false;
-        ddp->used[i] = 0;
+        ddp->params[i].now.state = TALLY__GRAD_WAITING;
+        ddp->params[i].now.n_announced = 0;
+        ddp->params[i].now.accumulated = false;
+        ddp->now.used[i] = 0;
     }
     for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
         ddp->buckets.bucket[b].n_missing = (size_t)ddp->buckets.bucket[b].seen.n_params;
@@ -342,11 +342,8 @@ void tally__step_reset(tally_ddp *ddp)
     if (ddp->checks) {
         tally__checks_reset(ddp);
     }
-    ddp->in_step = false;
-    ddp->end_ran = false;
-    ddp->delayed_asked = false;
-    ddp->next_bucket = 0;
-    ddp->n_ready = 0;
+    ddp->now = (struct tally__step_state){.used = ddp->now.used};
+    ddp->ready.n = 0;
 }
 
 static int end_step(tally_ddp *ddp)
@@ -358,7 +355,7 @@ static int end_step(tally_ddp *ddp)
     if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "tally_ddp_wait: this call blocks: it is not for jobs");
     }
-    if (ddp->no_sync) {
+    if (tally__is_no_sync(ddp)) {
         return TALLY_OK;
     }
     ddp->call = "tally_ddp_wait";
@@ -429,11 +426,11 @@ int tally__shadow_step(tally_ddp *ddp)
  */
 static int announce_delayed(tally_ddp *ddp)
 {
-    if (ddp->no_sync || ddp->delayed_asked) {
+    if (ddp->no_sync || ddp->now.delayed_asked) {
         return TALLY_OK;
     }
     TRY(begin_step(ddp));
-    ddp->delayed_asked = true;
+    ddp->now.delayed_asked = true;
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
 

@@ -66,8 +66,8 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
     }
     stats->other_bytes = stats->total_other_bytes - stats->taken_other_bytes;
     stats->taken_other_bytes = stats->total_other_bytes;
-    stats->n_ready = ddp->n_ready;
-    memcpy(ddp->last_order, ddp->ready_order, ddp->n_ready * sizeof *ddp->last_order);
+    stats->n_ready = ddp->ready.n;
+    memcpy(ddp->ready.last, ddp->ready.order, ddp->ready.n * sizeof *ddp->ready.last);
     stats->n_steps++;
     stats->total_forward_ns += stats->forward_ns;
     stats->total_backward_ns += stats->backward_ns;
@@ -126,9 +126,9 @@ static void fill_sizes(const tally_ddp *ddp, tally_ddp_stats *out)
     for (size_t k = 0; k < ddp->n_order; k++) {
         const struct tally__param *param = &ddp->params[ddp->order[k]];
 
-        out->dtypes |= 1u << param->grad_dtype;
-        out->gradient_bytes += param->grad_bytes;
-        out->unused_bytes += param->unused ? param->grad_bytes : 0;
+        out->dtypes |= 1u << param->grad.dtype;
+        out->gradient_bytes += param->grad.bytes;
+        out->unused_bytes += param->unused ? param->grad.bytes : 0;
     }
 }
 
@@ -260,7 +260,7 @@ size_t tally_ddp_ready_order(tally_ddp *ddp, int *order, size_t n)
     (void)pthread_mutex_lock(&ddp->mutex);
     n_ready = ddp->stats.n_ready;
     for (size_t k = 0; k < n && k < n_ready; k++) {
-        order[k] = ddp->last_order[k];
+        order[k] = ddp->ready.last[k];
     }
     (void)pthread_mutex_unlock(&ddp->mutex);
     return n_ready;

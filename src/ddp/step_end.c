@@ -38,7 +38,7 @@ static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
  * the group has other ddps, ranks may be inside the wait of another one: there buckets stay. */
 static int agree_on_order(tally_lane *lane, tally_ddp *ddp, int root)
 {
-    size_t bytes = ddp->n_params * sizeof *ddp->ready_order;
+    size_t bytes = ddp->n_params * sizeof *ddp->ready.order;
     uint64_t has_siblings = 0;
 
     TRY(tally__agree_any(lane, tally__has_siblings(ddp->group), &has_siblings));
@@ -47,8 +47,8 @@ static int agree_on_order(tally_lane *lane, tally_ddp *ddp, int root)
         return TALLY_OK;
     }
     /* A rank without input has no order; nobody takes it from there. */
-    memcpy(ddp->agreed_order, ddp->ready_order, bytes);
-    return tally_lane_broadcast(lane, ddp->agreed_order, bytes, root);
+    memcpy(ddp->ready.agreed, ddp->ready.order, bytes);
+    return tally_lane_broadcast(lane, ddp->ready.agreed, bytes, root);
 }
 
 /* The exchanges at the end of a step, in one job. Under join the highest rank with input leads. */
@@ -56,7 +56,7 @@ static int end_job(tally_lane *lane, void *user)
 {
     tally_ddp *ddp = user;
     int root = ddp->config.join ? ddp->presence.root : 0;
-    int32_t *counts = ddp->used + ddp->n_params;
+    int32_t *counts = ddp->now.used + ddp->n_params;
     const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
                                             .bucket = -1,
                                             .name = "",
@@ -64,7 +64,7 @@ static int end_job(tally_lane *lane, void *user)
 
     tally__doing_step(lane, &words);
     /* Buckets on other lanes may still read which gradients this rank has. */
-    memcpy(counts, ddp->used, ddp->n_params * sizeof *counts);
+    memcpy(counts, ddp->now.used, ddp->n_params * sizeof *counts);
     TRY(tally_lane_all_reduce(lane, counts, ddp->n_params, TALLY_I32, TALLY_SUM));
     TRY(align_buffers(lane, ddp, root));
     return tally__may_arrange(ddp) ? agree_on_order(lane, ddp, root) : TALLY_OK;
@@ -76,10 +76,10 @@ int tally__step_end_launch(tally_ddp *ddp)
     int rc;
 
     /* Buffers are the application's until wait; a delayed gradient may still be announced. */
-    if (ddp->end_future || has_buffers || ddp->buckets.n_delayed > 0 || ddp->config.join) {
+    if (ddp->now.end_future || has_buffers || ddp->buckets.n_delayed > 0 || ddp->config.join) {
         return TALLY_OK;
     }
-    rc = tally_submit(ddp->group, 0, end_job, ddp, &ddp->end_future);
+    rc = tally_submit(ddp->group, 0, end_job, ddp, &ddp->now.end_future);
     /* Why the group is gone, wait hears from a bucket. */
     return rc == TALLY_ABORTED ? TALLY_OK : rc;
 }
@@ -93,7 +93,7 @@ static bool is_shadow(const tally_ddp *ddp)
 /* A delayed gradient that nobody asked for is as it was. */
 static bool was_reduced(const tally_ddp *ddp, const struct tally__param *param)
 {
-    return !(param->flags & TALLY_PARAM_DELAYED) || ddp->delayed_asked;
+    return !(param->flags & TALLY_PARAM_DELAYED) || ddp->now.delayed_asked;
 }
 
 /* What others may ask about at any time. */
@@ -102,21 +102,21 @@ static void take_down(tally_ddp *ddp)
     (void)pthread_mutex_lock(&ddp->mutex);
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
-        bool is_used = ddp->used[ddp->order[k]] > 0;
+        bool is_used = ddp->now.used[ddp->order[k]] > 0;
 
         if (!is_shadow(ddp) && was_reduced(ddp, param)) {
             param->unused = !is_used;
         }
-        param->mean = NULL;
-        if (was_reduced(ddp, param) && is_used && !param->sharded) {
-            param->mean = is_shadow(ddp) && !tally__mean_is_apart(param)
-                              ? (void *)tally__slice(ddp, param)
-                              : param->place;
+        param->mean.last = NULL;
+        if (was_reduced(ddp, param) && is_used && !param->mean.sharded) {
+            param->mean.last = is_shadow(ddp) && !tally__mean_is_apart(param)
+                                   ? (void *)tally__slice(ddp, param)
+                                   : param->mean.array;
         }
     }
     /* A rank without input in the first step of a static graph has counted nothing yet. */
     for (size_t i = 0; i < ddp->n_params && ddp->recording && !is_shadow(ddp); i++) {
-        ddp->params[i].n_expected = ddp->params[i].n_announced;
+        ddp->params[i].n_expected = ddp->params[i].now.n_announced;
     }
     ddp->recording = ddp->recording && is_shadow(ddp);
     ddp->step++;
@@ -138,16 +138,16 @@ static void settle_absent(tally_ddp *ddp)
         struct tally__param *param = &ddp->params[ddp->order[k]];
         const struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
 
-        if (param->state != TALLY__GRAD_ABSENT) {
+        if (param->now.state != TALLY__GRAD_ABSENT) {
             continue;
         }
         if (param->unused && !bucket->skipped && !bucket->sharded) {
             tally__residual_take_back(ddp, param);
         }
         if (ddp->views && param->unused) {
-            tally__copy(param->grad_bytes, bucket->saved + param->offset, param->grad);
-        } else if (!ddp->views && param->mean && !tally__mean_is_apart(param)) {
-            tally__copy(param->bytes, tally__slice(ddp, param), param->grad);
+            tally__copy(param->grad.bytes, bucket->saved + param->offset, param->grad.array);
+        } else if (!ddp->views && param->mean.last && !tally__mean_is_apart(param)) {
+            tally__copy(param->bytes, tally__slice(ddp, param), param->grad.array);
         }
     }
 }
@@ -156,16 +156,16 @@ static void settle_absent(tally_ddp *ddp)
 static void forget_means(tally_ddp *ddp)
 {
     for (size_t i = 0; i < ddp->n_params; i++) {
-        ddp->params[i].mean = NULL;
+        ddp->params[i].mean.last = NULL;
     }
 }
 
 int tally__step_end(tally_ddp *ddp)
 {
-    if (!ddp->end_ran) {
+    if (!ddp->now.end_ran) {
         TRY(tally__ddp_run(ddp, end_job, ddp));
     }
-    memcpy(ddp->used, ddp->used + ddp->n_params, ddp->n_params * sizeof *ddp->used);
+    memcpy(ddp->now.used, ddp->now.used + ddp->n_params, ddp->n_params * sizeof *ddp->now.used);
     take_down(ddp);
     settle_absent(ddp);
     TRY(ddp->observer.step_end(ddp->observer.user));
@@ -183,9 +183,9 @@ static int change_layout(tally_ddp *ddp, bool is_by_ready_order)
     struct tally__buckets old = ddp->buckets;
 
     TRY(tally__ddp_move_residuals(ddp, TALLY__MOVE_WHOLE));
-    TRY(tally__buckets_make(ddp, ddp->agreed_order, &buckets));
+    TRY(tally__buckets_make(ddp, ddp->ready.agreed, &buckets));
     (void)pthread_mutex_lock(&ddp->mutex);
-    memcpy(ddp->order, ddp->agreed_order, ddp->n_order * sizeof *ddp->order);
+    memcpy(ddp->order, ddp->ready.agreed, ddp->n_order * sizeof *ddp->order);
     tally__buckets_adopt(ddp, &buckets);
     tally__buckets_move_means(ddp, &old);
     ddp->stats.rebuilt = is_by_ready_order;
@@ -204,7 +204,7 @@ int tally__step_restore_plan(tally_ddp *ddp)
     }
     for (size_t i = ddp->n_params; i-- > 0;) {
         if (ddp->params[i].bucket >= 0) {
-            ddp->agreed_order[n++] = (int)i;
+            ddp->ready.agreed[n++] = (int)i;
         }
     }
     return change_layout(ddp, false);
@@ -217,7 +217,7 @@ void tally__step_arrange(tally_ddp *ddp)
     ddp->rebuild_due = false;
     for (size_t k = ddp->n_order; k-- > 0;) {
         if (ddp->params[ddp->order[k]].flags & TALLY_PARAM_DELAYED) {
-            ddp->agreed_order[--n] = ddp->order[k];
+            ddp->ready.agreed[--n] = ddp->order[k];
         }
     }
     if (change_layout(ddp, true) != TALLY_OK) {

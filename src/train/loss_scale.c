@@ -137,7 +137,7 @@ static bool are_gradients_finite(const struct tally__bucket *bucket)
         int index = bucket->seen.params[k].index;
         const struct tally__param *param = &ddp->params[index];
 
-        if (ddp->used[index] && !is_finite(param->grad_dtype, param->n, param->grad)) {
+        if (ddp->now.used[index] && !is_finite(param->grad.dtype, param->n, param->grad.array)) {
             return false;
         }
     }
@@ -184,7 +184,7 @@ static bool is_step_finite(const tally_optimizer *optimizer)
         const float *local = tally__update_local(optimizer, i);
 
         if (optimizer->loss.kept[i].overflowed ||
-            (param->mean && !is_finite(param->dtype, param->n, param->mean)) ||
+            (param->mean.last && !is_finite(param->dtype, param->n, param->mean.last)) ||
             (local && !is_finite(TALLY_F32, param->n, local))) {
             return false;
         }
@@ -229,9 +229,9 @@ static void drop(tally_optimizer *optimizer)
         bool is_local = (param->flags & TALLY_PARAM_IGNORED) != 0;
         bool is_released = optimizer->config.release_gradients && optimizer->updated[i].group >= 0;
 
-        param->mean = NULL;
-        if (is_released && (is_local || ddp->used[i] > 0)) {
-            memset(is_local ? param->local_grad : param->grad, 0, param->grad_bytes);
+        param->mean.last = NULL;
+        if (is_released && (is_local || ddp->now.used[i] > 0)) {
+            memset(is_local ? param->grad.local : param->grad.array, 0, param->grad.bytes);
         }
     }
 }

@@ -49,10 +49,10 @@ static int prepare_param(const tally_ddp_config *config, struct tally__param *pa
                            "flagged IGNORED are TALLY_F32",
                            param->name, param->dtype);
     }
-    param->grad_dtype = config->param_dtype;
-    param->reduce_dtype = config->reduce_dtype;
-    param->grad_bytes = param->n * tally_dtype_bytes(param->grad_dtype);
-    *low = tally__alloc(param->grad_bytes, "a low copy");
+    param->grad.dtype = config->param_dtype;
+    param->grad.reduce_dtype = config->reduce_dtype;
+    param->grad.bytes = param->n * tally_dtype_bytes(param->grad.dtype);
+    *low = tally__alloc(param->grad.bytes, "a low copy");
     return *low ? TALLY_OK : TALLY_NOMEM;
 }
 

@@ -49,16 +49,16 @@ static double sum_of_squares(const struct tally__param *param, double shrink)
     double sum = 0;
 
     if (param->dtype == TALLY_F64) {
-        return sum_of_squares_f64(param->n, param->mean, shrink);
+        return sum_of_squares_f64(param->n, param->mean.last, shrink);
     }
     if (param->dtype == TALLY_F32) {
-        return tally__sqnorm_f32(param->n, param->mean) * shrink * shrink;
+        return tally__sqnorm_f32(param->n, param->mean.last) * shrink * shrink;
     }
     for (size_t i = 0; i < param->n; i += CHUNK) {
         size_t n = param->n - i < CHUNK ? param->n - i : CHUNK;
         float wide[CHUNK];
 
-        widen(param->dtype, n, (const uint16_t *)param->mean + i, wide);
+        widen(param->dtype, n, (const uint16_t *)param->mean.last + i, wide);
         sum += tally__sqnorm_f32(n, wide);
     }
     return sum * shrink * shrink;
@@ -66,15 +66,15 @@ static double sum_of_squares(const struct tally__param *param, double shrink)
 
 void tally__scale_mean(const struct tally__param *param, double factor)
 {
-    if (param->mean) {
-        tally__scale_array(param->dtype, param->n, param->mean, factor);
+    if (param->mean.last) {
+        tally__scale_array(param->dtype, param->n, param->mean.last, factor);
     }
 }
 
 /* Of one parameter's mean times shrink, wherever it lies; 0 where there is none. */
 static double square_of(const tally_ddp *ddp, const double *squares, size_t i, double shrink)
 {
-    if (ddp->params[i].mean) {
+    if (ddp->params[i].mean.last) {
         return sum_of_squares(&ddp->params[i], shrink);
     }
     return squares ? squares[i] * shrink * shrink : 0;
@@ -107,8 +107,8 @@ static int find_shrink(const tally_ddp *ddp, const double *squares, double *shri
                                "the gradient of parameter '%s' has an infinity or a NaN",
                                param->name);
         }
-        if (param->mean && param->dtype == TALLY_F64) {
-            own = largest_f64(param->n, param->mean);
+        if (param->mean.last && param->dtype == TALLY_F64) {
+            own = largest_f64(param->n, param->mean.last);
         }
         largest = own > largest ? own : largest;
     }

@@ -70,7 +70,7 @@ static int claim(tally_optimizer *optimizer, size_t i, size_t g)
                            "name the parameters of each group to leave it out",
                            param->name);
     }
-    if ((param->flags & TALLY_PARAM_IGNORED) && !(param->local_grad && param->data)) {
+    if ((param->flags & TALLY_PARAM_IGNORED) && !(param->grad.local && param->data)) {
         return tally__fail(TALLY_ARG,
                            "parameter '%s' is ignored: to be updated it needs data and grad",
                            param->name);

@@ -38,7 +38,7 @@ int tally__update_param(tally_optimizer *optimizer, size_t i, const float *gradi
     TRY(tally__moments_step(&updated->moments, optimizer->rules[updated->group], &seen, factor,
                             optimizer->config.release_gradients && !tally__mean_is_apart(param)));
     if (optimizer->config.release_gradients && tally__mean_is_apart(param)) {
-        memset(param->grad, 0, param->grad_bytes);
+        memset(param->grad.array, 0, param->grad.bytes);
     }
     /* What is sharded is refreshed when all parts are there. */
     if (!optimizer->zero) {
@@ -54,8 +54,8 @@ static int update_bucket(tally_optimizer *optimizer, const struct tally__bucket 
     for (int k = 0; k < bucket->seen.n_params; k++) {
         size_t i = (size_t)bucket->seen.params[k].index;
 
-        if (ddp->used[i] && optimizer->updated[i].group >= 0) {
-            TRY(tally__update_param(optimizer, i, ddp->params[i].place, 1));
+        if (ddp->now.used[i] && optimizer->updated[i].group >= 0) {
+            TRY(tally__update_param(optimizer, i, ddp->params[i].mean.array, 1));
         }
     }
     return TALLY_OK;
@@ -80,7 +80,7 @@ float *tally__update_local(const tally_optimizer *optimizer, size_t i)
         (ddp->params[i].flags & TALLY_PARAM_IGNORED) && optimizer->updated[i].group >= 0;
     bool has_input = !ddp->config.join || ddp->presence.active;
 
-    return is_local && has_input ? ddp->params[i].local_grad : NULL;
+    return is_local && has_input ? ddp->params[i].grad.local : NULL;
 }
 
 /* What is to be updated by now: the mean; the local gradient of a parameter that is ignored; NULL
@@ -93,7 +93,7 @@ static float *gradient_of(const tally_optimizer *optimizer, size_t i)
     if (param->flags & TALLY_PARAM_IGNORED) {
         return tally__update_local(optimizer, i);
     }
-    return was_on_lane && param->state == TALLY__GRAD_READY ? NULL : param->mean;
+    return was_on_lane && param->now.state == TALLY__GRAD_READY ? NULL : param->mean.last;
 }
 
 /* By what gradients are multiplied, so that their joint norm is at most max_norm. */
@@ -194,9 +194,9 @@ static bool is_anything_left(const tally_optimizer *optimizer)
     const tally_ddp *ddp = optimizer->ddp;
 
     for (size_t i = 0; i < ddp->n_params; i++) {
-        int n_used = ddp->used[i];
+        int n_used = ddp->now.used[i];
 
-        if (optimizer->updated[i].group >= 0 && !ddp->params[i].sharded &&
+        if (optimizer->updated[i].group >= 0 && !ddp->params[i].mean.sharded &&
             (ddp->params[i].bucket < 0 || (n_used > 0 && n_used < tally_group_size(ddp->group)))) {
             return true;
         }
@@ -292,7 +292,7 @@ static int step(tally_optimizer *optimizer)
         return tally__fail(TALLY_STATE, "tally_optimizer_step: with config.overlap, tally_ddp_wait "
                                         "has updated the parameters");
     }
-    if (optimizer->ddp->no_sync) {
+    if (tally__is_no_sync(optimizer->ddp)) {
         return TALLY_OK;
     }
     if (!optimizer->due) {

@@ -33,24 +33,24 @@ static struct tally__zero_part *part_of(const struct tally__bucket *bucket)
 }
 
 static struct tally__zero_run run_of(const struct tally__zero_part *part,
-                                     const tally_bucket_param *place, int rank)
+                                     const tally_bucket_param *entry, int rank)
 {
     size_t begin = part->shard_starts[rank];
     size_t end = part->shard_starts[rank + 1];
     struct tally__zero_run run = {0};
 
-    begin = begin > place->offset ? begin : place->offset;
-    end = end < place->offset + place->n ? end : place->offset + place->n;
+    begin = begin > entry->offset ? begin : entry->offset;
+    end = end < entry->offset + entry->n ? end : entry->offset + entry->n;
     if (begin < end) {
-        run = (struct tally__zero_run){begin - place->offset, end - begin};
+        run = (struct tally__zero_run){begin - entry->offset, end - begin};
     }
     return run;
 }
 
 struct tally__zero_run tally__zero_run(const struct tally__bucket *bucket,
-                                       const tally_bucket_param *place, int rank)
+                                       const tally_bucket_param *entry, int rank)
 {
-    return run_of(part_of(bucket), place, rank);
+    return run_of(part_of(bucket), entry, rank);
 }
 
 /* ---- making it ---- */
@@ -164,7 +164,7 @@ void tally__zero_mark(const tally_optimizer *optimizer, bool is_sharded)
         ddp->buckets.bucket[b].sharded = is_sharded && optimizer->zero->parts[b].is_shared;
     }
     for (size_t i = 0; i < ddp->n_params; i++) {
-        ddp->params[i].sharded =
+        ddp->params[i].mean.sharded =
             is_sharded && optimizer->updated[i].group >= 0 && ddp->params[i].bucket >= 0;
     }
     ddp->buckets.pinned = is_sharded;
@@ -182,7 +182,7 @@ static int find_used(tally_lane *lane, struct tally__bucket *bucket, bool *used)
     uint64_t any_lacks = 0;
 
     for (size_t k = 0; k < n; k++) {
-        part->used[k] = bucket->ddp->used[bucket->seen.params[k].index] != 0;
+        part->used[k] = bucket->ddp->now.used[bucket->seen.params[k].index] != 0;
     }
     TRY(tally__agree_any(lane, memchr(part->used, 0, n) != NULL, &any_lacks));
     if (any_lacks) {
@@ -219,11 +219,11 @@ int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
 }
 
 /* Where the mean of a parameter is: in the bucket, unless that has halves. */
-static float *mean_of(const struct tally__bucket *bucket, const tally_bucket_param *place)
+static float *mean_of(const struct tally__bucket *bucket, const tally_bucket_param *entry)
 {
-    const struct tally__param *param = &bucket->ddp->params[place->index];
+    const struct tally__param *param = &bucket->ddp->params[entry->index];
 
-    return param->own_mean ? param->own_mean : place->gradient;
+    return param->mean.owned ? param->mean.owned : entry->gradient;
 }
 
 /* ---- the update ---- */
@@ -264,16 +264,16 @@ static int gather_params(tally_lane *lane, const struct tally__bucket *bucket)
     int rank = tally_group_rank(ddp->group);
 
     for (int k = 0; k < bucket->seen.n_params; k++) {
-        const tally_bucket_param *place = &bucket->seen.params[k];
-        float *data = ddp->params[place->index].data;
+        const tally_bucket_param *entry = &bucket->seen.params[k];
+        float *data = ddp->params[entry->index].data;
 
-        if (!part->used[k] || !ddp->params[place->index].sharded || place->n == 0) {
+        if (!part->used[k] || !ddp->params[entry->index].mean.sharded || entry->n == 0) {
             continue;
         }
         for (int r = 0; r < tally_group_size(ddp->group); r++) {
-            part->bytes[r] = run_of(part, place, r).n * sizeof *data;
+            part->bytes[r] = run_of(part, entry, r).n * sizeof *data;
         }
-        TRY(tally_lane_all_gather(lane, data + run_of(part, place, rank).first, part->bytes, data));
+        TRY(tally_lane_all_gather(lane, data + run_of(part, entry, rank).first, part->bytes, data));
     }
     return TALLY_OK;
 }
@@ -290,21 +290,21 @@ static int gather_through_bucket(tally_lane *lane, const struct tally__bucket *b
     int rank = tally_group_rank(tally_lane_group(lane));
 
     for (int k = 0; k < bucket->seen.n_params; k++) {
-        const tally_bucket_param *place = &bucket->seen.params[k];
-        struct tally__zero_run own = run_of(part, place, rank);
+        const tally_bucket_param *entry = &bucket->seen.params[k];
+        struct tally__zero_run own = run_of(part, entry, rank);
 
-        copy_part(own.first, own.first + own.n, bucket->ddp->params[place->index].data,
-                  place->gradient);
+        copy_part(own.first, own.first + own.n, bucket->ddp->params[entry->index].data,
+                  entry->gradient);
     }
     TRY(gather_run(lane, bucket, bucket->seen.data));
     for (int k = 0; k < bucket->seen.n_params; k++) {
-        const tally_bucket_param *place = &bucket->seen.params[k];
-        float *data = bucket->ddp->params[place->index].data;
-        struct tally__zero_run own = run_of(part, place, rank);
+        const tally_bucket_param *entry = &bucket->seen.params[k];
+        float *data = bucket->ddp->params[entry->index].data;
+        struct tally__zero_run own = run_of(part, entry, rank);
 
         if (part->used[k]) {
-            copy_part(0, own.first, place->gradient, data);
-            copy_part(own.first + own.n, place->n, place->gradient, data);
+            copy_part(0, own.first, entry->gradient, data);
+            copy_part(own.first + own.n, entry->n, entry->gradient, data);
         }
     }
     return TALLY_OK;
@@ -345,8 +345,8 @@ static void release(const struct tally__bucket *bucket)
     for (int k = 0; k < bucket->seen.n_params; k++) {
         int i = bucket->seen.params[k].index;
 
-        if (part->used[k] && ddp->params[i].sharded) {
-            memset(ddp->params[i].grad, 0, ddp->params[i].grad_bytes);
+        if (part->used[k] && ddp->params[i].mean.sharded) {
+            memset(ddp->params[i].grad.array, 0, ddp->params[i].grad.bytes);
         }
     }
 }
@@ -385,7 +385,7 @@ static bool was_reduced(const tally_ddp *ddp, size_t b)
 {
     const struct tally__bucket *bucket = &ddp->buckets.bucket[b];
 
-    return bucket->sharded && !bucket->skipped && (b < ddp->buckets.n || ddp->delayed_asked);
+    return bucket->sharded && !bucket->skipped && (b < ddp->buckets.n || ddp->now.delayed_asked);
 }
 
 bool tally__zero_is_finite(const tally_optimizer *optimizer)
@@ -396,11 +396,11 @@ bool tally__zero_is_finite(const tally_optimizer *optimizer)
         const struct tally__bucket *bucket = &ddp->buckets.bucket[b];
 
         for (int k = 0; was_reduced(ddp, b) && k < bucket->seen.n_params; k++) {
-            const tally_bucket_param *place = &bucket->seen.params[k];
-            const struct tally__moments *moments = &optimizer->updated[place->index].moments;
+            const tally_bucket_param *entry = &bucket->seen.params[k];
+            const struct tally__moments *moments = &optimizer->updated[entry->index].moments;
             size_t n = part_of(bucket)->used[k] ? moments->n : 0;
 
-            if (tally__find_nonfinite_f32(n, mean_of(bucket, place) + moments->first) < n) {
+            if (tally__find_nonfinite_f32(n, mean_of(bucket, entry) + moments->first) < n) {
                 return false;
             }
         }
@@ -418,12 +418,12 @@ int tally__zero_norms(tally_lane *lane, tally_optimizer *optimizer)
         const struct tally__bucket *bucket = &ddp->buckets.bucket[b];
 
         for (int k = 0; was_reduced(ddp, b) && k < bucket->seen.n_params; k++) {
-            const tally_bucket_param *place = &bucket->seen.params[k];
-            const struct tally__moments *moments = &optimizer->updated[place->index].moments;
+            const tally_bucket_param *entry = &bucket->seen.params[k];
+            const struct tally__moments *moments = &optimizer->updated[entry->index].moments;
 
             if (part_of(bucket)->used[k] && moments->n > 0) {
-                squares[place->index] =
-                    tally__sqnorm_f32(moments->n, mean_of(bucket, place) + moments->first);
+                squares[entry->index] =
+                    tally__sqnorm_f32(moments->n, mean_of(bucket, entry) + moments->first);
             }
         }
     }

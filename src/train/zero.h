@@ -34,7 +34,7 @@ struct tally__zero_run {
     size_t n;
 };
 struct tally__zero_run tally__zero_run(const struct tally__bucket *bucket,
-                                       const tally_bucket_param *place, int rank);
+                                       const tally_bucket_param *entry, int rank);
 
 /* Marks the ddp's sharded buckets and parameters, while the optimizer is the ddp's; and unmarks
  * them. */

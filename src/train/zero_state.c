@@ -21,18 +21,18 @@ struct collection {
 
 /* Sends every rank's run of one parameter of a bucket to root, where they follow one another. */
 static int collect_param(tally_lane *lane, const struct collection *collection,
-                         const struct tally__bucket *bucket, const tally_bucket_param *place)
+                         const struct tally__bucket *bucket, const tally_bucket_param *entry)
 {
     const tally_optimizer *optimizer = collection->optimizer;
-    const struct tally__moments *own = &optimizer->updated[place->index].moments;
+    const struct tally__moments *own = &optimizer->updated[entry->index].moments;
     int rank = tally_group_rank(tally_lane_group(lane));
 
     collection->sent[collection->root] = own->n * sizeof(float);
     for (int r = 0; rank == collection->root && r < tally_group_size(tally_lane_group(lane)); r++) {
-        collection->received[r] = tally__zero_run(bucket, place, r).n * sizeof(float);
+        collection->received[r] = tally__zero_run(bucket, entry, r).n * sizeof(float);
     }
     for (int k = 0; k < own->n_states; k++) {
-        float *to = collection->whole ? collection->whole[place->index].moments.state[k] : NULL;
+        float *to = collection->whole ? collection->whole[entry->index].moments.state[k] : NULL;
 
         TRY(tally_lane_all_to_all(lane, own->state[k], collection->sent, to, collection->received));
     }
@@ -87,7 +87,7 @@ static int make_whole(struct collection *collection)
         const struct tally__moments *own = &optimizer->updated[i].moments;
         struct tally__moments *moments = &collection->whole[i].moments;
 
-        if (optimizer->ddp->params[i].sharded) {
+        if (optimizer->ddp->params[i].mean.sharded) {
             *moments = (struct tally__moments){.n = optimizer->ddp->params[i].n,
                                                .n_states = own->n_states};
             if (collection->wants && rc == TALLY_OK) {
@@ -137,7 +137,7 @@ int tally__zero_collect(tally_optimizer *optimizer, int root, bool wants,
 void tally__zero_collected_free(const tally_optimizer *optimizer, struct tally__updated *whole)
 {
     for (size_t i = 0; whole && i < optimizer->n_params; i++) {
-        if (optimizer->ddp->params[i].sharded) {
+        if (optimizer->ddp->params[i].mean.sharded) {
             tally__moments_clear(&whole[i].moments);
         }
     }
