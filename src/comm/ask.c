@@ -49,18 +49,18 @@ static void note_moved(struct tally__asking *asking, size_t bytes, uint64_t now)
 /* The line was all that we waited for: learns how fast it is, from what it did last. */
 static void note_line(tally_lane *lane, size_t bytes, uint64_t ns)
 {
-    lane->line_bytes += bytes;
-    lane->line_ns += ns;
-    if (lane->line_bytes > LINE_BYTES) {
-        lane->line_bytes /= 2;
-        lane->line_ns /= 2;
+    lane->line.bytes += bytes;
+    lane->line.ns += ns;
+    if (lane->line.bytes > LINE_BYTES) {
+        lane->line.bytes /= 2;
+        lane->line.ns /= 2;
     }
 }
 
 /* How long the line takes for ROW_BYTES, as far as we know. */
 static uint64_t row_ns(const tally_lane *lane)
 {
-    return lane->line_bytes > 0 ? lane->line_ns * ROW_BYTES / lane->line_bytes : 0;
+    return lane->line.bytes > 0 ? lane->line.ns * ROW_BYTES / lane->line.bytes : 0;
 }
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -128,13 +128,13 @@ static int ask(tally_lane *lane, int rank, struct tally__asking *asking, struct 
 
 int tally__ask_for(tally_lane *lane, int rank, struct tally__late *late)
 {
-    struct tally__asking asking = begin_asking(lane->waited);
+    struct tally__asking asking = begin_asking(lane->round.waited);
     int rc = TALLY_OK;
 
     while (rc == TALLY_OK && !tally__has_arrived(lane, rank)) {
         rc = ask(lane, rank, &asking, late);
     }
-    lane->waited = asking.waited;
+    lane->round.waited = asking.waited;
     return rc;
 }
 

@@ -36,11 +36,11 @@ static int broadcast_staged(tally_lane *lane, struct tally__call *call, unsigned
 
         if (group->rank == call->root) {
             tally__copy(part, data + start, tally__next_stage(lane));
-            TRY(tally__parcel_to_all(lane, lane->round + 1, 0, part));
+            TRY(tally__parcel_to_all(lane, lane->round.number + 1, 0, part));
         }
         TRY(tally__round(lane, call));
         if (group->rank != call->root) {
-            tally__copy(part, tally__stage_of(lane, call->root, lane->round), data + start);
+            tally__copy(part, tally__stage_of(lane, call->root, lane->round.number), data + start);
         }
     }
     return TALLY_OK;
@@ -101,7 +101,7 @@ static void gather_part(tally_lane *lane, const size_t *bytes, size_t start,
     for (int r = 0; r < lane->group->size; r++) {
         if (start < bytes[r]) {
             tally__copy(smaller(bytes[r] - start, lane->stage_bytes),
-                        tally__stage_of(lane, r, lane->round), received + start);
+                        tally__stage_of(lane, r, lane->round.number), received + start);
         }
         received += bytes[r];
     }
@@ -121,7 +121,7 @@ static int gather_staged(tally_lane *lane, struct tally__call *call, const unsig
             size_t part = smaller(own - start, lane->stage_bytes);
 
             tally__copy(part, send + start, tally__next_stage(lane));
-            TRY(tally__parcel_to_all(lane, lane->round + 1, 0, part));
+            TRY(tally__parcel_to_all(lane, lane->round.number + 1, 0, part));
         }
         TRY(tally__round(lane, call));
         gather_part(lane, bytes, start, received);
@@ -193,7 +193,7 @@ static int read_tables(tally_lane *lane, struct to_all *all)
     tally_group *group = lane->group;
 
     for (int r = 0; r < group->size; r++) {
-        const uint64_t *table = (const void *)tally__stage_of(lane, r, lane->round);
+        const uint64_t *table = (const void *)tally__stage_of(lane, r, lane->round.number);
         uint64_t total = 0;
 
         for (int to = 0; to < group->size; to++) {
@@ -242,7 +242,7 @@ static int give_theirs(tally_lane *lane, const struct to_all *all, uint64_t from
 
         start = r == 0 ? 0 : start;
         part = part_in_stage(lane, from, start, all->send_bytes[r]);
-        TRY(tally__parcel(lane, r, lane->round + 1, part.first - from, part.bytes));
+        TRY(tally__parcel(lane, r, lane->round.number + 1, part.first - from, part.bytes));
         start += all->send_bytes[r];
     }
     return TALLY_OK;
@@ -257,7 +257,8 @@ static void take_ours(tally_lane *lane, const struct to_all *all, uint64_t from)
         struct in_stage part = part_in_stage(lane, from, all->start[r], all->received_bytes[r]);
 
         if (part.bytes > 0) {
-            tally__copy(part.bytes, tally__stage_of(lane, r, lane->round) + (part.first - from),
+            tally__copy(part.bytes,
+                        tally__stage_of(lane, r, lane->round.number) + (part.first - from),
                         received + (part.first - all->start[r]));
         }
         received += all->received_bytes[r];
@@ -324,9 +325,9 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
         return tally__refuse(lane, TALLY__KIND_ALL_TO_ALL, TALLY_ARG);
     }
     call.offset = tally__offset_for_peers(group, send, all.send_total);
-    TRY(tally__parcel_to_all(lane, lane->round + 1, 0, (size_t)group->size * sizeof *table));
+    TRY(tally__parcel_to_all(lane, lane->round.number + 1, 0, (size_t)group->size * sizeof *table));
     TRY(tally__round(lane, &call));
-    all.start = lane->starts;
+    all.start = lane->scratch.starts;
     TRY(read_tables(lane, &all));
     tally__count_sent(lane, all.send_total - send_bytes[group->rank]);
     call.detail = 1;

@@ -25,13 +25,13 @@ static void copy_name(const char *from, char *to, size_t bytes)
 
 void tally__doing_call(tally_lane *lane, const char *call, uint64_t n_steps)
 {
-    lane->doing = (struct tally__doing){.what = TALLY__DOING_CALL, .step = n_steps};
-    copy_name(call, lane->doing.name, sizeof lane->doing.name);
+    lane->job.doing = (struct tally__doing){.what = TALLY__DOING_CALL, .step = n_steps};
+    copy_name(call, lane->job.doing.name, sizeof lane->job.doing.name);
 }
 
 void tally__doing_step(tally_lane *lane, const struct tally__step_words *words)
 {
-    struct tally__doing *doing = &lane->doing;
+    struct tally__doing *doing = &lane->job.doing;
 
     doing->what = words->bucket < 0 ? TALLY__DOING_STEP_END : TALLY__DOING_BUCKET;
     doing->has_more = words->has_more;
@@ -118,14 +118,15 @@ static void describe_place(const tally_group *group, const struct tally__doing *
     }
 }
 
-static const tally_lane *host_of(const tally_lane *lane)
+static const tally_lane *lane_of_job(const tally_lane *lane)
 {
-    return lane->host ? lane->host : lane;
+    return lane->loan.borrower ? lane->loan.borrower : lane;
 }
 
 void tally__describe_doing(const tally_lane *lane, char *text)
 {
-    describe_place(lane->group, &host_of(lane)->doing, tally__said(lane, lane->group->rank), text);
+    describe_place(lane->group, &lane_of_job(lane)->job.doing, tally__said(lane, lane->group->rank),
+                   text);
 }
 
 /* ---- ranks in messages ---- */
@@ -289,5 +290,5 @@ int tally__give_up_closed(tally_lane *lane, int rank)
     return tally__give_up(group, TALLY_MISMATCH, "%s %.*s while %s waits in %s%s",
                           tally__rank_text(group, rank).text, 127, slot->given_up_text,
                           tally__rank_text(group, group->rank).text, place,
-                          is_step(&host_of(lane)->doing) ? SAME_STEPS : SAME_CALLS);
+                          is_step(&lane_of_job(lane)->job.doing) ? SAME_STEPS : SAME_CALLS);
 }

@@ -31,8 +31,8 @@ static void fill_lanes(tally_group *group, const struct tally__group_parts *part
         lane->group = group;
         lane->index = i;
         lane->slots = &group->slot_table[(size_t)i * (size_t)parts->size];
-        lane->starts = &group->starts_table[(size_t)i * (size_t)parts->size];
-        lane->lists = &group->lists_table[(size_t)i * (size_t)parts->size * TALLY__N_LISTS];
+        lane->scratch.starts = &group->starts_table[(size_t)i * (size_t)parts->size];
+        lane->scratch.lists = &group->lists_table[(size_t)i * (size_t)parts->size * TALLY__N_LISTS];
         lane->n_stages = parts->domain->n_stages;
         lane->stage_bytes = parts->domain->stage_bytes;
         for (int r = 0; r < parts->size; r++) {

@@ -19,31 +19,57 @@ struct tally__threads;
 /* Lists with an entry per rank that an exchange needs at once: too large for a small stack. */
 #define TALLY__N_LISTS 7
 
+/* The job that runs on a lane. */
+struct tally__lane_job {
+    uint64_t number; /* counts the jobs of this lane; ranks compare it */
+    uint64_t serial; /* counts the jobs of the lane's thread, which several groups may share */
+    int status;      /* not TALLY_OK: all ranks know that this job failed, and why */
+    char text[TALLY__TEXT_BYTES];
+    struct tally__doing doing; /* the call of the application that the job is part of */
+    uint64_t bytes_sent;       /* payload sent to other ranks */
+    uint64_t host_bytes;       /* the same within a host (is_host below), not in bytes_sent */
+    tally_lane *borrowed;      /* list of the lanes that this job has borrowed: loan.next */
+};
+
+/* The round that a lane has arrived at last. */
+struct tally__lane_round {
+    uint64_t number;             /* the line of the round has its lower 32 bits */
+    struct tally__waited waited; /* time spent waiting in this round, for all ranks together */
+    uint64_t said_serial[2];     /* per line: the job whose doing is written there */
+};
+
+/* Set while a job of another lane of the same thread uses this lane (tally_lane_for). */
+struct tally__lane_loan {
+    tally_lane *borrower; /* the lane that the job runs on; NULL: not borrowed */
+    uint64_t serial;      /* of that job */
+    tally_lane *next;     /* the next lane that the same job has borrowed */
+};
+
+/* Memory for collectives, allocated with the group. */
+struct tally__lane_scratch {
+    uint64_t *starts; /* one per rank: all-to-all */
+    void **lists;     /* TALLY__N_LISTS per rank: the exchange */
+};
+
+/* Measures a slow transport: bytes that moved while this rank waited only for them, and how long.
+ */
+struct tally__lane_line {
+    size_t bytes;
+    uint64_t ns;
+};
+
 /* One lane of one group. Only the job that runs on it touches it. */
 struct tally_lane {
     tally_group *group;
     int index;
-    struct tally__slot **slots; /* per rank of the group; slots[group->rank] is ours */
-    unsigned n_stages;          /* the domain's */
-    size_t stage_bytes;         /* likewise */
-    uint64_t *starts;           /* per rank: scratch of all-to-all */
-    void **lists;               /* TALLY__N_LISTS per rank: scratch of the exchange */
-    uint64_t round;             /* rounds we have arrived at; a line has its lower half */
-    uint64_t job;               /* jobs begun on this lane */
-    int job_status;             /* not TALLY_OK: all ranks know that this job failed */
-    char job_text[TALLY__TEXT_BYTES];
-    uint64_t bytes_sent;         /* payload that the current job has sent to other ranks, */
-    uint64_t host_bytes;         /* apart from payload that stayed within a host: is_host below */
-    struct tally__waited waited; /* in this round, for all ranks together */
-    uint64_t serial;             /* of the job, among all that its thread has run */
-    struct tally__doing doing;   /* what this job does for the application */
-    uint64_t said_serial[2];     /* per line: the job whose doing it has */
-    tally_lane *host;            /* the lane whose job borrowed this one, and that job's serial */
-    uint64_t host_serial;
-    tally_lane *borrowed; /* the lanes that the current job has borrowed */
-    tally_lane *next_borrowed;
-    size_t line_bytes; /* that moved, and in which time, while we waited for the line alone */
-    uint64_t line_ns;
+    struct tally__slot **slots; /* one per rank of the group; slots[group->rank] is this rank's */
+    unsigned n_stages;          /* per slot, and bytes of each: those of the domain */
+    size_t stage_bytes;
+    struct tally__lane_job job;
+    struct tally__lane_round round;
+    struct tally__lane_loan loan;
+    struct tally__lane_scratch scratch;
+    struct tally__lane_line line;
 };
 
 struct tally_group {
@@ -60,8 +86,8 @@ struct tally_group {
     int n_lanes;      /* at least 1: with lanes = 0 one lane is run by whoever waits */
     tally_lane *lanes;
     struct tally__slot **slot_table; /* n_lanes times size, what lanes[i].slots point into */
-    uint64_t *starts_table;          /* likewise for lanes[i].starts */
-    void **lists_table;              /* and for lanes[i].lists */
+    uint64_t *starts_table;          /* likewise for lanes[i].scratch.starts */
+    void **lists_table;              /* and for lanes[i].scratch.lists */
     struct tally__slot *own_slots;   /* n_lanes, in the domain's memory */
     uint64_t timeout_ns;
     bool is_host; /* its ranks are on one host: inside a job, what they send is host_bytes */

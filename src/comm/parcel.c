@@ -74,13 +74,14 @@ int tally__carry_line(tally_lane *lane, const struct tally__line *line)
     const struct tally__slot *own = lane->slots[group->rank];
 
     for (int i = 0; i < group->size - 1; i++) {
-        struct tally__put text = {.offset = tally__offset_of(domain, own->text[lane->round % 2]),
+        struct tally__put text = {.offset =
+                                      tally__offset_of(domain, own->text[lane->round.number % 2]),
                                   .bytes = TALLY__TEXT_BYTES,
                                   .flag_offset = TALLY__NO_FLAG};
         struct tally__put call = {.offset = tally__offset_of(domain, &line->call),
                                   .bytes = sizeof *line - offsetof(struct tally__line, call),
                                   .flag_offset = tally__offset_of(domain, &line->round),
-                                  .flag = (uint32_t)lane->round,
+                                  .flag = (uint32_t)lane->round.number,
                                   .is_awaited = true};
 
         if (line->call.status != TALLY_OK) {

@@ -27,12 +27,12 @@ static struct tally__line *line_of(const tally_lane *lane, int rank, uint64_t ro
 
 const struct tally__call *tally__said(const tally_lane *lane, int rank)
 {
-    return &line_of(lane, rank, lane->round)->call;
+    return &line_of(lane, rank, lane->round.number)->call;
 }
 
 const struct tally__doing *tally__doing_of(const tally_lane *lane, int rank)
 {
-    return &line_of(lane, rank, lane->round)->doing;
+    return &line_of(lane, rank, lane->round.number)->doing;
 }
 
 unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round)
@@ -42,7 +42,7 @@ unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round)
 
 unsigned char *tally__next_stage(const tally_lane *lane)
 {
-    return tally__stage_of(lane, lane->group->rank, lane->round + 1);
+    return tally__stage_of(lane, lane->group->rank, lane->round.number + 1);
 }
 
 uint64_t tally__offset_for_peers(const tally_group *group, const void *data, size_t bytes)
@@ -72,11 +72,11 @@ bool tally__all_share(const tally_lane *lane)
 
 void tally__count_sent(tally_lane *lane, uint64_t bytes)
 {
-    lane->bytes_sent += bytes;
-    if (lane->host && lane->group->is_host) {
-        lane->host->host_bytes += bytes;
-    } else if (lane->host) {
-        lane->host->bytes_sent += bytes;
+    lane->job.bytes_sent += bytes;
+    if (lane->loan.borrower && lane->group->is_host) {
+        lane->loan.borrower->job.host_bytes += bytes;
+    } else if (lane->loan.borrower) {
+        lane->loan.borrower->job.bytes_sent += bytes;
     }
     atomic_fetch_add_explicit(&lane->group->bytes_sent, bytes, memory_order_relaxed);
 }
@@ -85,7 +85,7 @@ void tally__count_sent(tally_lane *lane, uint64_t bytes)
 static bool is_everybodys(const tally_lane *lane)
 {
     const tally_group *group = lane->group;
-    size_t line = lane->round % 2;
+    size_t line = lane->round.number % 2;
 
     for (int r = 0; r < group->size; r++) {
         if (tally__said(lane, r)->status == TALLY_OK ||
@@ -101,16 +101,16 @@ static bool is_everybodys(const tally_lane *lane)
 static int fail_job(tally_lane *lane, int rank)
 {
     int status = tally__said(lane, rank)->status;
-    const char *text = lane->slots[rank]->text[lane->round % 2];
+    const char *text = lane->slots[rank]->text[lane->round.number % 2];
 
     if (tally__culprit_length(text) > 0 || is_everybodys(lane)) {
-        (void)snprintf(lane->job_text, sizeof lane->job_text, "%.*s", TALLY__TEXT_BYTES - 1, text);
+        (void)snprintf(lane->job.text, sizeof lane->job.text, "%.*s", TALLY__TEXT_BYTES - 1, text);
     } else {
-        (void)snprintf(lane->job_text, sizeof lane->job_text, "%s: %.*s",
+        (void)snprintf(lane->job.text, sizeof lane->job.text, "%s: %.*s",
                        tally__rank_text(lane->group, rank).text, TALLY__TEXT_BYTES - 64, text);
     }
-    lane->job_status = status;
-    return tally__fail(status, "%s", lane->job_text);
+    lane->job.status = status;
+    return tally__fail(status, "%s", lane->job.text);
 }
 
 /* Everybody has arrived: did all say the same, and is everybody well? */
@@ -135,15 +135,15 @@ static int inspect(tally_lane *lane)
 /* Says in this line what the job does for the application, unless it does already. */
 static void say_doing(tally_lane *lane, struct tally__line *line)
 {
-    const tally_lane *host = lane->host ? lane->host : lane;
-    uint64_t *said = &lane->said_serial[lane->round % 2];
+    const tally_lane *runner = lane->loan.borrower ? lane->loan.borrower : lane;
+    uint64_t *said = &lane->round.said_serial[lane->round.number % 2];
 
-    if (*said != host->serial) {
-        *said = host->serial;
-        if (host->doing.what == TALLY__DOING_NOTHING) {
+    if (*said != runner->job.serial) {
+        *said = runner->job.serial;
+        if (runner->job.doing.what == TALLY__DOING_NOTHING) {
             line->doing.what = TALLY__DOING_NOTHING;
         } else {
-            line->doing = host->doing;
+            line->doing = runner->job.doing;
         }
     }
 }
@@ -155,21 +155,21 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
     struct tally__line *line;
 
     TRY(tally__check_alive(group));
-    if (lane->job_status != TALLY_OK) {
-        return tally__fail(lane->job_status, "%s", lane->job_text);
+    if (lane->job.status != TALLY_OK) {
+        return tally__fail(lane->job.status, "%s", lane->job.text);
     }
-    lane->round++;
-    lane->waited = (struct tally__waited){0};
-    line = line_of(lane, group->rank, lane->round);
+    lane->round.number++;
+    lane->round.waited = (struct tally__waited){0};
+    line = line_of(lane, group->rank, lane->round.number);
     line->call = *call;
-    line->call.job = lane->job;
+    line->call.job = lane->job.number;
     say_doing(lane, line);
     if (call->status != TALLY_OK) {
-        (void)snprintf(own->text[lane->round % 2], TALLY__TEXT_BYTES, "%s", text);
+        (void)snprintf(own->text[lane->round.number % 2], TALLY__TEXT_BYTES, "%s", text);
     }
     /* Partner: the load in tally__has_arrived. Sequentially consistent because the look at the
      * sleepers below must not come before it (partner: sleep_on, wait.c). */
-    atomic_store_explicit(&line->round, (uint32_t)lane->round, memory_order_seq_cst);
+    atomic_store_explicit(&line->round, (uint32_t)lane->round.number, memory_order_seq_cst);
     tally__wake_sleepers(lane, line);
     return tally__carries(lane) ? tally__carry_line(lane, line) : TALLY_OK;
 }
@@ -177,12 +177,12 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
 /* Whether a rank has gone on to the next round: then this one was good, whatever came later. */
 static bool is_passed(const tally_lane *lane)
 {
-    uint32_t next = (uint32_t)lane->round + 1;
+    uint32_t next = (uint32_t)lane->round.number + 1;
 
     for (int r = 0; r < lane->group->size; r++) {
         /* Partner: the store in arrive(). */
-        if (atomic_load_explicit(&line_of(lane, r, lane->round + 1)->round, memory_order_acquire) ==
-            next) {
+        if (atomic_load_explicit(&line_of(lane, r, lane->round.number + 1)->round,
+                                 memory_order_acquire) == next) {
             return true;
         }
     }

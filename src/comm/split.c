@@ -58,7 +58,7 @@ static int take_slots(tally_group *parent, struct tally__slot **slots)
 
 static const struct split_card *card_of(const tally_lane *lane, int rank)
 {
-    return (const struct split_card *)(const void *)tally__stage_of(lane, rank, lane->round);
+    return (const struct split_card *)(const void *)tally__stage_of(lane, rank, lane->round.number);
 }
 
 /* How many ranks of our color come before rank: by key, then by rank. */
@@ -208,7 +208,7 @@ static int split_job(tally_lane *lane, void *user)
         request->own_slots ? tally__offset_of(parent->domain, request->own_slots) : 0;
     card->sums_are_free = atomic_load_explicit(&parent->domain->sums_of, memory_order_relaxed) == 0;
     call.detail = 2;
-    rc = tally__parcel_to_all(lane, lane->round + 1, 0, sizeof *card);
+    rc = tally__parcel_to_all(lane, lane->round.number + 1, 0, sizeof *card);
     rc = rc == TALLY_OK ? tally__round(lane, &call) : rc;
     if (rc == TALLY_OK && parent->domain->is_tight) {
         return make_in_tight(lane, request, &call);

@@ -41,8 +41,8 @@ int tally__end_job(tally_lane *lane, enum tally__job_end end, int status)
     const struct tally__call call = {.kind = TALLY__KIND_END};
 
     status = known_status(status);
-    if (lane->job_status != TALLY_OK) {
-        return tally__fail(lane->job_status, "%s", lane->job_text);
+    if (lane->job.status != TALLY_OK) {
+        return tally__fail(lane->job.status, "%s", lane->job.text);
     }
     if (!tally__is_alive(lane->group)) {
         return status != TALLY_OK && status != TALLY_ABORTED ? status
@@ -83,7 +83,7 @@ static bool lingers(const struct tally__threads *threads)
 static void ask_until_idle(tally_lane *lane)
 {
     tally__ask_until_idle(lane);
-    for (tally_lane *other = lane->borrowed; other; other = other->next_borrowed) {
+    for (tally_lane *other = lane->job.borrowed; other; other = other->loan.next) {
         if (tally__carries(other)) {
             tally__ask_until_idle(other);
         }
@@ -96,14 +96,14 @@ static void run_job(tally_future *future)
     tally__fpenv saved = tally__fpenv_enter();
     int status;
 
-    lane->job++;
-    lane->job_status = TALLY_OK;
-    lane->bytes_sent = 0;
-    lane->host_bytes = 0;
-    lane->doing.what = TALLY__DOING_NOTHING;
-    lane->host = NULL;
-    lane->borrowed = NULL;
-    lane->serial = ++future->threads->queue[lane->index].n_run;
+    lane->job.number++;
+    lane->job.status = TALLY_OK;
+    lane->job.bytes_sent = 0;
+    lane->job.host_bytes = 0;
+    lane->job.doing.what = TALLY__DOING_NOTHING;
+    lane->loan.borrower = NULL;
+    lane->job.borrowed = NULL;
+    lane->job.serial = ++future->threads->queue[lane->index].n_run;
     status = tally__check_alive(lane->group);
     if (status == TALLY_OK) {
         status = run_function(future);
@@ -113,7 +113,7 @@ static void run_job(tally_future *future)
     }
     tally__fpenv_leave(saved);
     future->status = status;
-    future->bytes_sent = lane->bytes_sent;
+    future->bytes_sent = lane->job.bytes_sent;
     if (status != TALLY_OK) {
         (void)snprintf(future->text, sizeof future->text, "%s", tally_last_error());
     } else {
@@ -398,7 +398,7 @@ int tally_submit(tally_group *group, int lane, tally_job_fn job, void *user, tal
 tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
 {
     tally_lane *other;
-    tally_lane *host;
+    tally_lane *runner;
 
     if (!lane || !group || group->threads != lane->group->threads ||
         lane->index >= group->n_lanes) {
@@ -410,14 +410,15 @@ tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
     }
     other = &group->lanes[lane->index];
     /* The lane whose job this is, also when it is asked for by way of a borrowed one. */
-    host = lane->host ? lane->host : lane;
+    runner = lane->loan.borrower ? lane->loan.borrower : lane;
     /* Borrowed anew by every job: what failed in an earlier one is over. */
-    if (other != host && (other->host != host || other->host_serial != host->serial)) {
-        other->host = host;
-        other->host_serial = host->serial;
-        other->next_borrowed = host->borrowed;
-        host->borrowed = other;
-        other->job_status = TALLY_OK;
+    if (other != runner &&
+        (other->loan.borrower != runner || other->loan.serial != runner->job.serial)) {
+        other->loan.borrower = runner;
+        other->loan.serial = runner->job.serial;
+        other->loan.next = runner->job.borrowed;
+        runner->job.borrowed = other;
+        other->job.status = TALLY_OK;
     }
     return other;
 }

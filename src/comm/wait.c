@@ -57,14 +57,14 @@ static bool watch(const tally_lane *lane, int rank, uint64_t end_ns)
 static void sleep_on(tally_lane *lane, int rank)
 {
     struct tally__slot *own = lane->slots[lane->group->rank];
-    struct tally__line *line = &lane->slots[rank]->line[lane->round % 2];
+    struct tally__line *line = &lane->slots[rank]->line[lane->round.number % 2];
     uint32_t seen;
 
     /* Either the other sees that we sleep, after its store, or we see its store, before we sleep:
      * both sides are sequentially consistent. Partner: tally__wake_sleepers. */
     atomic_store_explicit(&own->asleep, (uint32_t)rank + 1, memory_order_seq_cst);
     seen = atomic_load_explicit(&line->round, memory_order_seq_cst);
-    if ((int32_t)(seen - (uint32_t)lane->round) < 0) {
+    if ((int32_t)(seen - (uint32_t)lane->round.number) < 0) {
         tally__futex_wait(&line->round, seen, SLEEP_NS);
     }
     atomic_store_explicit(&own->asleep, 0, memory_order_relaxed);
@@ -153,17 +153,17 @@ static bool is_missing(const tally_lane *lane, int number)
  * status: its job has failed, and it will not come here any more. */
 static bool has_host_failed(const tally_lane *lane, struct tally__late *late)
 {
-    const tally_lane *host = lane->host;
+    const tally_lane *runner = lane->loan.borrower;
 
-    for (int h = 0; host && h < host->group->size; h++) {
-        const struct tally__slot *slot = host->slots[h];
-        uint64_t next = host->round + 1;
+    for (int h = 0; runner && h < runner->group->size; h++) {
+        const struct tally__slot *slot = runner->slots[h];
+        uint64_t next = runner->round.number + 1;
         const struct tally__line *line = &slot->line[next % 2];
         /* Partner: the store in arrive(), round.c. */
         uint32_t round = atomic_load_explicit(&line->round, memory_order_acquire);
 
-        if (round == (uint32_t)next && line->call.job == host->job &&
-            line->call.status != TALLY_OK && is_missing(lane, tally__number_of(host->group, h))) {
+        if (round == (uint32_t)next && line->call.job == runner->job.number &&
+            line->call.status != TALLY_OK && is_missing(lane, tally__number_of(runner->group, h))) {
             late->why = TALLY__LATE_HOST_FAILED;
             late->who = h;
             return true;
@@ -202,7 +202,7 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
     now = tally__now_ns();
     next_alive_ns = now + TALLY__ALIVE_NS;
     /* One deadline for the whole round, however many ranks are late. */
-    (void)tally__count_waited(&lane->waited, now);
+    (void)tally__count_waited(&lane->round.waited, now);
     if (watch(lane, rank, now + YIELD_NS)) {
         return TALLY_OK;
     }
@@ -212,13 +212,13 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
             break;
         }
         /* What others say to the job's own group may come only to a rank that asks for it. */
-        if (lane->host && tally__carries(lane->host)) {
-            tally__look_again(lane->host);
+        if (lane->loan.borrower && tally__carries(lane->loan.borrower)) {
+            tally__look_again(lane->loan.borrower);
         }
         if (tally__find_reason(lane, late, &next_alive_ns)) {
             return TALLY_PEER;
         }
-        if (tally__count_waited(&lane->waited, tally__now_ns()) > lane->group->timeout_ns) {
+        if (tally__count_waited(&lane->round.waited, tally__now_ns()) > lane->group->timeout_ns) {
             late->why = TALLY__LATE_TIMEOUT;
             late->who = rank;
             return TALLY_TIMEOUT;
@@ -242,7 +242,7 @@ static void list_missing(const tally_lane *lane, int rank, struct tally__rank_li
  * the job, if that is its rank too: it would only wait for the same rank until another deadline. */
 static int give_up_lost(tally_lane *lane, int rank, int status, const char *text)
 {
-    tally_group *around = lane->host ? lane->host->group : NULL;
+    tally_group *around = lane->loan.borrower ? lane->loan.borrower->group : NULL;
 
     for (int h = 0; around && h < around->size; h++) {
         if (tally__number_of(around, h) == tally__number_of(lane->group, rank)) {
@@ -255,9 +255,9 @@ static int give_up_lost(tally_lane *lane, int rank, int status, const char *text
 /* Where a group has several ddps, ranks may wait for each other in two of them. */
 static const char *order_hint(const tally_lane *lane)
 {
-    const tally_lane *host = lane->host ? lane->host : lane;
+    const tally_lane *runner = lane->loan.borrower ? lane->loan.borrower : lane;
 
-    return tally__has_siblings(host->group)
+    return tally__has_siblings(runner->group)
                ? " (if ranks wait for their ddps in different orders, see tally_ddp_create)"
                : "";
 }
@@ -283,8 +283,8 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
         return tally__give_up(group, late->said->given_up_status, "%.*s", TALLY__TEXT_BYTES - 1,
                               late->said->given_up_text);
     case TALLY__LATE_HOST_FAILED: {
-        const struct tally__slot *slot = lane->host->slots[late->who];
-        uint64_t next = lane->host->round + 1;
+        const struct tally__slot *slot = lane->loan.borrower->slots[late->who];
+        uint64_t next = lane->loan.borrower->round.number + 1;
         const char *said = slot->text[next % 2];
 
         if (tally__culprit_length(said) > 0) {
@@ -292,7 +292,7 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
                                   TALLY__TEXT_BYTES - 1, said);
         }
         return tally__give_up(group, slot->line[next % 2].call.status, "%s: %.*s",
-                              tally__rank_text(lane->host->group, late->who).text,
+                              tally__rank_text(lane->loan.borrower->group, late->who).text,
                               TALLY__TEXT_BYTES - 64, said);
     }
     case TALLY__LATE_BROKEN:

@@ -23,10 +23,10 @@ struct tally__late {
 static inline bool tally__has_arrived(const tally_lane *lane, int rank)
 {
     /* Partner: the store in arrive(), round.c. Everything the rank wrote before is visible now. */
-    uint32_t round =
-        atomic_load_explicit(&lane->slots[rank]->line[lane->round % 2].round, memory_order_acquire);
+    uint32_t round = atomic_load_explicit(&lane->slots[rank]->line[lane->round.number % 2].round,
+                                          memory_order_acquire);
 
-    return (int32_t)(round - (uint32_t)lane->round) >= 0;
+    return (int32_t)(round - (uint32_t)lane->round.number) >= 0;
 }
 
 /* How often the operating system is asked who is still alive. */

@@ -427,14 +427,14 @@ void tally__checks_reset(tally_ddp *ddp)
 int tally__checks_bucket(tally_lane *lane, struct tally__bucket *bucket)
 {
     const tally_ddp *ddp = bucket->ddp;
-    uint64_t before = lane->bytes_sent;
+    uint64_t before = lane->job.bytes_sent;
 
     TRY(tally__agree_status(lane, &ddp->checks->outcome));
     /* A rank that has run out of input keeps old parameters until tally_ddp_join returns. */
     if (bucket == ddp->buckets.bucket && is_due(ddp) &&
         !(ddp->config.join && ddp->presence.n_active < tally_group_size(ddp->group))) {
         TRY(compare(lane, ddp, ddp->checks->sums));
-        bucket->now.aside_bytes += lane->bytes_sent - before;
+        bucket->now.aside_bytes += lane->job.bytes_sent - before;
     }
     return TALLY_OK;
 }

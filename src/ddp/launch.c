@@ -288,7 +288,7 @@ static int bucket_job(tally_lane *lane, void *user)
     tally__reduction_enter(&reduction);
     rc = reduce_bucket(lane, bucket);
     tally__reduction_enter(NULL);
-    reduction.counts.host_bytes = lane->host_bytes;
+    reduction.counts.host_bytes = lane->job.host_bytes;
     bucket->now.counts = reduction.counts;
     bucket->now.done_ns = tally__now_ns();
     bucket->now.after_ns = bucket->now.done_ns;

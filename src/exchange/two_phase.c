@@ -217,7 +217,7 @@ static int run_staged(struct exchange *x, bool started)
     }
     n_pieces = most_blocks / x->piece_blocks + (most_blocks % x->piece_blocks != 0);
     if (!started) {
-        x->first_round = x->lane->round + 1;
+        x->first_round = x->lane->round.number + 1;
         TRY(encode_piece(x, 0));
     }
     for (size_t c = 0; c < n_pieces + !x->codec->scatters; c++) {
@@ -256,7 +256,7 @@ static int run_direct(struct exchange *x)
 
         outputs[r] = data + shard.start * x->codec->element_bytes;
         inputs[r] = outputs[r];
-        told[r] = tally__stage_of(x->lane, r, x->lane->round);
+        told[r] = tally__stage_of(x->lane, r, x->lane->round.number);
     }
     if (x->codec->scatters) {
         outputs[0] = outputs[group->rank];
@@ -273,7 +273,7 @@ static int send_next_stage(const struct exchange *x, const struct tally__range *
     if (!tally__carries(x->lane)) {
         return TALLY_OK;
     }
-    return tally__parcel_to_all(x->lane, x->lane->round + 1, 0,
+    return tally__parcel_to_all(x->lane, x->lane->round.number + 1, 0,
                                 x->codec->ops->wire_bytes(x->codec, range));
 }
 
@@ -293,7 +293,7 @@ static int run_one_phase(struct exchange *x)
         return TALLY_OK;
     }
     for (int r = 0; r < group->size; r++) {
-        inputs[r] = tally__stage_of(x->lane, r, x->lane->round);
+        inputs[r] = tally__stage_of(x->lane, r, x->lane->round.number);
     }
     /* Nobody looks at our next stage before the next round: room for the encoded result. */
     result = tally__next_stage(x->lane);
@@ -366,7 +366,7 @@ static int run_two_phase(struct exchange *x)
     /* Data that others cannot reach will be staged in any case: its first piece passes in the round
      * in which the ranks learn that. */
     if (x->call.offset == TALLY__NOT_SHARED && x->piece_blocks > 0) {
-        x->first_round = x->lane->round + 1;
+        x->first_round = x->lane->round.number + 1;
         TRY(encode_piece(x, 0));
     }
     TRY(tally__round(x->lane, &x->call));
@@ -408,7 +408,7 @@ static int run_gathered(struct exchange *x)
         struct tally__range piece = gathered_piece(x, c);
 
         for (int r = 0; r < x->lane->group->size; r++) {
-            inputs[r] = tally__stage_of(x->lane, r, x->lane->round);
+            inputs[r] = tally__stage_of(x->lane, r, x->lane->round.number);
         }
         if (c + 1 < n_pieces) {
             TRY(encode_gathered(x, c + 1));
@@ -431,7 +431,7 @@ static size_t one_phase_bytes(const tally_lane *lane)
 /* The lane's lists, for this exchange and its codec. */
 static void take_lists(struct exchange *x, const struct tally__codec *codec)
 {
-    void **lists = x->lane->lists;
+    void **lists = x->lane->scratch.lists;
     size_t size = (size_t)x->lane->group->size;
 
     x->lists = (struct tally__lists){.inputs = (const void **)lists,

@@ -178,7 +178,7 @@ static int find_used(tally_lane *lane, struct tally__bucket *bucket, bool *used)
 {
     struct tally__zero_part *part = part_of(bucket);
     size_t n = (size_t)bucket->seen.n_params;
-    uint64_t before = lane->bytes_sent;
+    uint64_t before = lane->job.bytes_sent;
     uint64_t any_lacks = 0;
 
     for (size_t k = 0; k < n; k++) {
@@ -188,7 +188,7 @@ static int find_used(tally_lane *lane, struct tally__bucket *bucket, bool *used)
     if (any_lacks) {
         TRY(tally_lane_all_reduce(lane, part->used, n, TALLY_U8, TALLY_MAX));
     }
-    bucket->now.aside_bytes += lane->bytes_sent - before;
+    bucket->now.aside_bytes += lane->job.bytes_sent - before;
     *used = memchr(part->used, 1, n) != NULL;
     return TALLY_OK;
 }
@@ -437,12 +437,12 @@ int tally__zero_update_all(tally_lane *lane, tally_optimizer *optimizer, float f
     for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
         struct tally__bucket_times *now = &ddp->buckets.bucket[b].now;
         uint64_t start_ns = tally__now_ns();
-        uint64_t before = lane->bytes_sent;
+        uint64_t before = lane->job.bytes_sent;
         uint64_t update_ns = 0;
 
         if (was_reduced(ddp, b)) {
             TRY(update(lane, &ddp->buckets.bucket[b], factor, &update_ns));
-            now->late_bytes = lane->bytes_sent - before;
+            now->late_bytes = lane->job.bytes_sent - before;
             now->late_ns = tally__now_ns() - start_ns - update_ns;
             optimizer->times.sent_ns += now->late_ns;
         }

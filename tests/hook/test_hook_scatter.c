@@ -65,7 +65,7 @@ static int scatter_job(tally_lane *lane, void *user)
     struct trial *trial = user;
     int rc = run(trial, lane, trial->cut);
 
-    trial->bytes_sent = lane->bytes_sent;
+    trial->bytes_sent = lane->job.bytes_sent;
     return rc;
 }
 

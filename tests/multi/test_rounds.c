@@ -19,7 +19,7 @@ static void age(tally_group *group, uint32_t rounds)
     for (int i = 0; i < group->n_lanes; i++) {
         tally_lane *lane = &group->lanes[i];
 
-        lane->round = rounds;
+        lane->round.number = rounds;
         for (int r = 0; r < group->size; r++) {
             /* The others age their own, unless we have a mirror of it. */
             if (r == group->rank || group->domain->carrier) {

@@ -192,8 +192,8 @@ struct first_card {
 
 static bool is_same_machine(const tally_lane *lane, int a, int b)
 {
-    const struct first_card *one = (const void *)tally__stage_of(lane, a, lane->round);
-    const struct first_card *other = (const void *)tally__stage_of(lane, b, lane->round);
+    const struct first_card *one = (const void *)tally__stage_of(lane, a, lane->round.number);
+    const struct first_card *other = (const void *)tally__stage_of(lane, b, lane->round.number);
 
     return memcmp(one->process.machine, other->process.machine, sizeof one->process.machine) == 0;
 }
@@ -225,10 +225,10 @@ static int first_job(tally_lane *lane, void *user)
 
     tally__process_describe(&card->process);
     card->map_bytes = mpi->map_bytes;
-    TRY(tally__parcel_to_all(lane, lane->round + 1, 0, sizeof *card));
+    TRY(tally__parcel_to_all(lane, lane->round.number + 1, 0, sizeof *card));
     TRY(tally__round(lane, &call));
     for (int r = 0; r < lane->group->size; r++) {
-        card = (void *)tally__stage_of(lane, r, lane->round);
+        card = (void *)tally__stage_of(lane, r, lane->round.number);
         mpi->n_local += is_same_machine(lane, r, lane->group->rank);
         mpi->processes[r] = tally__process_watch(&card->process);
         if (card->map_bytes < mpi->extents.limit) {

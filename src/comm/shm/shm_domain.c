@@ -361,7 +361,7 @@ static int first_job(tally_lane *lane, void *user)
     card->is_limited = shm_of(group->domain)->windows.is_limited;
     TRY(tally__round(lane, &call));
     for (int r = 0; r < group->size; r++) {
-        card = (void *)tally__stage_of(lane, r, lane->round);
+        card = (void *)tally__stage_of(lane, r, lane->round.number);
         for (size_t i = 0; i < sizeof all.bits / sizeof all.bits[0]; i++) {
             all.bits[i] |= card->cpus.bits[i];
         }
