@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Buckets: from the plan to memory. All buckets of a ddp lie in one piece of group memory, each on
- * a cache line of its own; inside a bucket, gradients lie one after the other. The thread that
- * creates the ddp, or ends the step after which buckets are arranged anew, enters.
+ * Buckets: from the plan to memory. All buckets of a ddp lie in one piece of group memory, each
+ * starting on a cache line; inside a bucket, gradients follow one another. The thread that creates
+ * the ddp enters, and the one that ends the step after which buckets are arranged.
  */
 #include <string.h>
 
@@ -13,7 +13,8 @@
 #include "ddp/plan.h"
 #include "num/num.h"
 
-/* Splits the order: first all that travel with the step, then the delayed ones; keeps the rest. */
+/* Splits the order: first the parameters that travel with the step, then the delayed ones. Keeps
+ * the order inside both parts. Returns the length of the first. */
 static size_t put_delayed_last(const tally_ddp *ddp, const int *from, int *order)
 {
     size_t n_normal = 0;
@@ -32,7 +33,8 @@ static size_t put_delayed_last(const tally_ddp *ddp, const int *from, int *order
     return n_normal;
 }
 
-/* Plans both parts of the order; returns per entry its bucket, counted through. */
+/* Plans both parts of the order. bucket[k] is the bucket of entry k; delayed buckets are numbered
+ * after the others. */
 static int plan_buckets(const tally_ddp *ddp, const int *order, size_t n_normal, size_t *bucket,
                         struct tally__buckets *buckets)
 {
@@ -62,11 +64,11 @@ static int plan_buckets(const tally_ddp *ddp, const int *order, size_t n_normal,
     return TALLY_OK;
 }
 
-/* What a hook sees of bucket b, before it has parameters. */
+/* The hook's view of bucket b, still without parameters. */
 static tally_bucket empty_bucket(const tally_ddp *ddp, const struct tally__buckets *buckets,
                                  size_t b)
 {
-    /* Delayed buckets are counted apart. */
+    /* Delayed buckets have separate indices. */
     size_t first = b < buckets->n ? 0 : buckets->n;
     size_t count = b < buckets->n ? buckets->n : buckets->n_delayed;
 
@@ -77,7 +79,7 @@ static tally_bucket empty_bucket(const tally_ddp *ddp, const struct tally__bucke
                           .n_ranks = tally_group_size(ddp->group)};
 }
 
-/* Puts a parameter behind those that its bucket has; next is where. */
+/* Appends a parameter to its bucket, at next. */
 static void put_param(const tally_ddp *ddp, tally_bucket *seen, int index, tally_bucket_param *next)
 {
     const struct tally__param *param = &ddp->params[index];
@@ -94,8 +96,8 @@ static void put_param(const tally_ddp *ddp, tally_bucket *seen, int index, tally
     seen->n_params++;
 }
 
-/* Fills in all buckets: which parameters each has, one after the other. Two passes over the order,
- * since parameters of several buckets may alternate in it. */
+/* Fills the buckets with their parameters. Two passes over the order, since parameters of several
+ * buckets may alternate in it. */
 static void fill_buckets(tally_ddp *ddp, struct tally__buckets *buckets, const int *order,
                          const size_t *bucket_of)
 {
@@ -118,8 +120,7 @@ static void fill_buckets(tally_ddp *ddp, struct tally__buckets *buckets, const i
     }
 }
 
-/* Room for what absent gradients in views were, where absence is to be expected: steps allocate
- * nothing then. */
+/* Allocates copies of absent views where absence is expected, so that steps allocate nothing. */
 static int make_saved(const tally_ddp *ddp, struct tally__buckets *buckets)
 {
     for (size_t b = 0; b < buckets->n; b++) {

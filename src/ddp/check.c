@@ -22,18 +22,18 @@
  * reported. */
 #define N_WATCHED 3
 
-/* What is known of one parameter. */
+/* Observations of one parameter. */
 struct watched {
     uint64_t announced; /* the checksum of its gradient when it was announced */
-    uint64_t first;     /* that of its data in the first step */
-    bool noted;         /* announced is of this step */
+    uint64_t first;     /* the checksum of its data in the first step */
+    bool noted;         /* announced was set in this step */
     bool nonzero;       /* a gradient had an element that is not zero */
     int n_ready;        /* steps in which it had a gradient */
 };
 
 struct tally__checks {
     int every;
-    bool launches;              /* wait has looked: buckets may go */
+    bool launches;              /* wait has checked the gradients: buckets may be launched */
     unsigned long long n_looks; /* steps so far */
     struct watched *params;
     uint64_t *sums;                /* of the parameters, before buckets were launched */
@@ -99,7 +99,7 @@ int tally__checks_every(const tally_ddp *ddp)
 
 /* ---- gradients ---- */
 
-/* Whether n elements of so many bytes are all zeros; -0 is one. */
+/* Whether n elements of `element` bytes are all zeros, 0 or -0. */
 static bool all_zero(const unsigned char *bytes, size_t n, size_t element)
 {
     for (size_t i = 0; i < n; i++, bytes += element) {
@@ -113,7 +113,8 @@ static bool all_zero(const unsigned char *bytes, size_t n, size_t element)
     return true;
 }
 
-/* An absent gradient that is a view holds zeros; one that is a copy is nobody's business. */
+/* Whether the gradient's bytes must not change: an absent view holds zeros, an absent copy does not
+ * matter. */
 static bool is_held(const tally_ddp *ddp, const struct tally__param *param)
 {
     return param->now.state == TALLY__GRAD_READY ||
@@ -128,7 +129,7 @@ void tally__checks_note(tally_ddp *ddp, const struct tally__param *param)
     watched->noted = true;
 }
 
-/* The first gradient that was written to since it was announced; more of them are counted. */
+/* The first gradient that was written to after its announcement; n counts all of them. */
 static const struct tally__param *find_written(const tally_ddp *ddp, size_t *n)
 {
     const struct tally__param *first = NULL;
@@ -170,7 +171,7 @@ static void look_at_gradients(tally_ddp *ddp)
 
 /* ---- warnings ---- */
 
-/* In check mode the user has asked to be told. */
+/* In check mode the user has asked for warnings. */
 static void warn(const tally_ddp *ddp, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -200,7 +201,7 @@ static bool has_not_changed(const struct watched *watched, const struct tally__p
     return watched->nonzero && tally__checksum(0, param->data, param->bytes) == watched->first;
 }
 
-/* Lists the parameters of which test is true; returns their number. */
+/* Lists the parameters for which test is true; returns their number. */
 static size_t list_params(const tally_ddp *ddp, char *list, size_t room,
                           bool (*test)(const struct watched *, const struct tally__param *))
 {
@@ -257,7 +258,7 @@ static void warn_of_still(const tally_ddp *ddp)
     }
 }
 
-/* What the first steps show of each parameter. */
+/* Observes each parameter in the first steps. */
 static void watch(tally_ddp *ddp)
 {
     struct tally__checks *checks = ddp->checks;
@@ -324,7 +325,7 @@ static bool is_comparable(const tally_ddp *ddp)
     return !may_differ(ddp) || ask(ddp).equal;
 }
 
-/* Checksums of what must be the same on all ranks. */
+/* Takes checksums of the parameters that must be equal on all ranks. */
 static void sum_params(const tally_ddp *ddp, uint64_t *sums)
 {
     const bool *equal = may_differ(ddp) ? ask(ddp).equal : NULL;
@@ -386,8 +387,7 @@ static int compare(tally_lane *lane, const tally_ddp *ddp, const uint64_t *sums)
 
 /* ---- steps ---- */
 
-/* Whether this step compares parameters, and there is something that must be equal; alike on all
- * ranks. */
+/* Whether this step compares parameters, and some must be equal. The same answer on all ranks. */
 static bool is_due(const tally_ddp *ddp)
 {
     uint64_t step = ddp->step + ddp->steps_before;
@@ -430,7 +430,7 @@ int tally__checks_bucket(tally_lane *lane, struct tally__bucket *bucket)
     uint64_t before = lane->job.bytes_sent;
 
     TRY(tally__agree_status(lane, &ddp->checks->outcome));
-    /* A rank that has run out of input keeps old parameters until tally_ddp_join returns. */
+    /* A rank without input keeps old parameters until tally_ddp_join returns. */
     if (bucket == ddp->buckets.bucket && is_due(ddp) &&
         !(ddp->config.join && ddp->presence.n_active < tally_group_size(ddp->group))) {
         TRY(compare(lane, ddp, ddp->checks->sums));

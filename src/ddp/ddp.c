@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ddp object: making it and freeing it. Not responsible for its hook (ddp_hook.c) nor for steps
+ * The ddp object: creating and freeing it. Not responsible for its hook (ddp_hook.c) nor for steps
  * (reducer.c). One thread of the application enters at a time.
  */
 #include "ddp/ddp.h"
@@ -186,7 +186,7 @@ static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
     return TALLY_OK;
 }
 
-/* What this rank can check and copy by itself. */
+/* The part of creation that needs no other rank. */
 static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally_ddp_config *config)
 {
     if (!params || n == 0) {
@@ -203,7 +203,7 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
 }
 
 struct creation {
-    tally_ddp *ddp;                /* NULL where there was no memory for it */
+    tally_ddp *ddp;                /* NULL: there was no memory for it */
     struct tally__outcome outcome; /* of making and filling it */
 };
 
@@ -223,7 +223,7 @@ static int create_job(tally_lane *lane, void *user)
     return TALLY_OK;
 }
 
-/* Waits for no other rank: what others may still read goes with the group. */
+/* Waits for no other rank: memory that others may still read is freed with the group. */
 static void unmake(tally_ddp *ddp)
 {
     if (!ddp) {
@@ -246,7 +246,7 @@ static void unmake(tally_ddp *ddp)
     tally__free(ddp);
 }
 
-/* From a filled object to a working one with a group of its own. Collective. */
+/* Gives a filled ddp its own group, buckets and hook. Collective. */
 static int start(tally_group *group, struct creation *creation)
 {
     tally_ddp *ddp = creation->ddp;
@@ -265,17 +265,17 @@ static int start(tally_group *group, struct creation *creation)
     TRY(tally__param_memory_make(ddp));
     ddp->recording = ddp->config.static_graph != 0;
     ddp->presence.was_last = true;
-    /* Gradients of ours never move; where any step may lack gradients, an order says nothing about
-     * the next. */
+    /* Provided gradients never move. If gradients may be absent in any step, a ready order says
+     * nothing about the next step. */
     ddp->rebuild_due = !ddp->provides && (!ddp->config.find_unused || ddp->config.static_graph);
     tally__step_reset(ddp);
     TRY(tally__hook_start(ddp));
-    /* Figures are those of steps. */
+    /* Statistics count steps only, not creation. */
     ddp->stats = (struct tally__step_stats){0};
     return TALLY_OK;
 }
 
-/* One rank says for all what is trained, and how gradients travel. */
+/* Rank 0 logs the size of the model and the hook. */
 static void say_created(const tally_ddp *ddp)
 {
     size_t n = 0;
@@ -311,7 +311,7 @@ int tally__ddp_create(tally_group *group, const tally_param *params, size_t n,
         rc = ddp ? fill(creation.ddp, params, n, config)
                  : tally__fail(TALLY_ARG, "tally_ddp_create: ddp is NULL");
     }
-    /* A rank that failed takes part until all know, so that nobody waits for it. */
+    /* A rank that failed takes part until all know, so that no rank waits for it. */
     creation.outcome = tally__outcome_of(rc);
     rc = tally__group_split(group, 0, tally_group_rank(group), TALLY__THREADS_OWN, &own);
     if (rc == TALLY_OK) {
@@ -341,7 +341,7 @@ void tally__ddp_free(tally_ddp *ddp)
     if (!ddp) {
         return;
     }
-    /* A step that was begun and not ended will never end: the others must not wait for it. */
+    /* A step under way will never end: the other ranks must not wait for it. */
     if (ddp->now.begun) {
         (void)tally__fail(TALLY_ABORTED, "freed its ddp in the middle of step %llu",
                           ddp->step + ddp->steps_before + 1);

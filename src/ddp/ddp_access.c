@@ -97,8 +97,8 @@ static int mean_job(tally_lane *lane, void *user)
     return tally_lane_all_reduce(lane, scalars->values, scalars->n, TALLY_F64, TALLY_MEAN);
 }
 
-/* The mean of what the call's parameter NAME points to. Values change on success only: a copy
- * travels. */
+/* Averages the values of the call's parameter NAME. A copy travels, so that values change on
+ * success only. */
 static int mean_of(tally_ddp *ddp, const char *call, const char *name, double *values, size_t n)
 {
     double few[16];

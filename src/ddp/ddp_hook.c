@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ddp's hook: naming it, agreeing on it, putting it in the place of the one before. What goes
- * wrong on one rank, goes wrong on all, and the old hook stays. One thread of the application
- * enters at a time.
+ * The ddp's hook: comparing it between ranks, and replacing the old one. A failure on one rank is a
+ * failure on all, and the old hook stays. One thread of the application enters at a time.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +15,10 @@
 #include "ddp/stats.h"
 #include "ddp/step_end.h"
 
-/* ---- agreeing on it ---- */
+/* ---- comparing it ---- */
 
-/* What ranks compare: the start of the name for people, and a checksum for all of it. */
+/* A hook as ranks compare it: the start of the name for messages, and a checksum of the whole name.
+ */
 struct description {
     uint64_t name;
     uint64_t concurrent;
@@ -29,7 +29,7 @@ struct description {
     char words[208];
 };
 
-/* What two hooks of one name differ in. */
+/* Says how two hooks with the same name differ. */
 static const char *hint(const struct description *a, const struct description *b)
 {
     if (strcmp(a->words, b->words) != 0) {
@@ -79,8 +79,8 @@ static int compare_job(tally_lane *lane, void *user)
 
 /* ---- the state ---- */
 
-/* What a hook takes over: the state of the one before, as this rank has it; where that one did not
- * run on this rank, as rank 0 has it. */
+/* The state that a hook takes over from the old one: this rank's state, or rank 0's if the old hook
+ * did not run on this rank. */
 struct inheritance {
     bool is_from_root;
     tally_hook_blob state;
@@ -115,9 +115,9 @@ static int inherit_job(tally_lane *lane, void *user)
     return rc;
 }
 
-/* The new hook goes on where the old one, of the same kind, stands. It may be the same one, which
- * then lacks something only where it did not run. Collective, if a hook did not run on all ranks:
- * then all ranks pass here. */
+/* The new hook takes over the state of the old one if both are of one kind. If both are the same
+ * hook, it lacks state only on ranks where it did not run. Collective if the old hook did not run
+ * on all ranks. */
 static int hand_over(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
     const tally_hook *old = ddp->hook;
@@ -173,9 +173,9 @@ int tally__ddp_move_residuals(tally_ddp *ddp, enum tally__move how)
     return pass_residuals(ddp, true, how);
 }
 
-/* ---- putting it in its place ---- */
+/* ---- replacing it ---- */
 
-/* Whether both do the same to the bit. */
+/* Whether both hooks compute the same bits. */
 static bool is_equal(const tally_hook *a, const tally_hook *b)
 {
     return strcmp(a->table.name, b->table.name) == 0 &&
@@ -190,8 +190,8 @@ static void undo_attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
     hook->private.leave(hook->state);
 }
 
-/* Attaches on this rank, unless that has been done, and learns how it went on all. What a hook asks
- * of all ranks comes first: there none of them has failed yet. */
+/* Attaches the hook on this rank, unless it is attached already; all ranks learn whether all
+ * succeeded. The hook's collective part comes first, while no rank has failed yet. */
 static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
     int entered = hook->private.enter(hook->state, ddp);
@@ -206,14 +206,14 @@ static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
     return rc;
 }
 
-/* What the old hook leaves goes to the new one, on all ranks or on none. */
+/* State and residuals of the old hook go to the new one, on all ranks or on none. */
 static int inherit(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
     TRY(tally__ddp_agree(ddp, hand_over(ddp, hook, is_attached), NULL, NULL));
     return pass_residuals(ddp, !is_equal(ddp->hook, hook), TALLY__MOVE_SENT);
 }
 
-/* Puts hook in the place of the old one; status says why there is none on this rank. */
+/* Replaces the old hook. A status that is not OK says why this rank has no new one. */
 static int replace(tally_ddp *ddp, tally_hook *hook, int status)
 {
     tally_hook *old = ddp->hook;
@@ -225,7 +225,7 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
         return status;
     }
     TRY(ddp->observer.accept_hook(ddp->observer.user, hook));
-    /* The same one, or another wrapper around it: it goes on, and to detach it would be wrong. */
+    /* The same hook, or another wrapper around it, stays attached. */
     is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
     TRY(attach(ddp, hook, is_attached));
     rc = hook->private.layout_bound ? tally__step_restore_plan(ddp) : TALLY_OK;

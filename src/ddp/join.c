@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Uneven inputs. Under config.join every step begins with a job on lane 0 in which ranks say
- * whether they have input; a rank that has run out repeats that job and takes part in the steps of
- * those who have, with zeros, until nobody has. The thread that has run out of input enters.
+ * Uneven inputs. Under config.join every step begins with a job on lane 0 in which ranks learn
+ * which of them have input. A rank without input repeats that job and takes part in the others'
+ * steps with zeros, until no rank has input. The application's thread enters on a rank without
+ * input.
  */
 #include "base/status.h"
 #include "comm/doing.h"
@@ -22,7 +23,7 @@ int tally__presence_job(tally_lane *lane, void *user)
     struct tally__presence *presence = &ddp->presence;
     int size = tally_group_size(ddp->group);
     int rank = tally_group_rank(ddp->group);
-    /* How many have input; the highest that has; minus the lowest that has not. */
+    /* The number of ranks with input; the highest of them; minus the lowest rank without. */
     int32_t active = presence->active;
     int32_t extremes[2] = {presence->active ? rank : -1, presence->active ? -size : -rank};
 
@@ -41,7 +42,7 @@ int tally__presence_job(tally_lane *lane, void *user)
                       : TALLY_OK;
 }
 
-/* Everybody takes the parameters and buffers of the highest rank that had input to the end. */
+/* All ranks take the parameters and buffers of the highest rank that had input in the last step. */
 static int farewell_job(tally_lane *lane, void *user)
 {
     tally_ddp *ddp = user;
@@ -65,7 +66,8 @@ static int shadow(tally_ddp *ddp)
         int rc = tally__ddp_run(ddp, tally__presence_job, ddp);
 
         if (rc != TALLY_OK) {
-            /* Those with input have launched their buckets: they fail one by one, with us. */
+            /* Ranks with input have launched their buckets, which fail one by one if this rank
+             * takes part. */
             return tally__is_alive(ddp->group) ? tally__shadow_step(ddp) : rc;
         }
         if (ddp->presence.n_active == 0) {

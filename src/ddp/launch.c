@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Launching: hands buckets to their lanes, strictly in order, and runs the hook and the observer
- * there. Gradients that are copies are brought together in the bucket on the lane, and spread again
- * when the hook is done. Application threads enter with the ddp's mutex held; the job runs on a
- * lane. Without the mutex, one thread waits for all that was launched.
+ * there. If gradients are copies, the lane copies them into the bucket before the hook and copies
+ * the means back after it. Application threads enter with the ddp's mutex held; the job runs on a
+ * lane. One thread waits for all launched jobs, without the mutex.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,8 @@
 #include "ddp/stats.h"
 #include "num/fpenv.h"
 
-/* What is brought together to be reduced and spread should stay in the caches meanwhile. */
+/* Small gradients are reduced together up to this size: they should stay in the caches until the
+ * means are copied back. */
 #define TOGETHER_BYTES ((size_t)256 << 10)
 
 /* Whether any rank has a gradient for the bucket. */
@@ -45,8 +46,8 @@ static size_t bytes_of(const struct tally__bucket *bucket, int k)
     return bucket->seen.params[k].n * tally_dtype_bytes(bucket->seen.dtype);
 }
 
-/* With copies, a hook that allows it is given large gradients one by one, and small ones that lie
- * side by side together; all ranks alike. Otherwise it is given the bucket. */
+/* An elementwise hook gets large copies one by one and adjacent small ones together, the same on
+ * all ranks. Other hooks get the whole bucket. */
 static struct range next_range(const struct tally__bucket *bucket, int first)
 {
     struct range range = {first, first + 1};
@@ -71,7 +72,8 @@ static void scale(const struct tally__bucket *bucket, int dtype, size_t n, void 
     tally__fpenv_leave(saved);
 }
 
-/* Before the hook where that costs no precision: residuals then do not depend on the factor. */
+/* fp32 is scaled before the hook, so that residuals do not depend on the factor. Halves would lose
+ * precision: they are scaled after it. */
 static void scale_before(const struct tally__bucket *bucket, size_t n, void *gradient)
 {
     if (bucket->factor != 1 && bucket->seen.dtype == TALLY_F32) {
@@ -86,7 +88,7 @@ static void scale_after(const struct tally__bucket *bucket, int dtype, size_t n,
     }
 }
 
-/* Into the bucket; what this rank has no gradient for counts as zeros. */
+/* Gradients go into the bucket. A parameter without a gradient on this rank counts as zeros. */
 static void gather(const struct tally__bucket *bucket, struct range range)
 {
     for (int k = range.first; k < range.end; k++) {
@@ -118,8 +120,8 @@ static void take_mean(const struct tally__bucket *bucket, const struct tally__pa
     }
 }
 
-/* And back. Whether any rank had a gradient for what this one has none for, only the end of the
- * step says (step_end.c). */
+/* Means go back to their parameters. The end of the step handles parameters without a gradient on
+ * this rank (step_end.c): only then is it known whether another rank had one. */
 static void spread(const struct tally__bucket *bucket, struct range range)
 {
     for (int k = range.first; k < range.end; k++) {
@@ -161,8 +163,8 @@ int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
     return run_hook(lane, bucket->ddp, &bucket->seen, shard_starts);
 }
 
-/* Whether the hook can take a gradient where it lies. */
-static bool lies_well(const struct tally__bucket *bucket, int k)
+/* Whether the hook can reduce a gradient in place. */
+static bool fits_in_place(const struct tally__bucket *bucket, int k)
 {
     const tally_ddp *ddp = bucket->ddp;
     int index = bucket->seen.params[k].index;
@@ -185,7 +187,7 @@ static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, st
     for (int k = 0; k < part.n_params; k++) {
         part.n += part.params[k].n;
     }
-    if (lies_well(bucket, range.first)) {
+    if (fits_in_place(bucket, range.first)) {
         const struct tally__param *param = &ddp->params[first.index];
 
         first.gradient = param->grad.array;
@@ -253,7 +255,7 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
     return ddp->observer.reduce(ddp->observer.user, lane, bucket);
 }
 
-/* For messages. */
+/* Says what the lane is doing, for messages. */
 static void say_doing(tally_lane *lane, const struct tally__bucket *bucket)
 {
     const tally_ddp *ddp = bucket->ddp;
@@ -300,7 +302,7 @@ static int bucket_job(tally_lane *lane, void *user)
 
 int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket)
 {
-    /* Who is present is learned on lane 0: with join, buckets must follow it there. */
+    /* With join, buckets must follow the presence job, which runs on lane 0. */
     bool many = ddp->hook->table.concurrent && !ddp->config.join;
 
     bucket->seen.step = ddp->step + ddp->steps_before;
@@ -328,7 +330,7 @@ int tally__launch_complete(tally_ddp *ddp)
 
 /* ---- waiting ---- */
 
-/* Waits for one job of the step; the first failure counts, with its text. Returns the bytes sent.
+/* Waits for one job of the step and keeps the first failure with its text. Returns the bytes sent.
  */
 static uint64_t collect_one(tally_future *future, int *rc, char *text)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What parameters may not share: names, and memory. An array that belongs to two of them would be
- * reduced and updated twice. Sorts, so that models of many parameters cost n log n. The thread that
- * creates the ddp enters.
+ * Rejects parameters that share a name or memory: a shared array would be reduced and updated
+ * twice. Sorts, so that many parameters cost n log n. The thread that creates the ddp enters.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +30,7 @@ static int compare_names(const void *a, const void *b)
 static int check_names(const tally_ddp *ddp)
 {
     struct name *names = tally__alloc_array(ddp->n_params, sizeof *names, "parameters' names");
-    size_t twin = SIZE_MAX; /* of the names that are there twice, the first to be so */
+    size_t twin = SIZE_MAX; /* the first parameter whose name occurred before */
     size_t of_twin = 0;
 
     if (!names) {
@@ -88,7 +87,7 @@ static void put(struct span *spans, size_t *n, const void *array, struct span sp
     }
 }
 
-/* All arrays that tally writes to. It leaves ignored parameters alone. */
+/* Lists all arrays that tally writes to; not those of ignored parameters. */
 static size_t list_spans(const tally_ddp *ddp, struct span *spans)
 {
     size_t n = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parameters that tally provides: one piece of group memory, laid out like the buckets, so that the
- * parameters of a bucket are one run, in the order of its gradients; those without a gradient
- * follow. And bringing parameters in line. The thread that creates the ddp enters, or one of the
- * application's between steps.
+ * parameters of a bucket are contiguous, in the order of its gradients; parameters without a
+ * gradient follow. Also broadcasts parameters on request. The thread that creates the ddp enters,
+ * or one of the application's threads between steps.
  */
 #include "base/memory.h"
 #include "base/status.h"

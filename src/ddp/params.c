@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parameters: copying what the application said, checking each, and making values equal on all
- * ranks. Not responsible for what two of them share (param_arrays.c) nor for comparing them between
- * ranks (param_compare.c). The thread that creates the ddp enters; what involves others runs as a
- * job.
+ * Parameters: copying and checking the application's descriptions, and making values equal on all
+ * ranks. Not responsible for names and memory that two parameters share (param_arrays.c) nor for
+ * comparing parameters between ranks (param_compare.c). The thread that creates the ddp enters;
+ * exchanges run as jobs.
  */
 #include <string.h>
 
@@ -20,8 +20,9 @@ static bool has_gradient(unsigned flags)
     return (flags & (TALLY_PARAM_FROZEN | TALLY_PARAM_IGNORED)) == 0;
 }
 
-/* Whether strides describe the elements without gaps or overlaps: row-major but for the order of
- * dimensions. Dimensions of one element may have any stride, and so may all where there is none. */
+/* Whether strides describe the elements without gaps or overlaps: row-major in some order of the
+ * dimensions. The stride of a dimension with one element does not matter, nor do any strides of an
+ * empty parameter. */
 static bool is_dense(const tally_param *param)
 {
     size_t expected = 1;
@@ -33,7 +34,7 @@ static bool is_dense(const tally_param *param)
         }
         n_left += param->shape[d] > 1;
     }
-    /* Each turn finds the next dimension outwards, or none. */
+    /* Each pass finds the next dimension outwards, or none. */
     while (n_left > 0) {
         int found = -1;
 
@@ -103,7 +104,8 @@ static int check_param(const tally_param *param, size_t i)
     return TALLY_OK;
 }
 
-/* Strides say nothing where a dimension has one element, or the parameter none. */
+/* Ignores strides that do not matter: those of dimensions with one element, and all of an empty
+ * parameter. */
 static void note_strides(const tally_param *from, struct tally__param *to)
 {
     size_t row_major = 1;
@@ -149,8 +151,8 @@ static int copy_param(const tally_param *from, struct tally__param *to)
     return TALLY_OK;
 }
 
-/* Gradients are views when no parameter brought an array of its own, and they travel as they are
- * written. */
+/* Gradients are views if no parameter has a gradient array of the application, and if they travel
+ * in the dtype in which they are written. */
 static int choose_mode(tally_ddp *ddp)
 {
     bool as_written = true;
@@ -168,7 +170,8 @@ static int choose_mode(tally_ddp *ddp)
     for (size_t i = 0; i < ddp->n_params && !ddp->views; i++) {
         struct tally__param *param = &ddp->params[i];
 
-        /* Copies change their buckets: what is laid out like them would have to move. */
+        /* Buckets of copies are arranged again: provided parameters, which are laid out like
+         * buckets, would have to move. */
         if (param->provided && !ddp->provides) {
             return tally__fail(TALLY_ARG,
                                "parameter '%s' has no data: tally provides it only where it "
@@ -210,7 +213,7 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
     return TALLY_OK;
 }
 
-/* Arrays for means that can be neither in the gradient nor in the bucket. */
+/* Allocates the means that fit neither in the gradient nor in the bucket. */
 static int make_means(tally_ddp *ddp)
 {
     for (size_t k = 0; k < ddp->n_order; k++) {
@@ -265,7 +268,7 @@ static struct tally__array param_array(const void *of, size_t i)
 {
     const struct tally__param *param = &((const tally_ddp *)of)->params[i];
 
-    /* What tally provides is zeros everywhere until there is memory for it. */
+    /* Provided parameters have no memory yet at creation; they are zeros on all ranks. */
     return param->flags & TALLY_PARAM_IGNORED || !param->data
                ? (struct tally__array){NULL, 0}
                : (struct tally__array){param->data, param->bytes};

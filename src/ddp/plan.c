@@ -16,7 +16,7 @@ struct filling {
     size_t cap; /* index of its cap */
 };
 
-/* Gives every entry of the dtype that has no bucket yet the next number. */
+/* Assigns the next bucket to every entry of the dtype that has none yet. */
 static void close_bucket(const struct tally__plan_item *items, const int *order, size_t end,
                          struct filling *filling, struct tally__plan *plan)
 {
@@ -55,7 +55,7 @@ void tally__plan_make(const struct tally__plan_item *items, const int *order, si
             own->cap += own->cap + 1 < n_caps;
         }
     }
-    /* Leftovers, the earliest first. */
+    /* The remaining buckets, in the order of their first entries. */
     for (size_t k = 0; k < n; k++) {
         if (plan->bucket[k] == OPEN) {
             close_bucket(items, order, n, &filling[items[order[k]].dtype], plan);

@@ -3,8 +3,8 @@
  * The bucket plan: which parameters travel together. Parameters are taken in a given order and
  * gathered per dtype; a bucket is closed when its bytes reach its cap, so it may exceed the cap by
  * one parameter. Each dtype advances through the list of caps on its own; the last cap repeats.
- * What is left at the end makes a bucket per dtype, the one whose first parameter came first coming
- * first.
+ * The remaining parameters make one bucket per dtype, in the order of the buckets' first
+ * parameters.
  */
 #ifndef TALLY_DDP_PLAN_H
 #define TALLY_DDP_PLAN_H

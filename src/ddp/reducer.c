@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reducer: counts each bucket's gradients down, launches buckets strictly in order, waits in
- * the same order. grad_ready and grad_absent enter from any thread; wait from one. The mutex guards
- * the states.
+ * The reducer: counts each bucket's missing gradients down, launches buckets strictly in order, and
+ * waits for them in the same order. Any thread may enter with grad_ready and grad_absent, one
+ * thread with wait. The mutex guards the states.
  */
 #include <stdio.h>
 #include <string.h>
@@ -54,8 +54,8 @@ static bool is_missing(const struct tally__param *param)
            param->now.state == TALLY__GRAD_WAITING;
 }
 
-/* An absent gradient counts as zeros. Where it lives in the bucket, what it was is kept, in case no
- * rank has one; the lane writes the zeros of copies. */
+/* An absent gradient counts as zeros. A view is saved first, in case no rank has a gradient; for
+ * copies the lane writes the zeros. */
 static int put_zeros(tally_ddp *ddp, const struct tally__param *param)
 {
     struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
@@ -75,7 +75,7 @@ static int put_zeros(tally_ddp *ddp, const struct tally__param *param)
     return TALLY_OK;
 }
 
-/* With the mutex held: the gradient is complete, or there is none. */
+/* With the mutex held: the gradient is complete or absent. */
 static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_state state)
 {
     struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
@@ -93,7 +93,8 @@ static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_st
     }
 }
 
-/* With the mutex held: this pass has no gradient for param; passes under no_sync may have had. */
+/* With the mutex held: this pass has no gradient for param. Passes under no_sync may have had one.
+ */
 static int mark_absent(tally_ddp *ddp, struct tally__param *param)
 {
     if (param->now.accumulated) {
@@ -105,15 +106,15 @@ static int mark_absent(tally_ddp *ddp, struct tally__param *param)
     return TALLY_OK;
 }
 
-/* With the mutex held: so its bucket may be. */
+/* With the mutex held: marks the gradient, which may complete its bucket. */
 static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad_state state)
 {
     mark(ddp, param, state);
     return tally__launch_complete(ddp);
 }
 
-/* With the mutex held: the first announcement of a step. Under static_graph it also settles what
- * never has a gradient, so that nobody waits for that. */
+/* With the mutex held: the first announcement of a step. Under static_graph it also marks the
+ * parameters that never have a gradient as absent, so that their buckets do not wait. */
 static int begin_step(tally_ddp *ddp)
 {
     if (ddp->now.begun) {
@@ -137,7 +138,7 @@ static int begin_step(tally_ddp *ddp)
     return tally__launch_complete(ddp);
 }
 
-/* With the mutex held: a gradient is announced once more than it may be. Where all had been, the
+/* With the mutex held: a gradient was announced too often. If all had been announced before, the
  * next backward has begun without a wait. */
 static int refuse_again(const tally_ddp *ddp, const struct tally__param *param)
 {
@@ -169,7 +170,7 @@ static int refuse_again(const tally_ddp *ddp, const struct tally__param *param)
                        (int)(param - ddp->params), param->name, no_wait);
 }
 
-/* With the mutex held: one more announcement. */
+/* With the mutex held: one announcement of param. */
 static int announce(tally_ddp *ddp, struct tally__param *param)
 {
     TRY(begin_step(ddp));
@@ -180,7 +181,7 @@ static int announce(tally_ddp *ddp, struct tally__param *param)
         param->now.n_announced++;
         return TALLY_OK;
     }
-    /* What is refused does not count: the step can still be ended. */
+    /* A refused announcement does not count: the step can still end. */
     if (param->now.state != TALLY__GRAD_WAITING ||
         (ddp->config.static_graph && param->now.n_announced >= param->n_expected)) {
         return refuse_again(ddp, param);
@@ -203,7 +204,7 @@ int tally_ddp_grad_ready(tally_ddp *ddp, int i)
     }
     lock(ddp);
     if (ddp->no_sync) {
-        /* Its share of an accumulated gradient counts, also if the last pass does not add to it. */
+        /* The accumulated gradient counts even if the last pass does not add to it. */
         ddp->params[i].now.accumulated = true;
     } else {
         rc = announce(ddp, &ddp->params[i]);
@@ -212,7 +213,7 @@ int tally_ddp_grad_ready(tally_ddp *ddp, int i)
     return tally__stats_note(ddp, rc);
 }
 
-/* With the mutex held: the same as complete, without a gradient of this pass. */
+/* With the mutex held: the same as complete, for a pass without a gradient. */
 static int make_absent(tally_ddp *ddp, struct tally__param *param)
 {
     TRY(mark_absent(ddp, param));
@@ -279,9 +280,9 @@ static int report_missing(const tally_ddp *ddp)
         n_missing == 1 ? " was not" : "s were not", list);
 }
 
-/* With the mutex held: under static_graph, what was never announced in the first step is absent,
- * and nothing else is. */
-static int settle(tally_ddp *ddp)
+/* With the mutex held: completes the step's announcements. Under static_graph only the parameters
+ * that were not announced in the first step are absent. */
+static int announce_rest(tally_ddp *ddp)
 {
     bool absent_is_fine = ddp->recording || (ddp->config.find_unused && !ddp->config.static_graph);
 
@@ -306,25 +307,24 @@ static int settle(tally_ddp *ddp)
     if (ddp->checks) {
         tally__checks_look(ddp);
     }
-    /* One that could not be launched when it was complete has another chance. */
+    /* Retries a bucket that could not be launched when it was complete. */
     return tally__launch_complete(ddp);
 }
 
-/* Not all buckets were launched here: the others must not wait for the rest, nor take the next
- * step's buckets for it. */
+/* This rank did not launch all buckets: the other ranks must neither wait for the rest nor take the
+ * next step's buckets for it. */
 int tally__step_give_up(tally_ddp *ddp, int status)
 {
     char text[TALLY__ERROR_BYTES];
     int rc;
 
     (void)snprintf(text, sizeof text, "%s", tally_last_error());
-    /* Under the mutex: what is announced from here on launches nothing that nobody would collect.
-     */
+    /* Under the mutex: later announcements then launch no bucket, which would not be collected. */
     lock(ddp);
     (void)tally_group_abort(ddp->group, text);
     unlock(ddp);
     rc = tally__collect(ddp);
-    /* What a bucket met with says more than that the group is gone. */
+    /* A bucket's error says more than that the group was aborted. */
     return status == TALLY_ABORTED && rc != TALLY_OK ? rc : tally__fail(status, "%s", text);
 }
 
@@ -360,18 +360,18 @@ static int end_step(tally_ddp *ddp)
     }
     ddp->call = "tally_ddp_wait";
     lock(ddp);
-    /* When the group is gone, others may still be at work in our buckets. */
+    /* If the group was aborted, other ranks may still read this rank's buckets. */
     rc = tally__check_alive(ddp->group);
     if (rc == TALLY_OK) {
-        rc = settle(ddp);
+        rc = announce_rest(ddp);
     }
     unlock(ddp);
-    /* Nothing is lost: what is missing can still be announced, and wait called again. */
+    /* The step stays open: the application can announce the missing gradients and wait again. */
     if (rc == TALLY_STATE) {
         return rc;
     }
     rc = rc == TALLY_OK ? tally__collect(ddp) : tally__step_give_up(ddp, rc);
-    /* A job that fails, fails on every rank: so all ranks get here, or none. */
+    /* A job that fails, fails on every rank: all ranks get here, or none. */
     if (rc == TALLY_OK) {
         rc = tally__step_end(ddp);
     }
@@ -422,8 +422,8 @@ int tally__shadow_step(tally_ddp *ddp)
     return ddp->observer.step_over(ddp->observer.user, rc, ddp->step > step);
 }
 
-/* With the mutex held: their buckets follow those of the step, at once or when those are complete.
- */
+/* With the mutex held: the delayed buckets follow the step's buckets, at once or when those are
+ * complete. */
 static int announce_delayed(tally_ddp *ddp)
 {
     if (ddp->no_sync || ddp->now.delayed_asked) {

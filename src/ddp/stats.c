@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Statistics: taken down at the end of each step from times that were noted on the way, without a
- * lock of their own, a message, or an allocation. Any thread may ask.
+ * Statistics: recorded at the end of each step from times noted during it, without a separate lock,
+ * a message, or an allocation. Any thread may read them.
  */
 #include "ddp/stats.h"
 
@@ -17,7 +17,7 @@ static double seconds(uint64_t ns)
     return (double)ns / (double)TALLY__NS_PER_SECOND;
 }
 
-/* From one moment to another, 0 where the second came first. */
+/* The time from one moment to another; 0 if the second came first. */
 static uint64_t since(uint64_t from_ns, uint64_t to_ns)
 {
     return to_ns > from_ns ? to_ns - from_ns : 0;
@@ -50,7 +50,8 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
     for (size_t b = 0; b < ddp->buckets.n; b++) {
         struct tally__bucket *bucket = &ddp->buckets.bucket[b];
 
-        /* Who has which gradient counts as beside the buckets; what came late does not. */
+        /* Questions between ranks do not count for the bucket; bytes sent at the end of the step
+         * do. */
         bucket->now.bytes_sent += bucket->now.late_bytes - bucket->now.aside_bytes;
         stats->total_other_bytes += bucket->now.aside_bytes - bucket->now.late_bytes;
         stats->comm_ns += bucket->now.late_ns;
@@ -164,7 +165,7 @@ static void fill_times(const struct tally__step_stats *stats, tally_ddp_stats *o
     out->mean_exposed_s = seconds(stats->total_exposed_ns) / n_steps;
 }
 
-/* Of an older program the text may have less room. */
+/* An older program's struct may have less room for the text. */
 static void cut_text(tally_ddp_stats *own, size_t size)
 {
     size_t start = offsetof(tally_ddp_stats, error_text);

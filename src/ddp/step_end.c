@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a step: ranks learn which parameters nobody had a gradient for, buffers become rank
- * 0's, gradients this rank had none for get what they are due, the observer has its turn,
- * and after the first step of copies the buckets are arranged by the order in which rank 0's
- * gradients became ready. The thread that waits enters.
+ * The end of a step: ranks learn which parameters had no gradient on any rank, buffers become rank
+ * 0's, absent gradients get the mean or their old value, and the observer runs. If gradients are
+ * copies, the buckets are arranged after the first step by rank 0's ready order. The thread that
+ * waits enters.
  */
 #include "ddp/step_end.h"
 
@@ -34,8 +34,8 @@ static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
     return ddp->config.keep_buffers ? TALLY_OK : tally__buffers_broadcast(lane, ddp, root);
 }
 
-/* All ranks learn root's ready order. Arranging buckets needs all ranks inside wait at once. Where
- * the group has other ddps, ranks may be inside the wait of another one: there buckets stay. */
+/* All ranks learn root's ready order. Arranging buckets needs all ranks in the same wait. If the
+ * group has other ddps, ranks may be in another ddp's wait, so the buckets stay. */
 static int agree_on_order(tally_lane *lane, tally_ddp *ddp, int root)
 {
     size_t bytes = ddp->n_params * sizeof *ddp->ready.order;
@@ -46,7 +46,7 @@ static int agree_on_order(tally_lane *lane, tally_ddp *ddp, int root)
         ddp->rebuild_due = false;
         return TALLY_OK;
     }
-    /* A rank without input has no order; nobody takes it from there. */
+    /* A rank without input has no order, and is never root. */
     memcpy(ddp->ready.agreed, ddp->ready.order, bytes);
     return tally_lane_broadcast(lane, ddp->ready.agreed, bytes, root);
 }
@@ -80,24 +80,24 @@ int tally__step_end_launch(tally_ddp *ddp)
         return TALLY_OK;
     }
     rc = tally_submit(ddp->group, 0, end_job, ddp, &ddp->now.end_future);
-    /* Why the group is gone, wait hears from a bucket. */
+    /* If the group was aborted, wait learns the reason from a bucket. */
     return rc == TALLY_ABORTED ? TALLY_OK : rc;
 }
 
-/* A rank that only takes part in the others' steps. */
+/* Whether this rank has no input and only takes part in the others' steps. */
 static bool is_shadow(const tally_ddp *ddp)
 {
     return ddp->config.join && !ddp->presence.active;
 }
 
-/* A delayed gradient that nobody asked for is as it was. */
+/* A delayed gradient is reduced only if the application asked for it. */
 static bool was_reduced(const tally_ddp *ddp, const struct tally__param *param)
 {
     return !(param->flags & TALLY_PARAM_DELAYED) || ddp->now.delayed_asked;
 }
 
-/* What others may ask about at any time. */
-static void take_down(tally_ddp *ddp)
+/* Updates the fields that any thread may read at any time. */
+static void record(tally_ddp *ddp)
 {
     (void)pthread_mutex_lock(&ddp->mutex);
     for (size_t k = 0; k < ddp->n_order; k++) {
@@ -131,8 +131,9 @@ void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param)
     }
 }
 
-/* What this rank had no gradient for: the mean where another had one, otherwise what it was. */
-static void settle_absent(tally_ddp *ddp)
+/* An absent gradient becomes the mean if another rank had one; otherwise it gets its old value
+ * back. */
+static void fill_absent(tally_ddp *ddp)
 {
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
@@ -152,7 +153,7 @@ static void settle_absent(tally_ddp *ddp)
     }
 }
 
-/* A shadow's lie in buckets, which may be arranged anew. */
+/* The means of a rank without input lie in buckets, which may be arranged again. */
 static void forget_means(tally_ddp *ddp)
 {
     for (size_t i = 0; i < ddp->n_params; i++) {
@@ -166,8 +167,8 @@ int tally__step_end(tally_ddp *ddp)
         TRY(tally__ddp_run(ddp, end_job, ddp));
     }
     memcpy(ddp->now.used, ddp->now.used + ddp->n_params, ddp->n_params * sizeof *ddp->now.used);
-    take_down(ddp);
-    settle_absent(ddp);
+    record(ddp);
+    fill_absent(ddp);
     TRY(ddp->observer.step_end(ddp->observer.user));
     if (is_shadow(ddp)) {
         forget_means(ddp);
@@ -175,7 +176,7 @@ int tally__step_end(tally_ddp *ddp)
     return TALLY_OK;
 }
 
-/* Moves the buckets to the layout of agreed_order. Residuals and means follow their elements.
+/* Moves the buckets to the layout of ready.agreed. Residuals and means follow their elements.
  * Errors: NOMEM, on all ranks, and the layout stays. */
 static int change_layout(tally_ddp *ddp, bool is_by_ready_order)
 {
@@ -225,7 +226,7 @@ void tally__step_arrange(tally_ddp *ddp)
     }
 }
 
-/* By rank 0's ready order, once. */
+/* Once, by rank 0's ready order. */
 void tally__step_rebuild(tally_ddp *ddp)
 {
     /* The first step of a static graph only counts: its order says nothing. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The averager object: making it, comparing it between ranks, freeing it. Not responsible for what
- * it does in a step (averager_step.c). One thread of the application enters at a time.
+ * The averager object: creating it, comparing it between ranks, freeing it. Not responsible for
+ * averaging (averager_step.c). One thread of the application enters at a time.
  */
 #include "train/averager.h"
 
@@ -107,7 +107,7 @@ static int choose_named(tally_averager *averager, const tally_averager_config *c
                                   : tally__fail(TALLY_ARG, "averager: params names none");
 }
 
-/* All that are trained, or those that are named. */
+/* Chooses all trained parameters, or those that config names. */
 static int choose_params(tally_averager *averager, const tally_averager_config *config)
 {
     const tally_ddp *of = averager->of;
@@ -129,7 +129,7 @@ static int choose_params(tally_averager *averager, const tally_averager_config *
     return TALLY_OK;
 }
 
-/* Memory for anchors and the outer optimizer's state: none is allocated later. */
+/* Allocates anchors and the outer optimizer's state: nothing is allocated later. */
 static int cover(tally_averager *averager)
 {
     for (size_t k = 0; k < averager->n_params; k++) {
@@ -253,7 +253,7 @@ static void describe_param(const void *of, size_t i, struct tally__description *
 
 struct creation {
     tally_averager *averager;
-    tally_param *params; /* as a ddp takes them */
+    tally_param *params; /* for the averager's own ddp */
 };
 
 static int create_job(tally_lane *lane, void *user)
@@ -273,7 +273,7 @@ static int create_job(tally_lane *lane, void *user)
 
 /* ---- making it ---- */
 
-/* The parameters as those of the averager's own ddp, which provides the gradients. */
+/* Describes the parameters for the averager's own ddp, which provides the gradients. */
 static int list_params(struct creation *creation)
 {
     const tally_averager *averager = creation->averager;
@@ -311,7 +311,7 @@ static int divide(tally_averager *averager)
     return TALLY_OK;
 }
 
-/* From a filled object to a working one. Collective. */
+/* Creates the averager's ddp and the groups of its levels. Collective. */
 static int start(const struct creation *creation)
 {
     tally_averager *averager = creation->averager;

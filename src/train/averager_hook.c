@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hook of an averager's ddp: what config names, among the ranks of the level that is due. On
- * lanes; the level is chosen before the step and stays. */
+/* The hook of an averager's ddp: runs the hook that config names among the ranks of the level that
+ * is due. Runs on lanes; the level is chosen before the step and stays. */
 #include "base/memory.h"
 #include "base/status.h"
 #include "exchange/reduction.h"
@@ -33,7 +33,7 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     struct tally__residuals *residuals = tally__reduction_here()->residuals;
     const struct tally__moving passing = {TALLY__MOVE_SENT, bucket, stays, averager};
 
-    /* Left by levels that another averager had. */
+    /* Residuals left by the levels of another averager. */
     if (tally__residuals_must_move(residuals, &passing)) {
         TRY(tally__residuals_move(lane, residuals, &passing));
     }

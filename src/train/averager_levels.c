@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the levels of an averager make sense: arithmetic only. Any thread enters. */
+/* Checks the levels of an averager: arithmetic only. Any thread enters. */
 #include "base/status.h"
 #include "train/averager.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Averaging: when it is time, among which ranks, and what parameters become. The thread that trains
- * enters, between steps; what travels, travels on the lanes of the averager's own ddp.
+ * Averaging: when, among which ranks, and the new values of the parameters. The thread that trains
+ * enters, between steps; exchanges run on the lanes of the averager's own ddp.
  */
 #include "base/sized.h"
 #include "base/status.h"
@@ -11,8 +11,7 @@
 #include "train/averager.h"
 #include "train/mixed.h"
 
-/* Whether an averaging is due, and that of which level: of those whose period has passed, the last.
- */
+/* Whether an averaging is due, and of which level: the last level whose period has passed. */
 static bool find_due(const tally_averager *averager, size_t *due)
 {
     if (averager->n_steps < (uint64_t)averager->warmup) {
@@ -34,7 +33,7 @@ static bool is_of_all(const tally_averager *averager)
     return averager->due == averager->n_levels - 1;
 }
 
-/* Whether what travels of a parameter is its change since the anchor. */
+/* Whether a parameter travels as its change since the anchor. */
 static bool sends_change(const tally_averager *averager, const struct tally__averaged *averaged)
 {
     return averaged->anchor && averager->has_anchor && (averager->is_lossy || is_of_all(averager));
@@ -77,8 +76,8 @@ static int move_anchor(const tally_averager *averager, struct tally__averaged *a
     return TALLY_OK;
 }
 
-/* What one parameter becomes. */
-static int settle(const tally_averager *averager, size_t k)
+/* Sets one parameter to its new value. */
+static int set_param(const tally_averager *averager, size_t k)
 {
     struct tally__averaged *averaged = &averager->params[k];
     const struct tally__param *param = &averager->of->params[averaged->index];
@@ -99,13 +98,12 @@ static int settle(const tally_averager *averager, size_t k)
 
 static int take(const tally_averager *averager, size_t k)
 {
-    TRY(settle(averager, k));
+    TRY(set_param(averager, k));
     tally__mixed_refresh_param(averager->of, averager->params[k].index);
     return TALLY_OK;
 }
 
-/* A step of the averager's ddp. One that cannot be announced here is given up by wait, on all
- * ranks. */
+/* A step of the averager's ddp. If an announcement fails, wait aborts the step on all ranks. */
 static int exchange(tally_averager *averager)
 {
     tally__fpenv saved = tally__fpenv_enter();

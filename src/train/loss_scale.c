@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dynamic loss scaling; see loss_scale.h. A bucket with a gradient that is not finite is not given
- * to the hook, so that error feedback stays clean; the residuals of the step's other buckets are
- * kept before the hook and put back when the step is skipped. Lanes enter, several at once for
+ * Dynamic loss scaling; see loss_scale.h. The hook does not get a bucket with a gradient that is
+ * not finite, so that error feedback stays clean. The residuals of the step's other buckets are
+ * copied before the hook and put back if the step is skipped. Lanes enter, several at once for
  * different buckets, and the thread that waits.
  */
 #include "train/loss_scale.h"
@@ -173,8 +173,8 @@ int tally__loss_look(const tally_optimizer *optimizer, tally_lane *lane,
 
 /* ---- at the end of a step ---- */
 
-/* Whether what this rank knows of the step is finite: its buckets, the means, or its parts of
- * them, and what nobody reduces. */
+/* Whether this rank's numbers of the step are finite: buckets, means or shards of them, and local
+ * gradients. */
 static bool is_step_finite(const tally_optimizer *optimizer)
 {
     const tally_ddp *ddp = optimizer->ddp;
@@ -218,7 +218,7 @@ static void put_back(tally_optimizer *optimizer)
     }
 }
 
-/* There are no means of a step that was skipped, and its gradients are used up. */
+/* A skipped step has no means, and its gradients count as used. */
 static void drop(tally_optimizer *optimizer)
 {
     tally_ddp *ddp = optimizer->ddp;
@@ -236,7 +236,7 @@ static void drop(tally_optimizer *optimizer)
     }
 }
 
-/* The scale of the next step, while it is one. */
+/* Adapts the scale for the next step, as long as it stays in range. */
 static void adapt(tally_optimizer *optimizer)
 {
     const tally_optimizer_config *config = &optimizer->config;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dynamic loss scaling: gradients are of the loss times a scale, so that small ones survive in
- * halves. A step in which any rank has an infinity or a NaN is skipped on all ranks, as if it had
- * not been, and the scale shrinks; after enough good steps it grows. Without it these functions do
+ * Dynamic loss scaling: the application multiplies the loss by a scale, so that small gradients
+ * survive in halves. If any rank has an infinity or a NaN, all ranks skip the step and undo it, and
+ * the scale shrinks; after enough good steps it grows. Without a loss scale these functions do
  * nothing.
  */
 #ifndef TALLY_TRAIN_LOSS_SCALE_H
@@ -12,7 +12,7 @@
 
 #include "ddp/ddp.h"
 
-/* A parameter's residuals as they were before the step under way. */
+/* A copy of a parameter's residuals from before the step under way. */
 struct tally__kept {
     bool is_kept;
     bool overflowed; /* instead: its bucket has a gradient that is not finite, on some rank */
@@ -20,14 +20,14 @@ struct tally__kept {
 };
 
 struct tally__loss_scale {
-    double scale;             /* what the next loss is multiplied by; 0: there is no scaling */
-    double used;              /* what the gradients of the last step were multiplied by */
-    uint64_t n_good;          /* steps since it changed last */
+    double scale;             /* the next loss is multiplied by it; 0: there is no scaling */
+    double used;              /* the scale of the last step's gradients */
+    uint64_t n_good;          /* good steps since the scale changed */
     bool skips;               /* the last step was skipped */
     struct tally__kept *kept; /* per parameter; guarded as the bucket it is in */
 };
 
-/* Whether it is neither infinite in fp32 nor so small that dividing by it would be. */
+/* Whether the scale and its inverse are finite in fp32. */
 bool tally__is_loss_scale(double scale);
 
 /* Whether the config's settings go together. Errors: ARG. */
@@ -42,14 +42,15 @@ void tally__loss_free(tally_optimizer *optimizer);
 int tally__loss_look(const tally_optimizer *optimizer, tally_lane *lane,
                      struct tally__bucket *bucket);
 
-/* At the end of a step: all ranks agree whether it is skipped, and undo what it has done. Sets
- * skips. Collective. */
+/* At the end of a step: all ranks agree whether it is skipped, and undo it then. Sets skips.
+ * Collective. */
 int tally__loss_end(tally_optimizer *optimizer);
 
 /* After a step, however it ended: forgets what was kept for it. */
 void tally__loss_forget(tally_optimizer *optimizer);
 
-/* What a gradient that nobody reduces is to be multiplied by, at the end of a step. */
+/* The factor that removes the scale from local gradients of ignored parameters, at the end of a
+ * step. */
 float tally__loss_factor(const tally_optimizer *optimizer);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The joint norm of the means, and scaling them: per-parameter norms in fp64, added in parameter
- * order, so that all ranks get the same bits. Inside our floating-point environment; whoever has
- * the means enters.
+ * The joint norm of the means, and clipping: per-parameter norms in fp64, added in parameter order,
+ * so that all ranks get the same bits. Callers of the internal functions set tally's floating-point
+ * environment. A lane enters, or the thread that trains.
  */
 #include "train/norm.h"
 
@@ -18,7 +18,7 @@
 
 #define CHUNK 1024
 
-/* Of the elements times shrink, which is a power of two. */
+/* The sum of squares of the elements times shrink, a power of two. */
 static double sum_of_squares_f64(size_t n, const double *x, double shrink)
 {
     double sum = 0;
@@ -71,7 +71,7 @@ void tally__scale_mean(const struct tally__param *param, double factor)
     }
 }
 
-/* Of one parameter's mean times shrink, wherever it lies; 0 where there is none. */
+/* The squared norm of one parameter's mean times shrink; 0 if it has none. */
 static double square_of(const tally_ddp *ddp, const double *squares, size_t i, double shrink)
 {
     if (ddp->params[i].mean.last) {
@@ -80,7 +80,7 @@ static double square_of(const tally_ddp *ddp, const double *squares, size_t i, d
     return squares ? squares[i] * shrink * shrink : 0;
 }
 
-/* Over all means times shrink, in parameter order. */
+/* The sum over all parameters, in their order. */
 static double joint_sum(const tally_ddp *ddp, const double *squares, double shrink)
 {
     double sum = 0;
@@ -91,8 +91,8 @@ static double joint_sum(const tally_ddp *ddp, const double *squares, double shri
     return sum;
 }
 
-/* Where squares may overflow: a power of two that brings the largest gradient below 1. Names the
- * first parameter with an infinity or a NaN, if that is why. */
+/* If squares overflow: finds a power of two that brings the largest element below 1, or fails and
+ * names the first parameter with an infinity or a NaN. */
 static int find_shrink(const tally_ddp *ddp, const double *squares, double *shrink)
 {
     double largest = 1;

@@ -5,12 +5,11 @@
 
 #include "ddp/ddp.h"
 
-/* squares: per parameter, the squared norm of a mean that lies in parts on all ranks, or NULL.
- * Errors: NUMERIC naming the first parameter with an infinity or a NaN, or saying that the norm is
- * beyond fp64. */
+/* squares: per parameter, the squared norm of a sharded mean; or NULL. Errors: NUMERIC naming the
+ * first parameter with an infinity or a NaN, or if the norm exceeds fp64. */
 int tally__joint_norm(const tally_ddp *ddp, const double *squares, double *norm);
 
-/* Multiplies a parameter's mean; one without is left alone. */
+/* Multiplies a parameter's mean, if it has one. */
 void tally__scale_mean(const struct tally__param *param, double factor);
 
 #endif

@@ -28,7 +28,7 @@ void tally_optimizer_config_init(tally_optimizer_config *config, size_t size)
 
 /* ---- groups ---- */
 
-/* What the application said of group g: the size in each entry says how far it is to the next. */
+/* The application's description of group g: the size in each entry is the stride of the array. */
 static const tally_optimizer_group *group_at(const tally_optimizer_config *config, size_t g)
 {
     return tally__sized_at(config->groups, g);
@@ -93,7 +93,7 @@ static int claim_named(tally_optimizer *optimizer, const tally_optimizer_group *
     return TALLY_OK;
 }
 
-/* All with a gradient that no group has named. */
+/* Puts all parameters that have a gradient and are in no group into group g. */
 static int claim_rest(tally_optimizer *optimizer, size_t g)
 {
     for (size_t i = 0; i < optimizer->ddp->n_params; i++) {
@@ -132,7 +132,7 @@ static int make_groups(tally_optimizer *optimizer, const tally_optimizer_config 
     return rest >= 0 ? claim_rest(optimizer, (size_t)rest) : TALLY_OK;
 }
 
-/* Memory for the state of all that is updated: none is allocated later. */
+/* Allocates the state of all updated parameters: nothing is allocated later. */
 static int cover(tally_optimizer *optimizer)
 {
     for (size_t i = 0; i < optimizer->ddp->n_params; i++) {
@@ -223,7 +223,7 @@ static int share_out(tally_optimizer *optimizer)
     return tally__ddp_agree(optimizer->ddp, tally__zero_make(optimizer), NULL, NULL);
 }
 
-/* What the application gave is still the application's when there is no optimizer. */
+/* If creation fails, the application keeps its tables: they are not destroyed. */
 static void give_back(tally_optimizer *optimizer, const tally_optimizer_config *config)
 {
     for (size_t g = 0; optimizer && optimizer->rules && g < optimizer->n_groups; g++) {

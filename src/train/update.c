@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Updating: what an optimizer does with the means. With overlap a parameter is updated on its
- * bucket's lane, behind the hook, if this rank had a gradient for it; what it had none for waits
- * until the end of the step says whether anybody had; if the optimizer is sharded, a bucket's ranks
- * ask each other at once (zero.c). Where the updates need something of all buckets, such as the
- * joint norm, all of them wait. Lanes enter, several at once for different
- * buckets, and the thread that waits or calls tally_optimizer_step.
+ * Updating parameters by the means. With overlap a parameter is updated on its bucket's lane, after
+ * the hook, if this rank had a gradient for it. The other parameters are updated at the end of the
+ * step, when it is known whether another rank had one. A sharded optimizer's ranks ask each other
+ * per bucket (zero.c). If updates need all buckets, for example for the joint norm, all updates
+ * wait for the end of the step. Lanes enter, several at once for different buckets, and the thread
+ * that waits or calls tally_optimizer_step.
  */
 #include <math.h>
 #include <string.h>
@@ -40,7 +40,7 @@ int tally__update_param(tally_optimizer *optimizer, size_t i, const float *gradi
     if (optimizer->config.release_gradients && tally__mean_is_apart(param)) {
         memset(param->grad.array, 0, param->grad.bytes);
     }
-    /* What is sharded is refreshed when all parts are there. */
+    /* A sharded parameter is refreshed when all its shards have arrived. */
     if (!optimizer->zero) {
         tally__mixed_refresh_param(optimizer->ddp, i);
     }
@@ -83,8 +83,8 @@ float *tally__update_local(const tally_optimizer *optimizer, size_t i)
     return is_local && has_input ? ddp->params[i].grad.local : NULL;
 }
 
-/* What is to be updated by now: the mean; the local gradient of a parameter that is ignored; NULL
- * for what was updated on its lane, or by nobody. */
+/* The gradient to update parameter i by: the mean, or the local gradient of an ignored parameter.
+ * NULL if it was updated on its lane or has no mean. */
 static float *gradient_of(const tally_optimizer *optimizer, size_t i)
 {
     const struct tally__param *param = &optimizer->ddp->params[i];
@@ -96,7 +96,7 @@ static float *gradient_of(const tally_optimizer *optimizer, size_t i)
     return was_on_lane && param->now.state == TALLY__GRAD_READY ? NULL : param->mean.last;
 }
 
-/* By what gradients are multiplied, so that their joint norm is at most max_norm. */
+/* The factor that limits the joint norm of the means to max_norm. */
 static int find_factor(tally_lane *lane, tally_optimizer *optimizer, double *factor)
 {
     const double *squares = optimizer->zero ? optimizer->zero->squares : NULL;
@@ -124,7 +124,7 @@ static int find_factor(tally_lane *lane, tally_optimizer *optimizer, double *fac
     return TALLY_OK;
 }
 
-/* Means that no group has are clipped with the others, as tally_ddp_clip_grad_norm does. */
+/* Means of parameters in no group are clipped too, like in tally_ddp_clip_grad_norm. */
 static void clip_others(tally_optimizer *optimizer, double factor)
 {
     tally__fpenv saved = tally__fpenv_enter();
@@ -137,8 +137,8 @@ static void clip_others(tally_optimizer *optimizer, double factor)
     tally__fpenv_leave(saved);
 }
 
-/* The same, refused on all ranks where it is on one: with an averager, means may differ between
- * ranks. */
+/* The same, and a failure on one rank is a failure on all: with an averager, means may differ
+ * between ranks. */
 static int agree_on_factor(tally_lane *lane, tally_optimizer *optimizer, double *factor)
 {
     int rc = find_factor(lane, optimizer, factor);
@@ -153,7 +153,7 @@ static int agree_on_factor(tally_lane *lane, tally_optimizer *optimizer, double 
     return tally__ddp_agree(optimizer->ddp, rc, NULL, NULL);
 }
 
-/* lane: of the job that it runs in; NULL on call. */
+/* lane is the job's; NULL in tally_optimizer_step. */
 static int update_all(tally_lane *lane, tally_optimizer *optimizer)
 {
     double factor;
@@ -188,7 +188,7 @@ static int update_job(tally_lane *lane, void *user)
     return rc;
 }
 
-/* Whether any rank has something to update by now. The same on all ranks. */
+/* Whether any rank still has a parameter to update. The same answer on all ranks. */
 static bool is_anything_left(const tally_optimizer *optimizer)
 {
     const tally_ddp *ddp = optimizer->ddp;
@@ -219,7 +219,7 @@ int tally__update_end(tally_optimizer *optimizer)
     if (optimizer->loss.skips) {
         return TALLY_OK;
     }
-    /* As a job: where it fails on one rank, it fails on all. */
+    /* As a job, so that a failure on one rank is a failure on all. */
     if (is_anything_left(optimizer)) {
         TRY(tally__ddp_run(ddp, update_job, optimizer));
     }
@@ -242,8 +242,8 @@ static void note_time(tally_optimizer *optimizer, uint64_t update_ns, uint64_t e
     times->n++;
 }
 
-/* Where an averager follows, means may differ between ranks, and a failure with them: all hear of
- * it, and nobody waits for one that failed. */
+/* If an averager follows, means may differ between ranks, and one rank alone may fail: all ranks
+ * learn about it, so that none waits in the averager. */
 static int update_on_call(tally_optimizer *optimizer)
 {
     int rc = update_all(NULL, optimizer);
@@ -251,8 +251,8 @@ static int update_on_call(tally_optimizer *optimizer)
     return optimizer->config.averager ? tally__ddp_agree(optimizer->ddp, rc, NULL, NULL) : rc;
 }
 
-/* Steps that update nothing count for it too, as they do for the hook: those that are skipped, and
- * those that all ranks refuse for their numbers. */
+/* Steps that update nothing count for the averager, as they do for the hook: skipped steps, and
+ * steps that all ranks refuse as NUMERIC. */
 static int average(const tally_optimizer *optimizer, int updated)
 {
     struct tally__outcome outcome;
@@ -270,7 +270,7 @@ int tally__update_average(const tally_optimizer *optimizer, int updated)
     return optimizer->overlaps ? average(optimizer, updated) : updated;
 }
 
-/* Updates, and takes down how long it took. */
+/* Updates, and records the time. */
 static int use_means(tally_optimizer *optimizer)
 {
     tally_ddp *ddp = optimizer->ddp;
@@ -311,7 +311,7 @@ int tally_optimizer_step(tally_optimizer *optimizer)
 
 /* ---- times ---- */
 
-/* The part of start..done that lies behind from. */
+/* The part of start..done after from. */
 static uint64_t part_behind(uint64_t from_ns, uint64_t start_ns, uint64_t done_ns)
 {
     uint64_t first_ns = start_ns > from_ns ? start_ns : from_ns;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ZeRO-1; see zero.h. Of a bucket, a rank gets the mean of its part (the first phase of an
- * exchange), updates that part of the parameters, and sends it to all (in place of the second
- * phase). Updated parameters travel where they lie, if tally provides their memory; otherwise in
- * the bucket, whose gradients nobody needs any more. Lanes enter, several at once for different
- * buckets; the application's thread makes and frees it.
+ * ZeRO-1; see zero.h. A rank gets the mean of its shard of a bucket (the first phase of an
+ * exchange), updates that shard of the parameters, and sends it to all ranks (instead of the second
+ * phase). Updated parameters travel directly if tally provides their memory; otherwise in the
+ * bucket, whose gradients are no longer needed. Lanes enter, several at once for different buckets;
+ * the application's thread makes and frees the shards.
  */
 #include "train/zero.h"
 
@@ -55,8 +55,8 @@ struct tally__zero_run tally__zero_run(const struct tally__bucket *bucket,
 
 /* ---- making it ---- */
 
-static void cut_bucket(const tally_optimizer *optimizer, const tally_bucket *seen, size_t *owned,
-                       struct tally__zero_part *part)
+static void shard_bucket(const tally_optimizer *optimizer, const tally_bucket *seen, size_t *owned,
+                         struct tally__zero_part *part)
 {
     int world = tally_group_size(optimizer->ddp->group);
     bool elementwise = true;
@@ -132,7 +132,7 @@ int tally__zero_make(tally_optimizer *optimizer)
         part->shard_starts = zero->numbers + b * (2 * world + 1);
         part->bytes = part->shard_starts + world + 1;
         part->used = zero->flags + (seen->params - ddp->buckets.params);
-        cut_bucket(optimizer, seen, owned, part);
+        shard_bucket(optimizer, seen, owned, part);
         rc = part->is_shared ? cover_bucket(optimizer, seen, part) : TALLY_OK;
     }
     tally__free(owned);
@@ -208,7 +208,7 @@ int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
     if (bucket->ddp->config.param_dtype || (!bucket->ddp->views && part->keeps_means)) {
         tally__bucket_spread(bucket);
     }
-    /* Later, parameters lie where the means are now. */
+    /* Now, since updated parameters will overwrite the means in the bucket. */
     for (int k = 0; k < bucket->seen.n_params; k++) {
         if (!part->used[k] && !bucket->seen.shadows) {
             tally__residual_take_back(bucket->ddp,
@@ -218,7 +218,7 @@ int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
     return TALLY_OK;
 }
 
-/* Where the mean of a parameter is: in the bucket, unless that has halves. */
+/* The mean of a parameter: in the bucket, unless the bucket has halves. */
 static float *mean_of(const struct tally__bucket *bucket, const tally_bucket_param *entry)
 {
     const struct tally__param *param = &bucket->ddp->params[entry->index];
@@ -235,7 +235,7 @@ static int update_own(tally_optimizer *optimizer, const struct tally__bucket *bu
     for (int k = 0; k < bucket->seen.n_params; k++) {
         size_t i = (size_t)bucket->seen.params[k].index;
 
-        /* Who has no part of it counts its steps like the others. */
+        /* A rank without a part of the parameter counts its steps, too. */
         if (part->used[k] && optimizer->updated[i].group >= 0) {
             TRY(tally__update_param(optimizer, i, mean_of(bucket, &bucket->seen.params[k]),
                                     factor));
@@ -244,7 +244,7 @@ static int update_own(tally_optimizer *optimizer, const struct tally__bucket *bu
     return TALLY_OK;
 }
 
-/* Parameters that lie as their gradients do: from where they are to where they belong. */
+/* Gathers parameters that are laid out like their gradients, without copies. */
 static int gather_run(tally_lane *lane, const struct tally__bucket *bucket, float *run)
 {
     const struct tally__zero_part *part = part_of(bucket);
@@ -256,7 +256,7 @@ static int gather_run(tally_lane *lane, const struct tally__bucket *bucket, floa
     return tally_lane_all_gather(lane, run + part->shard_starts[rank], part->bytes, run);
 }
 
-/* One by one, with the bucket left as it is. */
+/* Gathers parameters one by one, and leaves the bucket as it is. */
 static int gather_params(tally_lane *lane, const struct tally__bucket *bucket)
 {
     const struct tally__zero_part *part = part_of(bucket);
@@ -283,7 +283,8 @@ static void copy_part(size_t first, size_t end, const float *from, float *to)
     tally__copy((end - first) * sizeof *to, (const void *)(from + first), (void *)(to + first));
 }
 
-/* By way of the bucket: this rank's part into it, and out of it what other ranks updated. */
+/* Gathers parameters through the bucket: this rank's shard goes in, the other ranks' shards come
+ * out. */
 static int gather_through_bucket(tally_lane *lane, const struct tally__bucket *bucket)
 {
     const struct tally__zero_part *part = part_of(bucket);
@@ -324,7 +325,7 @@ static int gather(tally_lane *lane, const struct tally__bucket *bucket)
     return run ? gather_run(lane, bucket, run) : gather_through_bucket(lane, bucket);
 }
 
-/* Low copies follow what was updated. */
+/* Refreshes the low copies of updated parameters. */
 static void refresh(const struct tally__bucket *bucket)
 {
     const struct tally__zero_part *part = part_of(bucket);
@@ -336,7 +337,7 @@ static void refresh(const struct tally__bucket *bucket)
     }
 }
 
-/* What was used is zeros when the gradients are to be released. */
+/* Zeroes the gradients that were used, for release_gradients. */
 static void release(const struct tally__bucket *bucket)
 {
     const struct tally__zero_part *part = part_of(bucket);
@@ -351,7 +352,7 @@ static void release(const struct tally__bucket *bucket)
     }
 }
 
-/* Updates this rank's part, and brings all parts together. update_ns: how long the former took. */
+/* Updates this rank's shard, and gathers all shards. update_ns is the time of the update alone. */
 static int update(tally_lane *lane, const struct tally__bucket *bucket, float factor,
                   uint64_t *update_ns)
 {
@@ -373,7 +374,7 @@ int tally__zero_update(tally_lane *lane, struct tally__bucket *bucket)
     uint64_t update_ns = 0;
 
     TRY(update(lane, bucket, 1, &update_ns));
-    /* As if the updates had come last: what is counted is how long each took. */
+    /* Times count as if the update had come after the gathering. */
     bucket->now.done_ns = tally__now_ns() - update_ns;
     return TALLY_OK;
 }

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ZeRO-1: of every bucket a rank has a part (zero_shards.h). It keeps the optimizer's state of that
- * part alone, updates it, and sends the updated parameters to all.
+ * ZeRO-1: a rank owns a shard of every bucket (zero_shards.h). It keeps only that shard's optimizer
+ * state, updates the shard's parameters, and sends them to all ranks.
  */
 #ifndef TALLY_TRAIN_ZERO_H
 #define TALLY_TRAIN_ZERO_H
 
 #include "ddp/ddp.h"
 
-/* How one bucket is shared out. */
+/* The shards of one bucket. */
 struct tally__zero_part {
-    bool is_shared; /* a group has some of its parameters; otherwise all is as without optimizer */
-    bool keeps_means;     /* no group has some others: all means stay in place, on every rank */
+    bool is_shared; /* some of its parameters are in a group; otherwise the bucket is not sharded */
+    bool keeps_means;     /* other parameters are in no group: every rank keeps all means */
     size_t *shard_starts; /* one entry more than there are ranks */
-    size_t *bytes;        /* per rank: room for the sizes of an all-gather */
+    size_t *bytes;        /* per rank: the sizes of an all-gather */
     unsigned char *used; /* per parameter: whether any rank has a gradient, in the step under way */
 };
 
 struct tally__zero {
     struct tally__zero_part *parts; /* per bucket; guarded as the bucket is */
     size_t *numbers;                /* memory of shard_starts and bytes */
-    unsigned char *flags;           /* what used points into */
-    double *squares; /* per parameter: the squared norm of its mean, if it lies in parts */
+    unsigned char *flags;           /* the memory of used */
+    double *squares; /* per parameter: the squared norm of its mean, if it is sharded */
 };
 
-/* Shares all buckets out and makes room for this rank's state. Local. Errors: NOMEM. */
+/* Shards all buckets and allocates this rank's state. Local. Errors: NOMEM. */
 int tally__zero_make(tally_optimizer *optimizer);
 void tally__zero_free(tally_optimizer *optimizer);
 
-/* The elements of a shared bucket's parameter that rank has. */
+/* The elements of a sharded bucket's parameter that rank owns. */
 struct tally__zero_run {
     size_t first;
     size_t n;
@@ -36,22 +36,22 @@ struct tally__zero_run {
 struct tally__zero_run tally__zero_run(const struct tally__bucket *bucket,
                                        const tally_bucket_param *entry, int rank);
 
-/* Marks the ddp's sharded buckets and parameters, while the optimizer is the ddp's; and unmarks
- * them. */
+/* Marks the ddp's sharded buckets and parameters when the optimizer is created, and unmarks them
+ * when it is freed. */
 void tally__zero_mark(const tally_optimizer *optimizer, bool is_sharded);
 
-/* On a lane, for a bucket that is shared: ranks agree on what has a gradient, then the mean of this
- * rank's part is left in the bucket, or of all of it where the hook cannot do less. */
+/* On a lane, for a sharded bucket: ranks agree which parameters have a gradient, then the hook
+ * leaves the mean of this rank's shard, or of the whole bucket if it cannot do less. */
 int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket);
 
-/* Behind it: updates this rank's part; then all ranks have all updated parameters. */
+/* Afterwards: updates this rank's shard; then all ranks have all updated parameters. */
 int tally__zero_update(tally_lane *lane, struct tally__bucket *bucket);
 
-/* In a job at the end of a step: whether the means of this rank's parts are finite. */
+/* In a job at the end of a step: whether the means of this rank's shards are finite. */
 bool tally__zero_is_finite(const tally_optimizer *optimizer);
 
-/* In the job at the end of a step, where updates waited: all ranks learn the squared norms, in
- * squares; and then the updates of all buckets, by the means times factor. */
+/* In the job at the end of a step, if updates waited: all ranks learn the squared norms, in
+ * squares; then the updates of all buckets, by the means times factor. */
 int tally__zero_norms(tally_lane *lane, tally_optimizer *optimizer);
 int tally__zero_update_all(tally_lane *lane, tally_optimizer *optimizer, float factor);
 

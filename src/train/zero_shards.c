@@ -22,15 +22,15 @@ void tally__zero_shard_elements(size_t n, int world, size_t *start)
     start[world] = n;
 }
 
-/* What all ranks would have if n elements were poured onto what they own, as water finds its level:
- * nobody gives any away. */
+/* The level that ranks reach if n elements are distributed as evenly as possible on top of their
+ * owned elements; no rank gives any away. */
 static double level_of(size_t n, int world, const size_t *owned)
 {
     double level = INFINITY;
     int n_below = world + 1;
     int before;
 
-    /* Each turn leaves those out that are above the level: it can only fall. */
+    /* Each pass leaves out the ranks above the level: it can only fall. */
     do {
         double sum = (double)n;
 
