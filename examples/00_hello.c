@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The smallest program: which tally is this, and what does it compute with? */
+/* The smallest program: prints the version of tally and the instruction set it uses. */
 #include <stdio.h>
 #include <tally.h>
 

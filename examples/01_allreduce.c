@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every rank has an array; afterwards every rank has the mean of all of them. Run it with
+ * Every rank has an array and gets the mean of the arrays of all ranks. Run it with
  *
  *     tally run -n 4 build/examples/01_allreduce
  *
@@ -11,7 +11,7 @@
 
 #define N 1000
 
-/* Says what went wrong and where; the group tells the other ranks. */
+/* Prints the error; the other ranks learn from the group that this one has left. */
 static int fail(const char *doing, int rc)
 {
     fprintf(stderr, "%s: %s: %s\n", doing, tally_status_name(rc), tally_last_error());
@@ -28,7 +28,7 @@ int main(void)
     if (rc != TALLY_OK) {
         return fail("open", rc);
     }
-    /* Memory of the group is read where it lies; an array of your own would work as well. */
+    /* Other ranks read memory of the group directly; any other array works too, with a copy. */
     rc = tally_group_alloc(group, N * sizeof(float), &memory);
     if (rc != TALLY_OK) {
         return fail("alloc", rc);
@@ -51,7 +51,7 @@ int main(void)
 
     int wrong = 0;
     for (int i = 0; i < N; i++) {
-        /* 0 + i + 2i + ..., divided by size: small whole numbers, so exact. */
+        /* The sum 0 + i + 2i + ... is a small whole number, so the result is exact. */
         int sum = i * (size * (size - 1) / 2);
 
         wrong += x[i] != (float)sum / (float)size;

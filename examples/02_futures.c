@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job of one's own on a lane: several collectives in a row, as straight-line code, while the
- * program goes on with something else. Run it with
+ * Your own job on a lane: several collectives one after the other, in straight-line code, while the
+ * program does something else. Run it with
  *
  *     tally run -n 3 build/examples/02_futures
  */
@@ -11,11 +11,11 @@
 #define N 4096
 
 struct work {
-    double sum_of_squares; /* in: of this rank; out: of all ranks */
+    double sum_of_squares; /* before the job: this rank's; after it: that of all ranks */
     float x[N];
 };
 
-/* Runs on tally's lane thread: norms of all ranks first, then x scaled to a common norm of 1. */
+/* Runs on a lane thread: adds up the squares of all ranks, then scales x by them and sums it. */
 static int normalise(tally_lane *lane, void *user)
 {
     struct work *work = user;
@@ -59,7 +59,7 @@ int main(void)
     int rc = tally_submit(group, 0, normalise, &work, &future);
     if (rc == TALLY_OK) {
         tally_future_on_done(future, say_done, &rank);
-        /* Here the program would compute; this one counts how often it could have. */
+        /* A real program would compute here; this one counts how often it has polled. */
         for (; !done && polls < 1000; polls++) {
             tally_future_test(future, &done);
         }

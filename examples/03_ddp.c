@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small network with two layers, y = w2 . tanh(w1 x), trained by gradient descent on all ranks:
- * each has its part of the batch, and tally makes the mean of the gradients. Then every rank trains
- * the same network alone, on the full batch: both must come to the same. Run it with
+ * Trains a small network with two layers, y = w2 . tanh(w1 x), by gradient descent on all ranks:
+ * each rank has its part of the batch, and tally computes the mean of the gradients. Then every
+ * rank trains the same network alone, on the full batch: both results must agree. Run it with
  *
  *     tally run -n 2 build/examples/03_ddp
  */
@@ -12,28 +12,28 @@
 #include <tally.h>
 
 #define SAMPLES 96
-#define IN 5 /* the last one is always 1, which makes its weights a bias */
+#define IN 5 /* the last input is always 1: its weights are a bias */
 #define HIDDEN 16
 #define STEPS 200
 #define RATE 0.2f
 
-/* All parameters; a second one holds their gradients. */
+/* All parameters. A second struct holds their gradients. */
 struct net {
     float w1[HIDDEN][IN], w2[HIDDEN];
 };
 #define N_FLOATS (sizeof(struct net) / sizeof(float))
 enum { W1, W2, N_PARAMS }; /* their numbers in params below */
 
-/* What a rank computes: samples first..end-1, each counting with this weight. */
+/* The part of the batch that a rank computes: samples first..end-1, each with this weight. */
 struct part {
     int first, end;
     float weight;
-    tally_ddp *ddp; /* NULL: alone */
+    tally_ddp *ddp; /* NULL: train alone */
 };
 
 static float inputs[SAMPLES][IN], targets[SAMPLES];
 
-/* Numbers between -1 and 1: the same on every rank for the same seed. */
+/* Returns a number between -1 and 1; the same seed gives the same numbers on every rank. */
 static float next_random(unsigned *seed)
 {
     *seed = *seed * 1664525u + 1013904223u;
@@ -50,7 +50,7 @@ static void make_data(unsigned seed)
     }
 }
 
-/* Forward, and backward layer by layer; each layer is announced as soon as it is complete. */
+/* Runs forward, then backward layer by layer; announces each layer when it is complete. */
 static int compute(const struct net *net, struct net *grad, const struct part *part, double *loss)
 {
     static float hidden[SAMPLES][HIDDEN], error[SAMPLES];
@@ -73,7 +73,7 @@ static int compute(const struct net *net, struct net *grad, const struct part *p
             grad->w2[h] += error[s] * hidden[s][h];
         }
     }
-    /* The second layer may travel while the first is computed. */
+    /* The gradient of the second layer travels while that of the first is computed. */
     int rc = part->ddp ? tally_ddp_grad_ready(part->ddp, W2) : TALLY_OK;
     for (int s = part->first; s < part->end; s++) {
         for (int h = 0; h < HIDDEN; h++) {
@@ -86,7 +86,7 @@ static int compute(const struct net *net, struct net *grad, const struct part *p
     return part->ddp && rc == TALLY_OK ? tally_ddp_grad_ready(part->ddp, W1) : rc;
 }
 
-/* Leaves the loss of the last step, over all ranks. */
+/* Sets *loss to the loss of the last step, over all ranks. */
 static int train(struct net *net, struct net *grad, const struct part *part, double *loss)
 {
     int rc = TALLY_OK;
@@ -117,7 +117,7 @@ int main(void)
     int rank = tally_group_rank(group), size = tally_group_size(group);
 
     make_data(7);
-    unsigned seed = 1 + (unsigned)rank; /* each rank starts elsewhere, and gets rank 0's values */
+    unsigned seed = 1 + (unsigned)rank; /* ranks start with different values and get rank 0's */
     for (size_t k = 0; k < N_FLOATS; k++) {
         ((float *)&net)[k] = next_random(&seed) / 2;
     }
@@ -125,7 +125,7 @@ int main(void)
         rc = tally_ddp_create(group, params, N_PARAMS, NULL, &ddp);
     }
     if (rc == TALLY_OK) {
-        /* Times size, by which the mean divides: all samples count alike, whoever has one more. */
+        /* The mean divides by size, so multiply by it: all samples then have the same weight. */
         const struct part mine = {SAMPLES * rank / size, SAMPLES * (rank + 1) / size,
                                   (float)size / SAMPLES, ddp};
         alone = net;

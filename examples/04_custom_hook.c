@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hook of one's own: every rank sends the largest hundredth of its gradient, as pairs of index
- * and value, and keeps the rest for later steps. Run it with `tally run -n 2`. */
+/* Your own hook: every rank sends the largest hundredth of its gradient, as pairs of index and
+ * value, and keeps the rest for later steps. Run it with `tally run -n 2`. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <tally_extend.h>
 
 #define N 1000 /* weights */
-#define K 10   /* of which so many travel */
+#define K 10   /* values that travel */
 #define MOST_RANKS 64
 
 struct top_k {
@@ -35,7 +35,7 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
         return tally_job_fail(lane, TALLY_UNSUPPORTED, "top_k: too many ranks");
     }
     for (int i = 0; i < N && rc == TALLY_OK; i++) {
-        residual[i] += grad[i]; /* all that this rank owes: this gradient, and what it kept */
+        residual[i] += grad[i]; /* this gradient, and what was kept before */
         top->pairs[i] = (struct pair){i, residual[i]};
         grad[i] = 0;
     }
@@ -53,7 +53,7 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return rc;
 }
 
-int main(void) /* every rank pulls each weight towards a place of its own; they settle in between */
+int main(void) /* each rank pulls a weight to a different value; it converges to their mean */
 {
     static float w[N];
     static struct top_k top;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A network learns to read handwritten digits, once with each of several hooks, from the same
- * start: what does each cost, and what does it do to the result? The arithmetic is in
- * digits/digits_net.c; here is what tally adds to it. Run it with
+ * Trains a network to read handwritten digits, once with each of several hooks, from the same
+ * initial weights, and compares their cost and their results. The arithmetic is in
+ * digits/digits_net.c; this file shows what tally adds to it. Run it with
  *
  *     tally run -n 2 build/examples/05_digits
  */
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <tally.h>
 
-enum { N_PARAMS = 2 * DIGITS_LAYERS, TURN = 20 /* steps with one hook before the next one's */ };
+enum { N_PARAMS = 2 * DIGITS_LAYERS, TURN = 20 /* steps with one hook before the next hook */ };
 
 struct training {
     struct digits_run *run;
@@ -27,7 +27,7 @@ static struct digit digits[DIGITS_IMAGES];
 static struct training trainings[DIGITS_MAX_RUNS];
 static int rank, n_ranks;
 
-/* Whatever fails ends this rank; then the others fail too, and say which one it was. */
+/* Any failure ends this rank; the other ranks then fail too, and name it. */
 static void check(int rc)
 {
     if (rc != TALLY_OK) {
@@ -36,7 +36,7 @@ static void check(int rc)
     }
 }
 
-/* The weights of layer l are parameter 2 l, its biases 2 l + 1. */
+/* Creates the ddp. The weights of layer l are parameter 2 l, its biases 2 l + 1. */
 static void start(struct training *training, tally_group *group)
 {
     static const char *const names[] = {"w0", "b0", "w1", "b1", "w2", "b2"};
@@ -56,16 +56,16 @@ static void start(struct training *training, tally_group *group)
     }
     tally_ddp_config_init(&config, sizeof config);
     config.hook = training->run->hook;
-    config.bucket_cap_bytes = 4096; /* the network is small: a bucket for each layer */
+    config.bucket_cap_bytes = 4096; /* the network is small: one bucket for each layer */
     check(tally_ddp_create(group, params, N_PARAMS, &config, &training->ddp));
 }
 
-/* One step on a batch that all ranks draw alike; each computes its part of it. */
+/* One step. All ranks draw the same batch; each computes its part of it. */
 static void step(struct training *training)
 {
     int first = DIGITS_BATCH * rank / n_ranks, end = DIGITS_BATCH * (rank + 1) / n_ranks,
         n_right = 0;
-    const float scale = (float)n_ranks / DIGITS_BATCH; /* for the mean over the ranks, see below */
+    const float scale = (float)n_ranks / DIGITS_BATCH; /* tally_ddp_wait divides by n_ranks */
 
     for (int s = 0; s < DIGITS_BATCH; s++) {
         const struct digit *digit = &digits[digits_random(&training->seed) % DIGITS_TRAIN];
@@ -78,11 +78,11 @@ static void step(struct training *training)
         check(tally_ddp_grad_ready(training->ddp, 2 * l + 1)); /* this layer travels */
         check(tally_ddp_grad_ready(training->ddp, 2 * l));     /* while the next is computed */
     }
-    check(tally_ddp_wait(training->ddp)); /* now all gradients are the mean over the ranks */
+    check(tally_ddp_wait(training->ddp)); /* all gradients are now the mean over the ranks */
     digits_net_update(&training->net);
 }
 
-/* Steps first..end-1. */
+/* Trains steps first..end-1. */
 static void train(struct training *training, int first, int end)
 {
     tally_ddp_stats stats = {.size = sizeof stats};
@@ -97,7 +97,7 @@ static void train(struct training *training, int first, int end)
     run->bytes = (double)stats.total_wire_bytes / end;
 }
 
-/* Every rank judges its own network, though all should have the same. */
+/* Every rank tests its own network; all should be equal. */
 static void finish(struct training *training)
 {
     struct digits_run *run = training->run;
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
         trainings[i].run = &options.runs[i];
         start(&trainings[i], group);
     }
-    /* The hooks take turns, so that whatever else the machine does meets all of them alike. */
+    /* The hooks take turns, so that other load on the machine affects all of them equally. */
     for (int done = 0, end; done < options.n_steps; done = end) {
         end = done + TURN < options.n_steps ? done + TURN : options.n_steps;
         for (int i = 0; i < options.n_runs; i++) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trains a small transformer to predict the next byte of a text, on all ranks: each takes its part
- * of the batch, so that any number of ranks comes to the loss that one would. Run it with
+ * Trains a small transformer to predict the next byte of a text, on all ranks. Each rank takes its
+ * part of the batch, so any number of ranks reaches the loss that one rank would. Run it with
  *
  *     tally run -n 2 build/examples/06_gpt --hook bf16 --steps 200
  *
- * AdamW runs on tally's lane, bucket by bucket, while backward is still at work. With --checkpoint
- * DIR and `tally run --max-restarts 1` a rank may be killed at any time: the job goes on from the
- * last checkpoint, to the bit. The model is in gpt_model.c; this file is what a training program
- * has to do with tally.
+ * AdamW runs on a lane, bucket by bucket, while backward is still running. With --checkpoint DIR
+ * and `tally run --max-restarts 1` a rank may be killed at any time: the job continues from the
+ * last checkpoint with the same bits. The model is in gpt_model.c; this file is what a training
+ * program does with tally.
  */
 #include <math.h>
 #include <signal.h>
@@ -22,13 +22,13 @@
 #include "examples/gpt/gpt_model.h"
 #include "examples/gpt/gpt_options.h"
 
-/* Everything a rank has. */
+/* The state of a rank. */
 struct trainer {
     tally_group *group;
     int rank, size;
     struct gpt gpt;
-    float *masters; /* what is trained: the model's values, or with --mixed what they come from */
-    float *grads;   /* with --mixed: what backward computes, before it is narrowed */
+    float *masters; /* the trained values: those of the model, or with --mixed their fp32 masters */
+    float *grads;   /* with --mixed: the fp32 gradients of backward, before the cast to bf16 */
     unsigned char *text;
     size_t n_text;
     int token_of[256], n_tokens;
@@ -37,11 +37,11 @@ struct trainer {
     tally_ddp *ddp;
     tally_averager *averager;
     tally_optimizer *optimizer;
-    struct gpt_files files; /* of the run that this one goes on with, if any */
+    struct gpt_files files; /* the checkpoint that this run continues from, if any */
     long step;
 };
 
-/* The text, and a token for every byte that occurs in it. */
+/* Reads the text, and makes a token for every byte that occurs in it. */
 static int read_text(struct trainer *t)
 {
     FILE *file = fopen(gpt_options.text, "rb");
@@ -72,7 +72,7 @@ static int read_text(struct trainer *t)
     return 0;
 }
 
-/* The sequences that step takes are the same for every number of ranks: this rank's part of them.
+/* Picks this rank's part of the batch. The batch of a step does not depend on the number of ranks.
  */
 static void pick_batch(struct trainer *t)
 {
@@ -92,7 +92,7 @@ static void pick_batch(struct trainer *t)
     }
 }
 
-/* ---- bf16: the upper half of an fp32 ---- */
+/* ---- bf16 is the upper half of an fp32 ---- */
 
 static void widen(size_t n, const unsigned short *low, float *wide)
 {
@@ -113,7 +113,7 @@ static void narrow(size_t n, const float *wide, unsigned short *low)
 
 /* ---- a step ---- */
 
-/* Backward calls this as each gradient is complete: from here on it travels. */
+/* Backward calls this when a gradient is complete; from here on it travels. */
 static int ready(void *user, int i)
 {
     struct trainer *t = user;
@@ -124,7 +124,7 @@ static int ready(void *user, int i)
     return tally_ddp_grad_ready(t->ddp, i);
 }
 
-/* Up in the first twentieth of the steps, then down like a cosine. */
+/* Learning rate: rises in the first twentieth of the steps, then falls like a cosine. */
 static double rate_of(long step)
 {
     double done = (double)(step + 1) / (double)gpt_options.steps;
@@ -149,13 +149,13 @@ static int train_step(struct trainer *t, double *loss)
     if (rc == TALLY_OK) {
         rc = gpt_backward(&t->gpt, ready, t);
     }
-    /* The mean of the gradients, and AdamW's step on it: both are done when this returns. */
+    /* When this returns, the gradients are means and AdamW has made its step. */
     return rc == TALLY_OK ? tally_ddp_wait(t->ddp) : rc;
 }
 
 /* ---- checkpoints ---- */
 
-/* A mean needs a value from every rank: it is there when all ranks have come this far. */
+/* Returns when all ranks have come this far: a mean needs a value from each of them. */
 static int wait_for_all(const struct trainer *t)
 {
     double nothing = 0;
@@ -163,7 +163,7 @@ static int wait_for_all(const struct trainer *t)
     return tally_ddp_mean_scalar(t->ddp, &nothing);
 }
 
-/* What this rank has: its parameters, the state of hook and optimizer. */
+/* Writes this rank's parameters and the state of hook and optimizer. */
 static int write_own(const struct trainer *t)
 {
     struct gpt_saved own = {.n_values = t->gpt.n_values, .values = t->masters};
@@ -190,8 +190,8 @@ static int write_own(const struct trainer *t)
     return rc;
 }
 
-/* Only when all ranks have written does rank 0 say so, and only then does the checkpoint before go:
- * whoever dies meanwhile, one is whole. */
+/* When all ranks have written, rank 0 announces the checkpoint; only then the previous one is
+ * removed. If a rank dies at any time, one checkpoint is complete. */
 static int save(const struct trainer *t)
 {
     int rc = write_own(t);
@@ -211,7 +211,7 @@ static int save(const struct trainer *t)
     return rc;
 }
 
-/* The parameters of then; under another number of ranks, rank 0's. */
+/* Takes this rank's parameters from the checkpoint; rank 0's if the number of ranks differs. */
 static int find_saved(struct trainer *t)
 {
     int rc = gpt_files_read(gpt_options.checkpoint, t->gpt.n_values, &t->files);
@@ -225,7 +225,7 @@ static int find_saved(struct trainer *t)
     return rc;
 }
 
-/* The state of hook and optimizer then. */
+/* Loads the state of hook and optimizer from the checkpoint. */
 static int load(struct trainer *t)
 {
     size_t n = (size_t)t->files.n_ranks;
@@ -267,7 +267,7 @@ static int make_model(struct trainer *t)
         gpt_options.every < 1 || gpt_options.width < 1 ||
         gpt_options.width % gpt_options.heads != 0) {
         return gpt_complain("the model",
-                            "its sizes must be positive, --width a multiple of --heads");
+                            "its sizes must be positive, and --width a multiple of --heads");
     }
     if (gpt_options.batch < 1 || gpt_options.batch % t->size != 0) {
         return gpt_complain("--batch", "must be a multiple of the number of ranks");
@@ -289,7 +289,7 @@ static int make_model(struct trainer *t)
     return gpt_options.checkpoint ? find_saved(t) : 0;
 }
 
-/* Gradients live in tally's buckets; with --mixed, backward's own are narrowed into those. */
+/* Gradients live in tally's buckets; with --mixed, fp32 gradients are cast into them. */
 static int make_ddp(struct trainer *t)
 {
     tally_param *params = calloc((size_t)t->gpt.n_tensors, sizeof *params);
@@ -365,7 +365,7 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* The mean loss over all ranks, and how fast it went since the last line. */
+/* Prints the mean loss over all ranks, and the speed since the last line. */
 static int report(struct trainer *t, double loss, double *since)
 {
     tally_ddp_stats stats = {.size = sizeof stats};
@@ -409,7 +409,7 @@ static int train(struct trainer *t)
     return rc;
 }
 
-/* Goes on from a piece of the text, one byte after the other, each as likely as the model says. */
+/* Continues a piece of the text byte by byte, each drawn with the model's probabilities. */
 static void write_sample(struct trainer *t)
 {
     int context = (int)gpt_options.context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shortest training program: a line through points of which every rank has its own. */
+/* The shortest training program: fits a line to points; every rank has different points. */
 #include <stdio.h>
 #include <tally.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tally bench collective`: prints what the engine in bench/ measures, as a table or as JSON lines.
- * The engine forks: there is no other thread here.
+ * `tally bench collective`: prints the results of the engine in bench/ as a table or as JSON lines.
+ * One thread, because the engine forks.
  */
 #include "tools/bench_collective.h"
 
@@ -21,7 +21,7 @@
 
 static void flush_line(void)
 {
-    /* A size takes seconds: whoever watches a pipe wants to see it now. */
+    /* A size takes seconds: flush each line, for readers of a pipe. */
     (void)fflush(stdout);
 }
 
@@ -52,7 +52,7 @@ static void print_json(const struct collective_result *result, void *user)
     flush_line();
 }
 
-/* "64Ki" where that is exact. */
+/* Writes "64Ki" if that is exact. */
 static void print_size(size_t bytes)
 {
     static const char *const units[] = {"", "Ki", "Mi", "Gi"};
@@ -67,7 +67,7 @@ static void print_size(size_t bytes)
     printf("%9s", text);
 }
 
-/* A number that may not have been measured, and the same as a ratio. */
+/* Prints a number that may be missing; the second function prints a ratio. */
 static void print_us(double us)
 {
     if (isfinite(us)) {
@@ -88,9 +88,10 @@ static void print_ratio(double ratio)
 
 static void print_header(const struct collective_bench *bench)
 {
-    printf("%s of fp32, %s memory; times in us: median from the first rank's leaving a barrier to "
-           "the last one's being done\n",
-           bench->op, bench->heap ? "ordinary" : "group");
+    printf(
+        "%s of fp32, %s memory; times in us: median, from the first rank leaving a barrier until "
+        "the last one is done\n",
+        bench->op, bench->heap ? "ordinary" : "group");
     printf("%5s %9s %10s %10s %7s %10s %7s %10s %10s", "ranks", "bytes", "us", "p99", "busGB/s",
            "copy", "us/copy", "memcpy", "submit");
     for (int p = 0; p < N_PEERS; p++) {
@@ -104,7 +105,7 @@ static void print_header(const struct collective_bench *bench)
     printf("\n");
 }
 
-/* What a table needs to know. */
+/* The table being printed. */
 struct table {
     const struct collective_bench *bench;
     size_t n_rows;
@@ -146,7 +147,7 @@ static void print_row(const struct collective_result *result, void *user)
     flush_line();
 }
 
-/* The options as they were given, before they are read further. */
+/* The options as given, not parsed yet. */
 struct words {
     const char *ranks;
     const char *bytes;
@@ -164,7 +165,7 @@ struct values {
     struct collective_bench bench;
 };
 
-/* What makes no sense is refused later, with a line of its own. */
+/* Impossible values are refused later, with a specific message. */
 static bool read_peers(const char *text, const char *op, bool *peers)
 {
     bool makes_sense = strcmp(op, "all_reduce") == 0;
@@ -179,7 +180,7 @@ static bool read_peers(const char *text, const char *op, bool *peers)
     for (int p = 0; p < N_PEERS; p++) {
         if (makes_sense && peers[p] && !peer_exists((enum peer)p)) {
             (void)fprintf(stderr,
-                          NAME ": %s was not there when tally was built and is left out; "
+                          NAME ": %s is skipped: it was not installed when tally was built; "
                                "scripts/setup --mpi installs it\n",
                           peer_names[p]);
         }
@@ -187,7 +188,7 @@ static bool read_peers(const char *text, const char *op, bool *peers)
     return true;
 }
 
-/* An exit code. */
+/* Returns an exit code. */
 static int read_ranks(const char *text, struct values *values)
 {
     struct bench_ranks ranks;
@@ -204,7 +205,7 @@ static int read_ranks(const char *text, struct values *values)
     return done;
 }
 
-/* All but the ranks. */
+/* Reads all options except --ranks. */
 static bool read_values(const struct words *words, struct values *values)
 {
     struct collective_bench *bench = &values->bench;
@@ -213,7 +214,7 @@ static bool read_values(const struct words *words, struct values *values)
         .op = words->op, .compare_two = words->compare_two, .seconds = words->seconds};
     if (!size_list_read(words->bytes, &values->bytes)) {
         (void)fprintf(stderr,
-                      NAME ": --bytes %s is no list of sizes such as 4Ki,1Mi or 1Ki..128Mi\n",
+                      NAME ": --bytes %s is not a list of sizes such as 4Ki,1Mi or 1Ki..128Mi\n",
                       words->bytes);
         return false;
     }
@@ -232,29 +233,30 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
     const struct option options[] = {
         {"json", OPTION_FLAG, &words->as_json, NULL, "one JSON object per line"},
         {"ranks", OPTION_TEXT, &words->ranks, "LIST",
-         "numbers of ranks, such as 2,4,8 (2; what mpirun has started)"},
+         "numbers of ranks, such as 2,4,8 (2; under mpirun: its ranks)"},
         {"bytes", OPTION_TEXT, &words->bytes, "LIST",
-         "sizes of a rank's array; A..B goes by factors of 4 and ends with B (1Ki..128Mi)"},
+         "sizes of a rank's array; A..B is A, 4A, 16A, ... and B (1Ki..128Mi)"},
         {"op", OPTION_TEXT, &words->op, "NAME",
          "all_reduce, reduce_scatter, all_gather, all_to_all or broadcast (all_reduce)"},
         {"memory", OPTION_TEXT, &words->memory, "KIND",
-         "group: what tally_group_alloc gives; heap: ordinary memory (group)"},
+         "group: memory of tally_group_alloc; heap: ordinary memory (group)"},
         {"peer", OPTION_TEXT, &words->peers, "LIST",
-         "measure MPI_Allreduce of openmpi, mpich or both in turn with ours"},
+         "also measure MPI_Allreduce of openmpi, mpich or both, in turn with tally"},
         {"compare-two", OPTION_FLAG, &words->compare_two, NULL,
          "with more than 2 ranks, also measure 2 ranks with ranks/2 times the bytes"},
         {"seconds", OPTION_SECONDS, &words->seconds, "S",
-         "time to spend on each side of each size; at least 12 times are taken (1)"},
+         "time to spend on each side of each size; at least 12 runs (1)"},
     };
     const struct option_set set = {
         NAME,
-        "times a collective of fp32 between processes, on the lane (us) and from the\n"
-        "application's call to its wait's return (submit), beside copies of the same bytes by all\n"
-        "ranks at once: by ordinary stores (copy) and by memcpy. Ranks rewrite their arrays before "
-        "each\ntimed call; every element of every result is checked. A time is that from the first "
-        "rank's\nleaving a barrier to the last one's being done. Ranks are bound to CPUs while "
-        "there are\nenough. Under mpirun, its ranks are measured over MPI: the collective alone, "
-        "and each with a clock\nof its own from the barrier on.",
+        "times a collective of fp32 between processes: on the lane\n"
+        "(us), and from the application's call until its wait returns (submit). For\n"
+        "comparison, all ranks copy the same bytes at once, with ordinary stores (copy) and\n"
+        "with memcpy. Ranks rewrite their arrays before each timed call, and every element of\n"
+        "every result is checked. A time begins when the first rank leaves a barrier and ends\n"
+        "when the last rank is done. Ranks are bound to CPUs if there are enough. Under\n"
+        "mpirun its ranks are measured over MPI: only the collective, and each rank by its\n"
+        "own clock from the barrier on.",
         NAME " --ranks 2 --bytes 1Ki..128Mi --peer openmpi,mpich --json", options,
         sizeof options / sizeof options[0]};
 

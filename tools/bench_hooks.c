@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tally bench hooks`: prints what the engine in bench/ measures, as a table or as JSON lines. The
- * engine forks: there is no other thread here.
+ * `tally bench hooks`: prints the results of the engine in bench/ as a table or as JSON lines. One
+ * thread, because the engine forks.
  */
 #include "tools/bench_hooks.h"
 
@@ -19,7 +19,7 @@
 #define NAME "tally bench hooks"
 #define MB 1000000
 
-/* What a step may take, in plain steps, with two ranks and 100 MB or more. */
+/* Goals for the time of a step, in plain steps, with two ranks and 100 MB or more. */
 #define GOAL_RANKS 2
 #define GOAL_BYTES ((size_t)100 * MB)
 
@@ -31,7 +31,7 @@ static const struct {
     {"int8", 3.5},
 };
 
-/* The options as they were given, before they are read further. */
+/* The options as given, not parsed yet. */
 struct words {
     const char *ranks;
     struct option_count mb;
@@ -39,10 +39,10 @@ struct words {
     struct option_count n_steps;
     struct option_texts hooks;
     bool as_json;
-    char all_hooks[OPTION_MAX_TEXTS][64]; /* what hooks points to where none is given */
+    char all_hooks[OPTION_MAX_TEXTS][64]; /* the target of hooks if none is given */
 };
 
-/* NaN where there is none. */
+/* NaN if there is none. */
 static double goal_of(const struct hooks_bench *bench)
 {
     for (size_t i = 0; i < sizeof goals / sizeof goals[0]; i++) {
@@ -101,31 +101,32 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
     const struct option options[] = {
         {"json", OPTION_FLAG, &words->as_json, NULL, "one JSON object per line"},
         {"ranks", OPTION_TEXT, &words->ranks, "LIST",
-         "numbers of ranks, such as 2,8 (2; what mpirun has started)"},
+         "numbers of ranks, such as 2,8 (2; under mpirun: its ranks)"},
         {"mb", OPTION_COUNT, &words->mb, "N", "gradients, in millions of bytes of fp32 (100)"},
         {"hook", OPTION_TEXTS, &words->hooks, "TEXT",
-         "a hook, as `tally hooks` lists them; may come again (all, from the first step on)"},
+         "a hook, see `tally hooks`; may be repeated (all, from the first step on)"},
         {"bucket-mb", OPTION_COUNT, &words->bucket_mb, "M",
-         "cap of a bucket, in millions of bytes; 0: tally's own (0)"},
+         "cap of a bucket, in millions of bytes; 0: tally's default (0)"},
         {"steps", OPTION_COUNT, &words->n_steps, "N",
          "steps to time, by up to three teams of processes (15)"},
     };
     const struct option_set set = {
         NAME,
-        "times training steps without a backward pass between processes, with\n"
-        "every hook and, in turn, with the plain all-reduce: plain_ratio is ms / plain_ms. Layers\n"
-        "have scales from 1e-2 to 1, and 1 % of the elements are ten times larger. rel_error is\n"
-        "the relative L2 error of the mean in the first step, before there is any feedback, and\n"
-        "worst_error that of the parameter with the largest. It fails when ranks end with\n"
-        "different bits, or with a larger error than the hook should have. Ranks are bound to\n"
-        "CPUs while there are enough. Under mpirun, its ranks are measured over MPI.",
+        "times training steps without a backward pass between processes,\n"
+        "with every hook and, in turn, with the plain all-reduce: plain_ratio is ms /\n"
+        "plain_ms. Layers have scales from 1e-2 to 1, and 1 % of the elements are ten times\n"
+        "larger. rel_error is the relative L2 error of the mean in the first step, before any\n"
+        "error feedback, and worst_error is the largest one of a parameter. The bench fails\n"
+        "if ranks end with different bits, or with a larger error than the hook should have.\n"
+        "Ranks are bound to CPUs if there are enough. Under mpirun its ranks are measured\n"
+        "over MPI.",
         NAME " --ranks 2 --mb 100 --hook int8 --hook \"fp16:saturate=1\" --json", options,
         sizeof options / sizeof options[0]};
 
     return options_read(&set, argc, argv);
 }
 
-/* Whether hook number index has the option that lets its first steps travel uncompressed. */
+/* Whether hook number index has the option for uncompressed first steps. */
 static bool starts_later(size_t index, const tally_hook_info *info)
 {
     bool found = false;
@@ -139,7 +140,7 @@ static bool starts_later(size_t index, const tally_hook_info *info)
     return found;
 }
 
-/* All there are, with their default options, but from their first step on. */
+/* Lists all hooks with their default options, except that they start at the first step. */
 static void name_all_hooks(struct words *words)
 {
     struct option_texts *hooks = &words->hooks;
@@ -156,7 +157,7 @@ static void name_all_hooks(struct words *words)
     }
 }
 
-/* False, and says what is wrong, when one of them is none. */
+/* Checks the texts of the hooks; prints an error and returns false if one is not a hook. */
 static bool check_hooks(const struct option_texts *hooks)
 {
     for (size_t i = 0; i < hooks->n; i++) {
@@ -171,7 +172,7 @@ static bool check_hooks(const struct option_texts *hooks)
     return true;
 }
 
-/* Every hook with so many ranks; the bench lacks only the hook. */
+/* Runs every hook with this number of ranks; the bench is complete except for the hook. */
 static int measure_hooks(struct hooks_bench bench, const struct words *words)
 {
     for (size_t i = 0; i < words->hooks.n; i++) {

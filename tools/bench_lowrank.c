@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `tally bench lowrank`: prints what the engine in bench/ measures, as a table or as JSON lines. */
+/* `tally bench lowrank`: prints the results of the engine in bench/ as a table or JSON lines. */
 #include "tools/bench_lowrank.h"
 
 #include <stdio.h>
@@ -14,11 +14,11 @@
 #define NAME "tally bench lowrank"
 #define MB 1000000
 
-/* The largest side of a matrix: a BLAS counts in ints. */
+/* The largest side of a matrix: BLAS functions take ints. */
 #define MAX_SIDE ((size_t)1 << 24)
 #define MAX_RANK 1024
 
-/* The options as they were given, before they are read further. */
+/* The options as given, not parsed yet. */
 struct words {
     const char *rows;
     const char *columns;
@@ -33,8 +33,7 @@ struct shape {
     size_t m;
 };
 
-/* The best that plain passes over the same memory allow, and how far from it a rank may be; 0 where
- * nothing is asked. */
+/* The goal for a rank, as a multiple of the time of plain passes over the same memory; 0: none. */
 static double correct_goal(size_t r)
 {
     return r <= 4 ? 1.5 : 0.0;
@@ -72,7 +71,7 @@ static void print_json(const struct lowrank_bench *bench, const struct lowrank_r
     json_end(&json);
 }
 
-/* A time in ms, how many times as long as another, and whether that is more than was asked. */
+/* Prints a time in ms, its ratio to another time, and "!" if the ratio misses the goal. */
 static void print_time(double ms, double plain_ms, double goal)
 {
     double ratio = ms / plain_ms;
@@ -119,22 +118,24 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
     };
     const struct option_set set = {
         NAME,
-        "times the passes of low-rank compression (powersgd) over matrices of one shape. correct\n"
-        "adds the residual and multiplies by Q, transposed multiplies by P, expand makes the\n"
-        "approximation; a step is the three of them. The plain passes move the same bytes and do\n"
-        "nothing else. A BLAS is asked for the same products if one is installed (libopenblas0),\n"
-        "and for a step with plain passes for the residual. One thread.",
+        "times the passes of low-rank compression (powersgd) over\n"
+        "matrices of one shape: correct adds the residual and multiplies by Q, transposed\n"
+        "multiplies by P, expand computes the approximation; a step is all three. For\n"
+        "comparison, plain passes move the same bytes and do nothing else. If a BLAS is\n"
+        "installed (libopenblas0), it computes the same products, and a step with plain\n"
+        "passes for the residual. One thread.",
         NAME " --rows 2048 --columns 512 --ranks 1,2 --json", options,
         sizeof options / sizeof options[0]};
 
     return options_read(&set, argc, argv);
 }
 
-/* One list of sizes; says what is wrong with it. */
+/* Reads a list of sizes; prints an error if it is not one. */
 static bool read_list(const char *option, const char *text, size_t max, struct size_list *list)
 {
     if (!size_list_read(text, list)) {
-        (void)fprintf(stderr, NAME ": %s %s is no list of numbers such as 64,128\n", option, text);
+        (void)fprintf(stderr, NAME ": %s %s is not a list of numbers such as 64,128\n", option,
+                      text);
         return false;
     }
     for (size_t i = 0; i < list->n; i++) {
@@ -187,7 +188,9 @@ int bench_lowrank(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (rows.n != columns.n) {
-        (void)fprintf(stderr, NAME ": --rows has %zu numbers, --columns %zu\n", rows.n, columns.n);
+        (void)fprintf(stderr,
+                      NAME ": --rows has %zu numbers and --columns %zu; both need the same count\n",
+                      rows.n, columns.n);
         return EXIT_USAGE;
     }
     if (!words.as_json) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads --ranks, and asks whether the ranks are there already. One thread; keeps no state. */
+/* Reads --ranks, and finds out whether MPI has started the ranks. One thread; no state. */
 #include "tools/bench_ranks.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ int bench_ranks_read(const char *name, const char *text, struct bench_ranks *ran
     struct size_list *numbers = &ranks->numbers;
 
     if (!size_list_read(text ? text : "2", numbers)) {
-        (void)fprintf(stderr, "%s: --ranks %s is no list of numbers such as 2,8\n", name, text);
+        (void)fprintf(stderr, "%s: --ranks %s is not a list of numbers such as 2,8\n", name, text);
         return EXIT_USAGE;
     }
     for (size_t i = 0; i < numbers->n; i++) {
@@ -27,7 +27,8 @@ int bench_ranks_read(const char *name, const char *text, struct bench_ranks *ran
         return EXIT_DONE;
     }
     if (text && (numbers->n != 1 || numbers->values[0] != (size_t)launch->ranks)) {
-        (void)fprintf(stderr, "%s: --ranks %s, but %d were launched\n", name, text, launch->ranks);
+        (void)fprintf(stderr, "%s: --ranks %s, but the launcher has started %d\n", name, text,
+                      launch->ranks);
         return EXIT_USAGE;
     }
     *numbers = (struct size_list){.values = {(size_t)launch->ranks}, .n = 1};

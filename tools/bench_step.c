@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tally bench step`: prints what the engine in bench/ measures, as a small table or as JSON lines.
- * The engine forks: there is no other thread here.
+ * `tally bench step`: prints the results of the engine in bench/ as a small table or as JSON lines.
+ * One thread, because the engine forks.
  */
 #include "tools/bench_step.h"
 
@@ -18,13 +18,13 @@
 #define NAME "tally bench step"
 #define MB 1000000
 
-/* What the step without a backward may take, in all-reduces, where gradients are views. */
+/* Goal for the step without a backward, in all-reduces, if gradients are views. */
 #define GOAL 1.05
 
-/* What an update may take, in copies of the bytes that it reads and writes. */
+/* Goal for an update, in copies of the bytes that it reads and writes. */
 #define TRAFFIC_GOAL 1.3
 
-/* The options as they were given, before they are read further. */
+/* The options as given, not parsed yet. */
 struct words {
     const char *ranks;
     const char *optimizer;
@@ -106,7 +106,7 @@ static void print_update_rows(const struct step_bench *bench, const struct step_
            result->update_over_traffic, TRAFFIC_GOAL);
 }
 
-/* Why there may be no overlap, where that is so. */
+/* Explains why there is no overlap, if there is none to expect. */
 static void print_honest_line(const struct step_bench *bench, const struct step_result *result)
 {
     if (bench->lanes == 0) {
@@ -148,36 +148,34 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
     const struct option options[] = {
         {"json", OPTION_FLAG, &words->as_json, NULL, "one JSON object per line"},
         {"ranks", OPTION_TEXT, &words->ranks, "LIST",
-         "numbers of ranks, such as 2,4 (2; what mpirun has started)"},
+         "numbers of ranks, such as 2,4 (2; under mpirun: its ranks)"},
         {"mb", OPTION_COUNT, &words->mb, "N", "gradients, in millions of bytes of fp32 (100)"},
         {"backward-ms", OPTION_COUNT, &words->backward_ms, "MS",
          "length of the backward pass; 0: only compare a step with an all-reduce (200)"},
         {"views", OPTION_FLAG, &words->views, NULL, "gradients live in the buckets (the default)"},
         {"copies", OPTION_FLAG, &words->copies, NULL, "gradients are copied in and out"},
         {"optimizer", OPTION_TEXT, &words->optimizer, "TEXT",
-         "such as adamw: time updates too, on call and behind the hook"},
+         "such as adamw: also time updates, on call and behind the hook"},
         {"params", OPTION_COUNT, &words->n_params, "N", "parameters, of equal size (100)"},
         {"bucket-mb", OPTION_COUNT, &words->bucket_mb, "M",
-         "cap of a bucket, in millions of bytes; 0: tally's own (0)"},
+         "cap of a bucket, in millions of bytes; 0: tally's default (0)"},
         {"lanes", OPTION_COUNT, &words->lanes, "L", "lane threads per rank (1)"},
         {"steps", OPTION_COUNT, &words->n_steps, "N",
          "steps to time on every side, by up to three teams of processes (15)"},
     };
     const struct option_set set = {
         NAME,
-        "times a training step between processes. A synthetic backward pass computes over\n"
-        "memory, never sleeping, and writes one gradient after the other. Sides take turns:\n"
-        "announcing each gradient when it is written (step_ms), all after the backward\n"
-        "(serial_ms), backward alone, gradients that lie ready announced at once (at_once_ms), "
-        "and\n"
-        "one all-reduce of the same bytes (allreduce_ms). Every element of every mean is checked.\n"
-        "overlap is (serial - step) / (serial - backward alone): the part of the communication\n"
-        "that backward hides. With --optimizer two sides more: updates after wait, on call, and "
-        "on\n"
-        "the lanes behind the hook; exposed_..._ms is what each adds to a step, and parameters "
-        "must\n"
-        "be the same on both. Ranks are bound to CPUs while there are enough. Under mpirun, its\n"
-        "ranks are measured over MPI.",
+        "times a training step between processes. A synthetic backward pass\n"
+        "computes over memory, without sleeping, and writes one gradient after the other. The\n"
+        "sides take turns: announce each gradient when it is written (step_ms), announce all\n"
+        "after backward (serial_ms), backward alone, announce gradients that are ready at\n"
+        "once (at_once_ms), and one all-reduce of the same bytes (allreduce_ms). Every\n"
+        "element of every mean is checked. overlap is (serial - step) / (serial - backward\n"
+        "alone): the part of the communication that backward hides. With --optimizer there\n"
+        "are two more sides, updates after wait (on call) and updates on the lanes behind the\n"
+        "hook; exposed_..._ms is what each adds to a step, and both must give the same\n"
+        "parameters. Ranks are bound to CPUs if there are enough. Under mpirun its ranks are\n"
+        "measured over MPI.",
         NAME " --ranks 2 --mb 100 --backward-ms 200 --json", options,
         sizeof options / sizeof options[0]};
 
@@ -187,7 +185,7 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
 static bool check_words(const struct words *words)
 {
     if (words->views && words->copies) {
-        (void)fprintf(stderr, NAME ": --views and --copies exclude each other\n");
+        (void)fprintf(stderr, NAME ": give --views or --copies, not both\n");
         return false;
     }
     if (words->optimizer && words->backward_ms.value == 0) {

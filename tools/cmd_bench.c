@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `tally bench`: prints what the engines in bench/ measure, as a table or as JSON lines. */
+/* `tally bench`: prints the results of the engines in bench/ as a table or as JSON lines. */
 #include <stdio.h>
 #include <tally.h>
 

@@ -50,7 +50,7 @@ int cmd_env(int argc, char **argv)
         }
         (as_json ? print_var_json : print_var)(&var);
     }
-    /* tally_isa also knows whether this CPU can do what TALLY_ISA asks for. */
+    /* tally_isa also checks that this CPU has the instruction set that TALLY_ISA names. */
     if (tally_env_check() != TALLY_OK || tally_isa(&isa) != TALLY_OK) {
         (void)fprintf(stderr, "tally env: %s\n", tally_last_error());
         return EXIT_USAGE;

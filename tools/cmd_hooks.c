@@ -17,7 +17,7 @@ int cmd_hooks(int argc, char **argv)
     static const struct listing listing = {
         .command = "tally hooks",
         .word = "hook",
-        .summary = "lists the hooks there are with their options; with a NAME, that one only",
+        .summary = "lists all hooks with their options, or only the one called NAME",
         .example = "tally hooks fp16 --json",
         .inside = "HOOK",
         .count = tally_hook_count,

@@ -17,7 +17,7 @@ int cmd_optimizers(int argc, char **argv)
     static const struct listing listing = {
         .command = "tally optimizers",
         .word = "optimizer",
-        .summary = "lists the optimizers there are with their options; with a NAME, that one only",
+        .summary = "lists all optimizers with their options, or only the one called NAME",
         .example = "tally optimizers adamw --json",
         .count = tally_optimizer_count,
         .describe = describe,

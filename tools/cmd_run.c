@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tally run`: starts a program as the ranks of one job, again when it fails and the user wants
- * that. Reads the command line and counts the attempts; run_job.c does the rest. One thread.
+ * `tally run`: starts a program as the ranks of one job, and starts it again after a failure if the
+ * user wants that. Reads the command line and counts the attempts; run_job.c does the rest. One
+ * thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 
 #define MAX_RANKS 4096
 #define MAX_RESTARTS 1000000
-/* Besides those of the ranks' output. */
+/* In addition to those for the output of the ranks. */
 #define N_OTHER_FILES 64
 
 struct request {
@@ -36,7 +37,7 @@ static enum option_result read_request(int argc, char **argv, struct request *re
          "seconds an operation waits for another rank; sets TALLY_TIMEOUT"},
         {"max-restarts", OPTION_COUNT, &request->max_restarts, "R",
          "start a failed job again, up to R times (0); TALLY_ATTEMPT counts them"},
-        {"bind", OPTION_FLAG, &request->bind, NULL, "pin each rank to cores of its own"},
+        {"bind", OPTION_FLAG, &request->bind, NULL, "pin each rank to its own cores"},
         {"prefix", OPTION_FLAG, &request->prefix, NULL, "put [rank] before every line of output"},
     };
     const struct option_set set = {
@@ -44,7 +45,7 @@ static enum option_result read_request(int argc, char **argv, struct request *re
         "starts a program as N ranks on this machine\n\n"
         "usage: tally run -n N [OPTION...] [--] PROGRAM [ARGUMENT...]\n\n"
         "Exits with the status of the first rank that fails (128 + signal if one killed it), and\n"
-        "ends the others. Rank 0 reads standard input; the others find it empty. OMP_NUM_THREADS "
+        "ends the others. Rank 0 reads standard input; it is empty for the others. OMP_NUM_THREADS "
         "and\n"
         "OPENBLAS_NUM_THREADS are set to each rank's share of the CPUs, unless they are set.",
         "tally run -n 4 --prefix ./train --epochs 3", options, sizeof options / sizeof options[0]};
@@ -59,14 +60,14 @@ static enum option_result read_request(int argc, char **argv, struct request *re
         return OPTIONS_BAD;
     }
     if (!request->command[0]) {
-        (void)fprintf(stderr, "tally run: no program to run; give one, and its arguments, behind "
+        (void)fprintf(stderr, "tally run: no program to run; give one, with its arguments, after "
                               "the options\n");
         return OPTIONS_BAD;
     }
     return OPTIONS_OK;
 }
 
-/* A standard file that is closed would get its number reused for a pipe of ours. */
+/* If a standard file is closed, one of our pipes would get its number. */
 static bool open_standard_files(void)
 {
     int fd;
@@ -80,7 +81,7 @@ static bool open_standard_files(void)
     return fd >= 0;
 }
 
-/* Room for two pipes per rank. If there is none, the first rank that lacks it says so. */
+/* Allows two pipes per rank. If that fails, the first rank without pipes reports it. */
 static void raise_file_limit(const struct run_plan *plan)
 {
     rlim_t wanted = N_OTHER_FILES + 2 * (rlim_t)plan->n_ranks;
@@ -141,7 +142,7 @@ int cmd_run(int argc, char **argv)
     if (request.bind) {
         binding = run_binding_create(plan.n_ranks, &problem);
         if (!binding) {
-            (void)fprintf(stderr, "tally run: --bind is not possible: %s\n", problem);
+            (void)fprintf(stderr, "tally run: cannot pin ranks (--bind): %s\n", problem);
             return EXIT_FAILED;
         }
         plan.binding = binding;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes one JSON object on one line. One thread; keeps no state but the separator. */
+/* Writes one JSON object on one line. One thread; the only state is the separator. */
 #include "tools/json.h"
 
 #include <math.h>

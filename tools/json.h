@@ -16,10 +16,10 @@ struct json json_begin(FILE *to);
 /* A NULL text becomes null. */
 void json_text(struct json *json, const char *key, const char *text);
 void json_count(struct json *json, const char *key, size_t count);
-/* Six significant digits; a value that is no number becomes null. */
+/* Writes six significant digits; NaN and infinity become null. */
 void json_real(struct json *json, const char *key, double value);
 void json_flag(struct json *json, const char *key, bool flag);
-/* A list of objects under key; what is put between open_item and close_item belongs to one. */
+/* Writes a list of objects under key; each object is between open_item and close_item. */
 void json_open_list(struct json *json, const char *key);
 void json_open_item(struct json *json);
 void json_close_item(struct json *json);

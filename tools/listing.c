@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists what can be chosen by text. One thread; keeps no state. */
+/* Lists hooks or optimizers. One thread; no state. */
 #include "tools/listing.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ static void put_option(struct json *json, const tally_hook_option *option)
     json_close_item(json);
 }
 
-/* Number index and its options; as text if json is NULL. */
+/* Prints number index and its options, as text if json is NULL. */
 static int show_item(const struct listing *listing, size_t index, const struct listing_item *item,
                      struct json *json)
 {
@@ -75,7 +75,7 @@ static int show_item(const struct listing *listing, size_t index, const struct l
     return TALLY_OK;
 }
 
-/* All, or only the one called name; how many there were, or a negative status. */
+/* Prints all, or only the one called name; returns how many, or a negative status. */
 static int show_items(const struct listing *listing, const char *name, bool as_json)
 {
     int n_shown = 0;
@@ -125,7 +125,7 @@ int listing_run(const struct listing *listing, int argc, char **argv)
     enum option_result result = options_read_before(&set, argc, argv, &rest);
     int n_shown;
 
-    /* Options may follow the name, too. */
+    /* Options may also follow the name. */
     if (result == OPTIONS_OK && rest[0]) {
         result = options_read(&set, (int)(argv + argc - rest), rest);
     }

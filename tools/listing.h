@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A command that lists what can be chosen by text, hooks or optimizers: all or one, with options,
- * as text or as JSON. */
+/* A command that lists hooks or optimizers: all or one, with options, as text or as JSON. */
 #ifndef TALLY_TOOLS_LISTING_H
 #define TALLY_TOOLS_LISTING_H
 
@@ -11,7 +10,7 @@
 struct listing_item {
     const char *name;
     const char *help;
-    bool wraps; /* another one, in brackets */
+    bool wraps; /* takes another one in brackets */
     size_t n_options;
 };
 
@@ -20,13 +19,13 @@ struct listing {
     const char *word;    /* "hook" */
     const char *summary;
     const char *example;
-    const char *inside; /* how what stands in brackets is shown, "HOOK"; NULL: nothing ever does */
+    const char *inside; /* name for the part in brackets, "HOOK"; NULL: there are no brackets */
     size_t (*count)(void);
-    int (*describe)(size_t index, struct listing_item *item); /* a status */
+    int (*describe)(size_t index, struct listing_item *item); /* returns a status */
     int (*describe_option)(size_t index, size_t option, tally_hook_option *described);
 };
 
-/* Does what the command line says; an exit code. */
+/* Runs the command; returns an exit code. */
 int listing_run(const struct listing *listing, int argc, char **argv);
 
 #endif

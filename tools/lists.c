@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads lists. One thread; keeps no state. */
+/* Reads lists. One thread; no state. */
 #include "tools/lists.h"
 
 #include <ctype.h>
@@ -10,7 +10,7 @@
 
 #define RANGE_FACTOR 4
 
-/* Reads a size at *text and moves on behind it. */
+/* Reads a size at *text and moves *text behind it. */
 static bool read_size(const char **text, size_t *size)
 {
     static const char units[] = "KMG";
@@ -46,7 +46,7 @@ static bool append(struct size_list *list, size_t value)
     return true;
 }
 
-/* One item: a size, or a range. */
+/* Reads one item: a size or a range. */
 static bool read_item(const char **text, struct size_list *list)
 {
     size_t from;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options with several values in one word: "2,4,8", "1Ki..128Mi", "4Ki,64Ki". */
+/* Options that take several values in one word: "2,4,8", "1Ki..128Mi", "4Ki,64Ki". */
 #ifndef TALLY_TOOLS_LISTS_H
 #define TALLY_TOOLS_LISTS_H
 
@@ -14,15 +14,15 @@ struct size_list {
 };
 
 /*
- * Whole numbers from 1, with Ki, Mi or Gi behind them if you like, separated by commas. A..B stands
- * for A, 4A, 16A, ... up to B, and B itself. False when the text is anything else, or more than
- * LIST_MAX values.
+ * Reads whole numbers from 1 on, separated by commas, with an optional suffix Ki, Mi or Gi. A..B
+ * stands for A, 4A, 16A, ... up to B, and B itself. False if the text is anything else or has more
+ * than LIST_MAX values.
  */
 bool size_list_read(const char *text, struct size_list *list);
 
 /*
- * Names separated by commas: sets chosen[i] for each names[i] that occurs. False, with the length
- * of the first unknown one from *unknown on, when there is one; an empty name is unknown too.
+ * Reads names separated by commas: sets chosen[i] for each names[i] that occurs. False if a name is
+ * unknown or empty; *unknown then points to it, and *length is its length.
  */
 bool name_list_read(const char *text, const char *const *names, size_t n, bool *chosen,
                     const char **unknown, int *length);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The `tally` command: finds the sub-command and hands over. */
+/* The `tally` command: finds the subcommand and calls it. */
 #include <stdio.h>
 #include <string.h>
 #include <tally.h>
@@ -71,7 +71,7 @@ int command_dispatch(const struct command_set *set, int argc, char **argv)
     return EXIT_USAGE;
 }
 
-/* Output that did not reach its reader, a full disk say, is a failure like any other. */
+/* Output that cannot be written, for example to a full disk, is a failure. */
 static int flush_output(int status)
 {
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the options of a command from its table. One thread; keeps no state. */
+/* Reads the options of a command, given its table. One thread; no state. */
 #include "tools/options.h"
 
 #include <ctype.h>
@@ -103,7 +103,7 @@ static bool add_text(const char *text, struct option_texts *texts)
     return true;
 }
 
-/* Stores the value where the option wants it; false, and nothing said, when it is none. */
+/* Stores the value of an option; false, without a message, if it is not acceptable. */
 static bool parse_value(const struct option *option, const char *value)
 {
     switch (option->kind) {
@@ -138,8 +138,9 @@ static void reject_value(const struct option_set *set, const struct option *opti
     } else if (option->kind == OPTION_SECONDS) {
         (void)fprintf(stderr, "not a time; use seconds above 0, at most %.0f\n", SECONDS_MAX);
     } else {
-        (void)fprintf(stderr, "not a size; use a whole number from 1, with Ki, Mi or Gi behind it "
-                              "if you like\n");
+        (void)fprintf(stderr,
+                      "not a size; use a whole number from 1, with an optional suffix Ki, Mi "
+                      "or Gi\n");
     }
 }
 
@@ -167,7 +168,7 @@ static bool store_value(const struct option_set *set, const struct option *optio
     return true;
 }
 
-/* Whether word asks for the option: *attached is the value that is part of the word, or NULL. */
+/* Whether word is the option; *attached is the value that is part of the word, or NULL. */
 static bool is_asked(const struct option *option, const char *word, const char **attached)
 {
     const char *dash = dashes(option);
@@ -191,7 +192,7 @@ static bool is_asked(const struct option *option, const char *word, const char *
     return length == 1;
 }
 
-/* The option that word asks for, or NULL. */
+/* Returns the option that word names, or NULL. */
 static const struct option *find_option(const struct option_set *set, const char *word,
                                         const char **attached)
 {
@@ -203,7 +204,7 @@ static const struct option *find_option(const struct option_set *set, const char
     return NULL;
 }
 
-/* Reads the option in argv[*next], and its value, and moves *next behind them. */
+/* Reads the option in argv[*next] and its value, and moves *next behind them. */
 static enum option_result read_one(const struct option_set *set, char **argv, int *next)
 {
     const char *word = argv[(*next)++];
@@ -219,7 +220,7 @@ static enum option_result read_one(const struct option_set *set, char **argv, in
         reject_word(set, word);
         return OPTIONS_BAD;
     }
-    /* The word after the last one is NULL, which store_value reports as a missing value. */
+    /* After the last word comes NULL, which store_value reports as a missing value. */
     if (!value && option->kind != OPTION_FLAG) {
         value = argv[*next];
         *next += value != NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Command-line options: a table per command. A value follows as the next word, or after '=', or,
- * for a one-letter option, directly: "--bytes 4Ki", "--bytes=4Ki", "-n 4", "-n4". Every mistake
- * gets one line on stderr that names it and what would be accepted.
+ * Command-line options: one table per command. A value is the next word, or follows '=' or, for a
+ * one-letter option, the letter: "--bytes 4Ki", "--bytes=4Ki", "-n 4", "-n4". Every mistake gives
+ * one line on stderr that names it and what is accepted.
  */
 #ifndef TALLY_TOOLS_OPTIONS_H
 #define TALLY_TOOLS_OPTIONS_H
@@ -13,13 +13,13 @@
 enum option_kind {
     OPTION_FLAG,    /* bool: present or not */
     OPTION_TEXT,    /* const char *: any text */
-    OPTION_TEXTS,   /* struct option_texts: any text, and the option may come again */
+    OPTION_TEXTS,   /* struct option_texts: any text; the option may be repeated */
     OPTION_BYTES,   /* size_t: a count with an optional suffix Ki, Mi or Gi; at least 1 */
     OPTION_COUNT,   /* struct option_count: a whole number within a range */
     OPTION_SECONDS, /* double: above 0, at most 1e8 */
 };
 
-/* What an OPTION_COUNT points to. Without the option, value stays as it is. */
+/* The target of an OPTION_COUNT. Without the option, value does not change. */
 struct option_count {
     size_t min;
     size_t max;
@@ -28,14 +28,14 @@ struct option_count {
 
 #define OPTION_MAX_TEXTS 64
 
-/* What an OPTION_TEXTS points to: all of them, in their order. */
+/* The target of an OPTION_TEXTS: all values, in order. */
 struct option_texts {
     const char *values[OPTION_MAX_TEXTS];
     size_t n;
 };
 
 struct option {
-    const char *name; /* without the dashes: two for a word, one for a letter */
+    const char *name; /* without its dashes: two for a word, one for a letter */
     enum option_kind kind;
     void *target;
     const char *value_name; /* for the help: "BYTES" */
@@ -45,7 +45,7 @@ struct option {
 struct option_set {
     const char *command; /* "tally bench num" */
     const char *summary; /* what it does */
-    const char *example; /* a command line that works */
+    const char *example; /* an example of a command line */
     const struct option *options;
     size_t n;
 };
@@ -56,12 +56,12 @@ enum option_result {
     OPTIONS_BAD,  /* a message has been printed */
 };
 
-/* Reads argv[1..]; words that are no options are mistakes. */
+/* Reads argv[1..]; any other word is a mistake. */
 enum option_result options_read(const struct option_set *set, int argc, char **argv);
 
 /*
- * The same, but the options end before the first word without a dash, or after "--": what follows
- * is somebody else's command line. *rest is that part of argv, which ends in NULL like argv itself.
+ * The same, but the options end before the first word without a dash, or after "--"; the rest is
+ * another program's command line. *rest points to that part of argv, which ends in NULL.
  */
 enum option_result options_read_before(const struct option_set *set, int argc, char **argv,
                                        char ***rest);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Divides the cores among the ranks with hwloc: neighbours in rank are neighbours on the machine,
- * and as long as there are enough cores no two ranks share one. Only the CPUs that this process may
- * use count, so a binding by somebody else (taskset, a batch system) is divided, not undone. One
- * thread; apply runs in the forked child.
+ * Divides the cores among the ranks with hwloc: ranks with neighbouring numbers get neighbouring
+ * cores, and ranks share a core only if there are too few. Only the CPUs that this process may use
+ * are divided, so a binding by taskset or a batch system is respected. One thread; apply runs in
+ * the forked child.
  */
 #include <errno.h>
 #include <hwloc.h>
@@ -19,7 +19,7 @@ struct run_binding {
     int n;
 };
 
-/* Leaves only the CPUs that this process may use. */
+/* Removes the CPUs that this process may not use. */
 static int restrict_to_ours(hwloc_topology_t topology)
 {
     hwloc_cpuset_t ours = hwloc_bitmap_alloc();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands in for run_bind_hwloc.c where there was no hwloc to build with: refuses. */
+/* Replaces run_bind_hwloc.c in a build without hwloc: refuses to bind. */
 #include <errno.h>
 #include <stddef.h>
 

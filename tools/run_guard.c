@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Guards one rank. The kernel kills a rank when its parent dies, but not what the rank has started:
- * a program behind a wrapper script would train on after `kill -9` of the launcher. A guard adopts
- * the rank's orphans (subreaper) and hears of the launcher's death by a signal, so it finds and
- * kills them all. If the guard itself is killed, the rank dies with it, and the launcher adopts the
- * orphans. One thread, in a process of its own, which holds no files.
+ * The guard of one rank. The kernel kills a rank when its parent dies, but not the processes that
+ * the rank has started: a program behind a wrapper script would continue to train after `kill -9`
+ * of the launcher. The guard adopts the rank's orphans (subreaper), gets a signal when the launcher
+ * dies, and then kills them all. If the guard itself is killed, the rank dies with it, and the
+ * launcher adopts the orphans. One thread, in a separate process without open files.
  */
 #include "tools/run_guard.h"
 
@@ -22,7 +22,7 @@
 #define N_SWEEPS 500
 #define SWEEP_NS 10000000
 
-/* Sent by the kernel when the launcher ends; nobody else uses it. */
+/* The kernel sends it when the launcher ends; it has no other use. */
 static int end_signal(void)
 {
     return SIGRTMIN + 7;
@@ -39,7 +39,7 @@ bool run_guard_begin(pid_t launcher)
     return getppid() == launcher;
 }
 
-/* Pipes and terminals must close when their users do. */
+/* A pipe or a terminal must close when the rank closes it. */
 static void close_files(void)
 {
 #ifdef SYS_close_range
@@ -52,7 +52,7 @@ static void close_files(void)
     }
 }
 
-/* Whoever is killed leaves us its children: again and again until there are none. */
+/* A killed process leaves us its children: repeat until there are none. */
 static void kill_all(void)
 {
     const struct run_leftovers none = {0};
@@ -69,7 +69,7 @@ static void kill_all(void)
     }
 }
 
-/* Waits for orphans that have ended, but leaves the rank to the launcher. True when that has ended.
+/* Reaps orphans that have ended, but leaves the rank to the launcher. True if the rank has ended.
  */
 static bool has_ended(pid_t rank)
 {
@@ -91,7 +91,7 @@ _Noreturn void run_guard_watch(pid_t launcher, pid_t rank, int number)
     char name[16];
     sigset_t awaited;
 
-    /* What is sent to our group, or to all of our name, is meant for the launcher. */
+    /* Signals to our process group, or to all processes of our name, are for the launcher. */
     (void)setpgid(0, 0);
     (void)snprintf(name, sizeof name, "run-guard-%d", number);
     (void)prctl(PR_SET_NAME, name);
@@ -101,7 +101,7 @@ _Noreturn void run_guard_watch(pid_t launcher, pid_t rank, int number)
     (void)sigaddset(&awaited, end_signal());
     for (;;) {
         if (getppid() != launcher) {
-            (void)kill(rank, SIGKILL); /* also where there is no /proc */
+            (void)kill(rank, SIGKILL); /* also if there is no /proc */
             kill_all();
             _exit(0);
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starts the ranks of one attempt and watches over them: passes on signals and output, finds the
- * first rank that fails, and sees to the end of the others, also when the user wants the job to end
- * and a rank does not. One thread, one place where it waits.
+ * Starts the ranks of one attempt and watches them: forwards signals and output, finds the first
+ * rank that fails, and ends the others, also if the user wants the job to end and a rank does not
+ * react. One thread, which waits in one place.
  */
 #include "tools/run_job.h"
 
@@ -20,16 +20,16 @@
 #include "tools/run_output.h"
 #include "tools/run_ranks.h"
 
-/* How long ranks have to notice by themselves that another one failed: they know it within a
- * second, and their own words about it are better than a signal. */
+/* Time for ranks to notice the failure of another rank: they do within a second, and their own
+ * error message is better than a signal. */
 #define NOTICE_MS 2000
-/* The same after a signal by the user: they may be busy with saving their work. */
+/* The same after a signal by the user: ranks may be saving their work. */
 #define NOTICE_INTERRUPTED_MS 10000
 #define TERMINATE_MS 3000
-/* A second signal that comes sooner is the same wish: timeout(1) sends its signal to its child and
- * then to the group they are in. */
+/* A second signal within this time counts as the first: timeout(1) signals its child and then the
+ * child's process group. */
 #define SECOND_MS 200
-/* How long the children of ranks may outlive them: a tee that writes the rest of a log. */
+/* How long children of ranks may run after them, such as a tee that writes the rest of a log. */
 #define LEAVE_MS 2000
 #define SWEEP_MS 100
 #define N_SWEEPS 50
@@ -38,32 +38,32 @@
 
 enum phase {
     PHASE_RUNNING,
-    PHASE_NOTICING,    /* a rank failed, or the user wants the end; ranks may act on it */
-    PHASE_TERMINATING, /* they were asked to end */
-    PHASE_KILLING,     /* they were not asked */
-    PHASE_LEAVING,     /* no rank is left; their children may end */
-    PHASE_SWEEPING,    /* those are being killed */
-    PHASE_OVER,        /* no process is left; output may still have to be written */
+    PHASE_NOTICING,    /* a rank failed, or the user ended the job; ranks may end by themselves */
+    PHASE_TERMINATING, /* ranks got a signal to end */
+    PHASE_KILLING,     /* ranks are being killed */
+    PHASE_LEAVING,     /* no rank is left; their children have time to end */
+    PHASE_SWEEPING,    /* the children are being killed */
+    PHASE_OVER,        /* no process is left; output may remain to be written */
 };
 
 struct job {
     struct run_plan *plan;
     struct run_ranks ranks;
-    struct run_stream *streams; /* with a prefix: output and error of rank 0, of rank 1, ... */
+    struct run_stream *streams; /* with --prefix: output and error of rank 0, of rank 1, ... */
     struct pollfd *polled;      /* signals, two sinks, streams */
     int n_streams;
     struct run_sink out;
     struct run_sink err;
     enum phase phase;
-    int64_t deadline_ms; /* of the phase; -1: none */
+    int64_t deadline_ms; /* end of the phase; -1: none */
     int n_sweeps;
     int exit_code;
     int first_done; /* the first rank that ended with status 0; -1: none did */
     bool rank_failed;
-    int end_signal;     /* the first by which the user asked for the end; 0: none came */
-    int64_t end_due_ms; /* from then on another one means: at once */
-    bool end_announced; /* the user has read what happens to ranks that do not end */
-    bool hurried;       /* the user does not want to wait for them */
+    int end_signal;     /* the first signal that asks for the end; 0: none */
+    int64_t end_due_ms; /* from this time on a second signal means: at once */
+    bool end_announced; /* a message says what happens to ranks that do not end */
+    bool hurried;       /* the user does not want to wait for the ranks */
 };
 
 static int64_t now_ms(void)
@@ -74,7 +74,7 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Whatever is in the pipes; a process that we could not end may write for ever. */
+/* Reads the rest of the pipes, with a limit: a process that did not end may write forever. */
 static void drain(struct run_stream *stream)
 {
     for (int i = 0; i < N_READS && run_stream_read(stream); i++) {
@@ -141,7 +141,7 @@ static void enter(struct job *job, enum phase phase)
     job->deadline_ms = limit_ms < 0 ? -1 : now_ms() + limit_ms;
 }
 
-/* The time of a phase is up. */
+/* The time limit of a phase has passed. */
 static void escalate(struct job *job)
 {
     if (job->phase == PHASE_SWEEPING && job->n_sweeps == N_SWEEPS) {
@@ -154,7 +154,7 @@ static void escalate(struct job *job)
     }
 }
 
-/* Looks whether the phase has reached its end, by what has happened or by the clock. */
+/* Ends the phase if its condition holds or its time has passed. */
 static void advance(struct job *job)
 {
     if (job->phase < PHASE_LEAVING && job->ranks.n_running == 0) {
@@ -192,14 +192,14 @@ static void report_failure(struct job *job, int rank, int status)
     }
 }
 
-/* Of ranks found dead together, one killed by a signal is the cause: who merely notices that
- * another one is gone exits by itself. */
+/* If several ranks are found dead at once, one that a signal killed is the cause: a rank that only
+ * notices the death of another one exits by itself. */
 static bool is_likelier_cause(int status, int than)
 {
     return WIFSIGNALED(status) && !WIFSIGNALED(than);
 }
 
-/* No rank has failed yet, and we have not ended any. */
+/* No rank has failed yet, and we have ended none. */
 static bool may_be_first(const struct job *job)
 {
     return !job->rank_failed && job->phase <= PHASE_NOTICING;
@@ -229,7 +229,7 @@ static void reap(struct job *job)
             failed_status = status;
         }
     }
-    /* Later ones fail because this one did, or because we ended them. */
+    /* Later failures follow from this one, or from our signals. */
     if (failed >= 0 && may_be_first(job)) {
         report_failure(job, failed, failed_status);
     } else if (failed >= 0 && job->exit_code == 0) {
@@ -237,7 +237,7 @@ static void reap(struct job *job)
     }
 }
 
-/* Stops with the ranks, like any job that the user puts aside, and goes on with them. */
+/* Stops together with the ranks, like any job that the user suspends, and continues with them. */
 static void pause_job(struct job *job, const struct run_signal *signal)
 {
     int64_t start_ms = now_ms();
@@ -250,7 +250,7 @@ static void pause_job(struct job *job, const struct run_signal *signal)
     }
 }
 
-/* The first wish for the end. Ranks that cannot or will not act on it are killed later. */
+/* The first signal that asks for the end. Ranks that do not react are killed later. */
 static void begin_end(struct job *job, int number)
 {
     job->end_signal = number;
@@ -311,7 +311,7 @@ static void obey_signals(struct job *job)
     }
 }
 
-/* Ranks whose output cannot be written learn it as they would without us: their pipe breaks. */
+/* If their output cannot be written, ranks get a broken pipe, as they would without us. */
 static void check_sink(struct job *job, struct run_sink *sink)
 {
     if (sink->error == 0 || sink->given_up) {
@@ -369,15 +369,15 @@ static void watch(struct job *job)
         move_output(job);
         advance(job);
     }
-    /* A wish that came too late for this attempt still means: no further one. */
+    /* A signal that came too late for this attempt still prevents another one. */
     obey_signals(job);
 }
 
 static void refuse(struct job *job, int rank, const struct run_refusal *refusal)
 {
-    static const char *const steps[] = {[RUN_STEP_FORK] = "no new process",
-                                        [RUN_STEP_FILES] = "no input or output",
-                                        [RUN_STEP_BIND] = "not pinned to its cores"};
+    static const char *const steps[] = {[RUN_STEP_FORK] = "cannot create a process",
+                                        [RUN_STEP_FILES] = "cannot set up its input and output",
+                                        [RUN_STEP_BIND] = "cannot pin it to its cores"};
 
     job->exit_code = EXIT_FAILED;
     if (refusal->step == RUN_STEP_EXEC) {
@@ -486,7 +486,7 @@ struct run_result run_job(struct run_plan *plan, int attempt)
         job.exit_code = EXIT_FAILED;
     }
     result.exit_code = job.exit_code;
-    /* Where the output is lost, another attempt would lose it too. */
+    /* If the output is lost, another attempt would lose it too. */
     result.may_restart =
         job.rank_failed && job.end_signal == 0 && !job.out.given_up && !job.err.given_up;
     close_job(&job);

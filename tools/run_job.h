@@ -10,10 +10,10 @@
 #include "tools/run_signals.h"
 #include "tools/run_start.h"
 
-/* What does not change from one attempt to the next. */
+/* The job; the same for all attempts. */
 struct run_plan {
     int n_ranks;
-    bool prefix;                       /* put "[rank] " before every line */
+    bool prefix;                       /* put "[rank] " before every line of output */
     char *const *command;              /* ends in NULL */
     const struct run_binding *binding; /* NULL: ranks are not pinned */
     struct run_signals signals;
@@ -22,11 +22,11 @@ struct run_plan {
 };
 
 struct run_result {
-    int exit_code;    /* 0 when every rank ended well, else the first failing rank's */
-    bool may_restart; /* a rank failed, and nobody asked for the end of the job */
+    int exit_code;    /* 0 if every rank succeeded, else that of the first rank that failed */
+    bool may_restart; /* a rank failed, and the user did not end the job */
 };
 
-/* Runs the job; afterwards none of its processes is left. Says on stderr what went wrong. */
+/* Runs the job; no process of it is left afterwards. Prints errors to stderr. */
 struct run_result run_job(struct run_plan *plan, int attempt);
 
 #endif

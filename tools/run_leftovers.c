@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds our children in /proc. One thread. A process is signalled only while it is our child and
- * has not been waited for, so its number cannot mean another one meanwhile.
+ * Finds our children in /proc. One thread. A process gets a signal only while it is our child and
+ * has not been waited for, so its number cannot have been reused.
  */
 #include "tools/run_leftovers.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-/* The children, one number after the other; NULL without /proc. */
+/* Reads the numbers of our children; NULL without /proc. */
 static FILE *open_children(void)
 {
     return fopen("/proc/thread-self/children", "re");
@@ -37,7 +37,7 @@ bool run_leftovers_adopt(struct run_leftovers *leftovers)
     pid_t pid;
 
     *leftovers = (struct run_leftovers){0};
-    /* Before orphans can come, so that those we have are not mistaken for them. */
+    /* Before we adopt orphans, to tell them from children that we have already. */
     while (complete && children && next_child(children, &pid)) {
         pid_t *more =
             realloc(leftovers->foreign, (leftovers->n_foreign + 1) * sizeof *leftovers->foreign);

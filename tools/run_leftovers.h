@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processes that ranks started and left behind. The launcher adopts them, so that they can be found
- * and ended, also when they have left the rank's process group or session.
+ * Processes that ranks have started and left behind. The launcher adopts them and can so find and
+ * end them, even if they have left the rank's process group or session.
  */
 #ifndef TALLY_TOOLS_RUN_LEFTOVERS_H
 #define TALLY_TOOLS_RUN_LEFTOVERS_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Our children that are no business of ours: we had them when we became the launcher. */
+/* Children that do not belong to the job: we had them before we became the launcher. */
 struct run_leftovers {
     pid_t *foreign;
     size_t n_foreign;
@@ -19,11 +19,11 @@ struct run_leftovers {
 /* From now on orphans among our descendants become our children. False with errno set. */
 bool run_leftovers_adopt(struct run_leftovers *leftovers);
 
-/* A child that is no rank has ended and been waited for. */
+/* Call it when a child that is not a rank has ended and been waited for. */
 void run_leftovers_forget(struct run_leftovers *leftovers, pid_t pid);
 
-/* How many of our children are not foreign; each gets the signal, unless that is 0. Without /proc
- * there is no telling: 0. */
+/* Returns the number of our children that are not foreign, and sends each the signal unless it is
+ * 0. Returns 0 without /proc. */
 size_t run_leftovers_signal(const struct run_leftovers *leftovers, int number);
 
 void run_leftovers_free(struct run_leftovers *leftovers);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prefixes the lines of the ranks. One thread. Keeps true: a sink receives whole lines only, so no
- * two ranks ever share one; every byte of a rank passes unchanged, except that a last line without
- * an end gets one. A line is kept until its end comes, however long it is: to hold back the others
- * instead would stop ranks that the writer of the long line may be waiting for.
+ * Prefixes the lines of the ranks. One thread. Invariants: a sink receives only whole lines, so
+ * lines of two ranks never mix; every byte of a rank passes unchanged, except that a last line
+ * without a newline gets one. A line is kept until it is complete, however long it is: holding back
+ * the other ranks instead could block a rank that the writer of the long line waits for.
  */
 #include "tools/run_output.h"
 
@@ -88,8 +88,8 @@ void run_sink_clear(struct run_sink *sink)
     sink->n_written = 0;
 }
 
-/* The output may be shared with other programs, so it is not switched to non-blocking; but a pipe
- * that is ready takes PIPE_BUF bytes without blocking. */
+/* Other programs may share the output, so it is not set to non-blocking; but a pipe that is ready
+ * takes PIPE_BUF bytes without blocking. */
 static bool is_ready(const struct run_sink *sink)
 {
     struct pollfd ready = {.fd = sink->fd, .events = POLLOUT};
@@ -138,7 +138,7 @@ bool run_stream_open(struct run_stream *stream, int rank, struct run_sink *sink,
     return true;
 }
 
-/* Sends the line that has come so far, and its end. */
+/* Sends the incomplete line, with a newline. */
 static void finish_line(struct run_stream *stream, const char *end, size_t n)
 {
     char prefix[32];
@@ -147,7 +147,7 @@ static void finish_line(struct run_stream *stream, const char *end, size_t n)
     run_sink_add(stream->sink, prefix, (size_t)length);
     run_sink_add(stream->sink, stream->line.bytes, stream->line.n);
     run_sink_add(stream->sink, end, n);
-    /* One long line must not cost its memory for ever. */
+    /* Free the memory of a very long line. */
     if (stream->line.capacity > READ_BYTES) {
         buffer_free(&stream->line);
     }

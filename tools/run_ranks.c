@@ -2,11 +2,10 @@
 /*
  * Sends signals to ranks. One thread.
  *
- * Each rank leads a process group of its own, and signals go to the group: what the user sends
- * reaches a rank and its children exactly once, also from the keyboard, because the terminal sends
- * to our group only. The exception is rank 0 when it reads from a terminal: only the foreground
- * group may do that, so it stays in ours, and gets from the terminal itself what the terminal
- * sends.
+ * Each rank leads its own process group, and signals go to the group. A signal of the user reaches
+ * a rank and its children exactly once, even from the keyboard, because the terminal signals only
+ * our group. The exception is rank 0 if it reads from a terminal: only the foreground group may do
+ * that, so rank 0 stays in our group and gets keyboard signals directly from the terminal.
  */
 #include "tools/run_ranks.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks of an attempt as processes: which of them run, and how signals reach them. */
+/* The ranks of an attempt as processes: which ones run, and how they get signals. */
 #ifndef TALLY_TOOLS_RUN_RANKS_H
 #define TALLY_TOOLS_RUN_RANKS_H
 
@@ -19,13 +19,13 @@ struct run_ranks {
     int n_running;
 };
 
-/* To every rank that runs. */
+/* Sends a signal to every running rank. */
 void run_ranks_signal(const struct run_ranks *ranks, int number);
 
-/* What the user has sent to us, to every rank that has not got it from the terminal. */
+/* Forwards a signal of the user to every rank that has not got it from the terminal. */
 void run_ranks_pass_on(const struct run_ranks *ranks, const struct run_signal *signal);
 
-/* The rank that is this process; -1: none is. */
+/* Returns the rank with this process number; -1: none. */
 int run_ranks_find(const struct run_ranks *ranks, pid_t pid);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks the signals a launcher acts upon and reads them from a descriptor. Says what each one
- * means; does not act. One thread. Between open and close SIGPIPE is ignored and SIGCHLD is not,
- * whatever the launcher inherited: without SIGCHLD no child could be waited for.
+ * Blocks the signals of the launcher and reads them from a descriptor. Classifies each signal, but
+ * does not act on it. One thread. Between open and close SIGPIPE is ignored and SIGCHLD is not,
+ * whatever the launcher has inherited: with SIGCHLD ignored no child could be waited for.
  */
 #include "tools/run_signals.h"
 
@@ -36,7 +36,7 @@ bool run_signals_open(struct run_signals *signals)
     (void)sigaction(SIGCHLD, &by_default, NULL);
     (void)sigemptyset(&mask);
     for (size_t i = 0; i < N_WISHES; i++) {
-        /* A signal that is both blocked and ignored would be delivered here all the same. */
+        /* A signal that is both blocked and ignored would still be delivered here. */
         if (!is_ignored(wishes[i].number)) {
             (void)sigaddset(&mask, wishes[i].number);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The signals of a launcher, read like a file instead of handled: nothing runs at a bad moment.
- * Signals that were ignored when the launcher was started (nohup) stay ignored.
+ * The signals of a launcher, read from a descriptor instead of handled asynchronously. Signals that
+ * were ignored when the launcher was started (nohup) stay ignored.
  */
 #ifndef TALLY_TOOLS_RUN_SIGNALS_H
 #define TALLY_TOOLS_RUN_SIGNALS_H
@@ -11,15 +11,15 @@
 
 enum run_wish {
     RUN_WISH_REAP,  /* a child has ended */
-    RUN_WISH_END,   /* pass it on; the user wants the job to end */
-    RUN_WISH_TELL,  /* pass it on; it means something to the program */
-    RUN_WISH_PAUSE, /* stop the ranks and oneself until continued */
+    RUN_WISH_END,   /* forward it; the user wants the job to end */
+    RUN_WISH_TELL,  /* forward it; the program may use it */
+    RUN_WISH_PAUSE, /* stop the ranks and the launcher until continued */
 };
 
 struct run_signal {
     int number;
     enum run_wish wish;
-    bool from_terminal; /* the terminal has already sent it to the whole foreground group */
+    bool from_terminal; /* the terminal has sent it to the whole foreground group */
 };
 
 struct run_signals {
@@ -34,7 +34,7 @@ bool run_signals_open(struct run_signals *signals);
 /* The next signal, if there is one. */
 bool run_signals_next(const struct run_signals *signals, struct run_signal *signal);
 
-/* In a child that is about to run the program: everything as the launcher found it. */
+/* In a child, before it runs the program: restores what the launcher has inherited. */
 void run_signals_restore(const struct run_signals *signals);
 
 void run_signals_close(struct run_signals *signals);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starts one rank, and a guard around it (run_guard.h). One thread, which must live as long as the
- * ranks: the guard kills a rank when the thread that forked the guard ends. Keeps true: whoever
- * gets a pid from here gets a process in which the program itself runs, and becomes its parent when
- * the guard ends; all that can go wrong before that is reported, through a pipe that closes when
- * the program takes over.
+ * Starts one rank and its guard (run_guard.h). One thread, which must live as long as the ranks:
+ * the guard kills its rank when the thread that forked the guard ends. Invariant: a pid returned
+ * here is a process that runs the program, and it becomes our child when the guard ends. Any
+ * failure before that is reported through a pipe that closes when the program starts.
  */
 #include "tools/run_start.h"
 
@@ -22,14 +21,14 @@
 
 #define NOT_RUN 127
 
-/* What comes through the pipe: the rank's number as a process, then its refusal if it has one. */
+/* A message through the pipe: the rank's process number, then its refusal, if any. */
 struct report {
     pid_t pid; /* 0: there is none */
     bool is_refused;
     struct run_refusal refusal;
 };
 
-/* A new name each time: no straggler of an earlier attempt can take a place in this one. */
+/* A new name each time: a process of an earlier attempt cannot join this one. */
 static bool invent_name(char *name, size_t bytes)
 {
     unsigned char random[16];
@@ -44,7 +43,7 @@ static bool invent_name(char *name, size_t bytes)
     return true;
 }
 
-/* A BLAS would otherwise start a thread per CPU in every rank. What the user says stands. */
+/* A BLAS would otherwise start a thread per CPU in every rank. The user's setting wins. */
 static bool share_cpus(int n_ranks)
 {
     static const char *const names[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"};
@@ -74,7 +73,7 @@ bool run_environment_set(int n_ranks, int attempt)
            share_cpus(n_ranks);
 }
 
-/* Without a reader there is no launcher either, and nobody to tell. */
+/* Without a reader the launcher is gone, and nobody can be told. */
 static void tell(int fd, const struct report *report)
 {
     if (write(fd, report, sizeof *report) != (ssize_t)sizeof *report) {
@@ -91,7 +90,7 @@ static _Noreturn void give_up(int fd, pid_t pid, enum run_step step, int error)
     _exit(NOT_RUN);
 }
 
-/* Only rank 0 reads what we could read; the others would share it with it byte by byte. */
+/* Only rank 0 reads our standard input; several readers would each get a part of it. */
 static bool set_files(const struct run_start *how)
 {
     if (how->rank > 0) {
@@ -113,7 +112,7 @@ static _Noreturn void become_rank(const struct run_start *how, pid_t guard, int 
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != guard) {
-        _exit(NOT_RUN); /* it died before it could take us along */
+        _exit(NOT_RUN); /* the parent died before we asked for its death signal */
     }
     tell(fd, &report);
     if (how->own_group) {
@@ -151,7 +150,7 @@ static _Noreturn void become_guard(const struct run_start *how, pid_t launcher, 
     run_guard_watch(launcher, rank, how->rank);
 }
 
-/* False when a refusal has come. */
+/* False if the rank has refused to start. */
 static bool read_reports(int fd, struct report *report)
 {
     struct report next;
@@ -188,7 +187,7 @@ bool run_start(const struct run_start *how, pid_t *pid, struct run_refusal *refu
         *pid = report.pid;
     } else {
         *refusal = report.refusal;
-        /* In this order: when the guard has ended, its rank is our child. */
+        /* In this order: once the guard has ended, its rank is our child. */
         (void)waitpid(guard, NULL, 0);
         if (report.pid > 0) {
             (void)waitpid(report.pid, NULL, 0);

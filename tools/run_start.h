@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starts one rank: a process that runs the program, set up so that it cannot outlive us. */
+/* Starts one rank: a process that runs the program and ends when the launcher does. */
 #ifndef TALLY_TOOLS_RUN_START_H
 #define TALLY_TOOLS_RUN_START_H
 
@@ -13,12 +13,12 @@
 struct run_start {
     char *const *command; /* ends in NULL */
     int rank;
-    bool own_group; /* leads a process group of its own, else stays in ours */
+    bool own_group; /* leads its own process group, else stays in ours */
     int out_fd;     /* for its standard output and error; -1: ours */
     int err_fd;
     const struct run_binding *binding; /* NULL: not pinned */
-    const struct run_signals *signals; /* as the launcher found them */
-    struct rlimit files;               /* as the launcher found it */
+    const struct run_signals *signals; /* as inherited by the launcher */
+    struct rlimit files;               /* as inherited by the launcher */
 };
 
 enum run_step { RUN_STEP_FORK, RUN_STEP_FILES, RUN_STEP_BIND, RUN_STEP_EXEC };
@@ -29,10 +29,10 @@ struct run_refusal {
     int error; /* errno */
 };
 
-/* Sets what all ranks of an attempt find in their environment. False with errno set. */
+/* Sets the environment of all ranks of an attempt. False with errno set on failure. */
 bool run_environment_set(int n_ranks, int attempt);
 
-/* Returns when the program runs, or could not be run; then false and *refusal, and no process. */
+/* Returns true when the program runs; otherwise false, with *refusal set and no process left. */
 bool run_start(const struct run_start *how, pid_t *pid, struct run_refusal *refusal);
 
 #endif

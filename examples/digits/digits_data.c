@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads digits.csv. Knows nothing of networks or ranks. One thread. */
+/* Reads digits.csv. Independent of networks and ranks. One thread. */
 #include "examples/digits/digits_data.h"
 
 #include <stdio.h>
@@ -10,11 +10,12 @@
 unsigned digits_random(unsigned *seed)
 {
     *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8; /* the low bits of such a row repeat soon */
+    return *seed >> 8; /* the low bits of this generator repeat soon */
 }
 
-/* The number that the text starts with, and behind it what stands after the separator; -1 unless it
- * is from 0 to most. */
+/* Reads a number from 0 to most and moves *text behind the separator after it; -1 for anything
+ * else.
+ */
 static int read_number(char **text, int most, char separator)
 {
     char *end;
@@ -73,8 +74,10 @@ int digits_load(const char *path, struct digit digits[DIGITS_IMAGES])
     }
     (void)fclose(file);
     if (n < DIGITS_IMAGES) {
-        fprintf(stderr, "%s:%d: not an image: 64 numbers up to 16 and a digit, by commas\n", path,
-                n + 1);
+        fprintf(stderr,
+                "%s:%d: not an image: expected 64 numbers from 0 to 16 and a digit, separated by "
+                "commas\n",
+                path, n + 1);
         return -1;
     }
     shuffle(digits);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forward, backward and update of the network of 05_digits.c, in plain loops. Knows nothing of
- * ranks and prints nothing. One thread. */
+/* Forward, backward and update of the network of 05_digits.c, in plain loops. Independent of ranks;
+ * prints nothing. One thread. */
 #include "examples/digits/digits_net.h"
 
 #include <math.h>
@@ -50,7 +50,7 @@ static float dot(const float *a, const float *b, size_t n)
     return sum;
 }
 
-/* Softmax and cross entropy: the loss, and its derivative by each output. */
+/* Softmax and cross entropy: returns the loss, and sets its derivative by each output. */
 static double judge(const float *out, int label, float scale, float *error)
 {
     float largest = out[0], sum = 0;
@@ -112,7 +112,7 @@ void digits_net_backward(struct digits_net *net, int l, int n)
         for (size_t i = 0; i < n_in; i++) {
             float back = 0;
 
-            /* An input of 0 has no part in the gradient, and lets no error through. */
+            /* An input of 0 adds nothing to the gradient, and no error passes through it. */
             if (in[i] != 0) {
                 add_scaled(&layer->weights_grad[i * n_out], error, in[i], n_out);
                 back = l > 0 ? dot(&layer->weights[i * n_out], error, n_out) : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of 05_digits.c, and the report of its runs: which hook do they speak for? Trains
- * nothing, and knows nothing of ranks. One thread. */
+/* The command line of 05_digits.c, and the report of its runs with the hook that they favour.
+ * Independent of ranks. One thread. */
 #include "examples/digits/digits_report.h"
 
 #include <math.h>
@@ -14,21 +14,21 @@
 #endif
 
 #define BAR 30       /* characters */
-#define AS_GOOD 0.01 /* accuracy that a hook may lose beside the first */
-#define AS_FAST 1.03 /* of the shortest step: what differs by less is chance */
+#define AS_GOOD 0.01 /* accuracy that a hook may lose against the first */
+#define AS_FAST 1.03 /* times the shortest step: smaller differences are noise */
 
-/* Of the runs that are as good as the first: the first that is as fast as any, and the one that
- * sends least. */
+/* Of the runs that are as accurate as the first: the first of the fastest, and the one that sends
+ * least. */
 struct verdict {
     const struct digits_run *fastest, *leanest;
-    double bits_per_s; /* over a slower link the second wins; 0: it wins nowhere, or everywhere */
+    double bits_per_s; /* below this speed of the link the second wins; 0: never, or always */
 };
 
 static const char help[] =
     "05_digits: trains a network to read digits, with each of several hooks\n\n"
     "usage: tally run -n N 05_digits [OPTION...] [HOOK...]\n\n"
     "  --steps N       steps of each training run (400)\n"
-    "  --data FILE     the images, if not where this was built\n"
+    "  --data FILE     the images (default: digits.csv in the source tree)\n"
     "  --json          one JSON object per line instead of the table\n"
     "  --help          show this text\n\n"
     "Example: tally run -n 2 build/examples/05_digits allreduce int8 powersgd:rank=2,start=10\n";
@@ -72,7 +72,10 @@ int digits_options(int argc, char **argv, struct digits_options *options)
                 return -1;
             }
         } else if (argv[i][0] == '-' || options->n_runs == DIGITS_MAX_RUNS) {
-            fprintf(stderr, "05_digits: '%s' is too much, or needs a value; see --help\n", argv[i]);
+            fprintf(stderr,
+                    "05_digits: '%s' is not an option, needs a value, or is one hook too many; see "
+                    "--help\n",
+                    argv[i]);
             return -1;
         } else {
             options->runs[options->n_runs++].hook = argv[i];
@@ -182,7 +185,7 @@ static void print_table(const struct digits_run *runs, int n, int n_ranks)
         const struct verdict verdict = judge(runs, n);
         print_verdict(&verdict, runs->hook);
     } else {
-        printf("\nOne rank has nobody to send to: start several with tally run -n 2.\n");
+        printf("\nA single rank sends nothing: start several with tally run -n 2.\n");
     }
 }
 

@@ -16,7 +16,7 @@ static void path_of(char *path, const char *directory, long step, long rank)
     (void)snprintf(path, PATH_BYTES, "%s/step-%ld.%ld", directory, step, rank);
 }
 
-/* Closes a file that was written, with its bytes on the disk. True if all went well. */
+/* Flushes a file to the disk and closes it. True on success. */
 static int finish(FILE *file, int fine)
 {
     fine = fine && fflush(file) == 0 && fsync(fileno(file)) == 0;
@@ -108,7 +108,10 @@ int gpt_files_read(const char *directory, size_t n_values, struct gpt_files *fil
         files->step = strtol(line, &end, 10);
         files->n_ranks = strtol(end, NULL, 10);
     }
-    rc = files->n_ranks > 0 && files->n_ranks < 4096 ? 0 : gpt_complain(path, "says nothing");
+    rc = files->n_ranks > 0 && files->n_ranks < 4096
+             ? 0
+             : gpt_complain(path,
+                            "is not a checkpoint's list: expected a step and a number of ranks");
     fclose(latest);
     files->ranks = rc == 0 ? calloc((size_t)files->n_ranks, sizeof *files->ranks) : NULL;
     for (long r = 0; files->ranks && rc == 0 && r < files->n_ranks; r++) {

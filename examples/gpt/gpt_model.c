@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forward and backward of a small transformer, as GPT-2: in every layer x += attention(norm(x)) and
- * x += mlp(norm(x)); at the end the token embedding, used a second time, gives the chances. A row
- * is a token, width numbers; there are batch * context rows. Matrix products by CBLAS.
+ * Forward and backward of a small transformer like GPT-2. A layer: x += attention(norm(x)), then
+ * x += mlp(norm(x)). The probabilities come from the token embedding, which is used twice. A row is
+ * one token, width numbers; there are batch * context rows. CBLAS computes the matrix products.
  */
 #include "examples/gpt/gpt_model.h"
 
@@ -13,16 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensors: two embeddings, these of every layer, and the last norm's two. */
+/* The tensors: two embeddings, these for every layer, and two for the last norm. */
 enum { TOKENS, PLACES, N_EMBEDDINGS };
 enum { NORM1, QKV = 2, OUT = 4, NORM2 = 6, UP = 8, DOWN = 10, N_PER_LAYER = 12 };
 
-/* What norm leaves for its backward: x before gain and bias, its scale, the result. */
+/* Kept by norm for its backward: x before gain and bias, its scale, the result. */
 struct normed {
     float *x, *scale, *out;
 };
 
-/* What a layer's forward leaves for its backward. */
+/* Kept by the forward of a layer for its backward. */
 struct layer {
     struct normed norm1, norm2;
     float *qkv, *attention, *mixed, *up, *bent;
@@ -33,7 +33,7 @@ struct gpt_work {
     struct layer *layers;
     struct normed last;
     float *x, *chances;
-    float *dx, *d_narrow, *d_wide, *d_attention; /* gradients on their way down */
+    float *dx, *d_narrow, *d_wide, *d_attention; /* gradients of activations */
     const int *tokens, *next;
 };
 
@@ -47,7 +47,7 @@ static int number_of(int layer, int which)
     return N_EMBEDDINGS + layer * N_PER_LAYER + which;
 }
 
-/* ---- building blocks: out = f(in), and gradients that are added to what is there ---- */
+/* ---- building blocks: out = f(in); gradients are added to their arrays ---- */
 
 static void add(size_t n, const float *from, float *to)
 {
@@ -69,7 +69,7 @@ static void linear(const struct gpt_tensor *w, int rows, const float *in, float 
                 n_in, 1, out, n_out);
 }
 
-/* d_in is replaced; the gradients of the weights and of the bias are added to. */
+/* Replaces d_in; adds to the gradients of the weights and of the bias. */
 static void linear_back(const struct gpt_tensor *w, int rows, const float *in, const float *d_out,
                         float *d_in)
 {
@@ -106,7 +106,7 @@ static void norm(const struct gpt_tensor *gain, int rows, const float *in, const
     }
 }
 
-/* d_in is added to. */
+/* Adds to d_in. */
 static void norm_back(const struct gpt_tensor *gain, int rows, const struct normed *from,
                       const float *d_out, float *d_in)
 {
@@ -130,7 +130,7 @@ static void norm_back(const struct gpt_tensor *gain, int rows, const struct norm
     }
 }
 
-/* GELU by its approximation with tanh, and its derivative. */
+/* GELU in its tanh approximation, and the derivative. */
 static float bend(float x, float *slope)
 {
     float t = tanhf(0.7978846f * (x + 0.044715f * x * x * x));
@@ -139,7 +139,7 @@ static float bend(float x, float *slope)
     return x * (1 + t) / 2;
 }
 
-/* Turns n scores into chances that add up to 1; returns the logarithm of their former sum. */
+/* Softmax of n scores, in place; returns the logarithm of the sum of their exponentials. */
 static float soften(float *row, int n)
 {
     float most = row[0], sum = FLT_MIN;
@@ -157,11 +157,11 @@ static float soften(float *row, int n)
     return most + logf(sum);
 }
 
-/* One head of one sequence: where its queries, keys and values begin, and its square of weights. */
+/* One head of one sequence: offsets of its queries, its output and its attention weights. */
 struct head {
-    size_t qkv;       /* of the queries; keys and values follow width and 2 * width later */
-    size_t mixed;     /* of what comes out */
-    size_t attention; /* of the square */
+    size_t qkv;       /* of the queries; keys and values are at width and 2 * width */
+    size_t mixed;     /* of the output */
+    size_t attention; /* of the square matrix of weights */
 };
 
 static struct head head_of(const struct gpt_shape *s, int b, int h)
@@ -211,7 +211,7 @@ static void attend_back(const struct gpt *gpt, const struct layer *l, struct hea
             along += d[k] * p[k];
         }
         for (int k = 0; k < t; k++) {
-            d[k] = p[k] * (d[k] - along) * factor; /* p is 0 for what comes later */
+            d[k] = p[k] * (d[k] - along) * factor; /* p is 0 for later tokens */
         }
     }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, t, size, t, 1, d_square, t, q + w, 3 * w,
@@ -229,7 +229,7 @@ static void layer_forward(const struct gpt *gpt, int layer)
     const struct layer *l = &gpt->work->layers[layer];
     int rows = rows_of(gpt);
     size_t n = (size_t)rows * (size_t)s->width;
-    float *out = gpt->work->d_narrow; /* free in forward */
+    float *out = gpt->work->d_narrow; /* not used otherwise in forward */
     float slope;
 
     norm(&t[NORM1], rows, gpt->work->x, &l->norm1);
@@ -308,12 +308,12 @@ double gpt_forward(struct gpt *gpt, const int *tokens, const int *next)
     return loss;
 }
 
-/* The end of forward: the chances, the token embedding's second use, the last norm. */
+/* Backward through softmax, the second use of the token embedding, and the last norm. */
 static void end_backward(const struct gpt *gpt)
 {
     int rows = rows_of(gpt), vocab = gpt->shape.vocab, width = gpt->shape.width;
     const struct gpt_work *w = gpt->work;
-    float *d = w->chances; /* less 1 for what did follow, they are the gradient of the scores */
+    float *d = w->chances; /* minus 1 for the token that followed: the gradient of the scores */
 
     for (int r = 0; r < rows; r++) {
         d[(size_t)r * (size_t)vocab + (size_t)w->next[r]] -= 1;
@@ -326,7 +326,7 @@ static void end_backward(const struct gpt *gpt)
     norm_back(&gpt->tensors[number_of(gpt->shape.layers, 0)], rows, &w->last, w->d_narrow, w->dx);
 }
 
-/* Tells that n tensors from first on are complete. */
+/* Announces n complete gradients, from tensor first on. */
 static int tell(int (*ready)(void *user, int tensor), void *user, int first, int n)
 {
     int rc = 0;
@@ -354,7 +354,7 @@ int gpt_backward(struct gpt *gpt, int (*ready)(void *user, int tensor), void *us
         add(width, dx, gpt->tensors[TOKENS].grad + (size_t)gpt->work->tokens[r] * width);
         add(width, dx, gpt->tensors[PLACES].grad + (size_t)(r % gpt->shape.context) * width);
     }
-    /* The token embedding has two uses: only now is its gradient complete. */
+    /* The token embedding is used twice: its gradient is complete only now. */
     return rc == 0 ? tell(ready, user, TOKENS, N_EMBEDDINGS) : rc;
 }
 
@@ -376,7 +376,7 @@ static void set_tensors(struct gpt *gpt)
 {
     static const char *const names[N_PER_LAYER / 2] = {"norm1", "qkv", "out",
                                                        "norm2", "up",  "down"};
-    static const size_t n_out[N_PER_LAYER / 2] = {1, 3, 1, 1, 4, 1}; /* in widths */
+    static const size_t n_out[N_PER_LAYER / 2] = {1, 3, 1, 1, 4, 1}; /* as multiples of width */
     static const size_t n_in[N_PER_LAYER / 2] = {0, 1, 1, 0, 1, 4};
     size_t width = (size_t)gpt->shape.width;
     int last = number_of(gpt->shape.layers, 0);
@@ -395,7 +395,7 @@ static void set_tensors(struct gpt *gpt)
     set_tensor(gpt, last + 1, "norm.bias", width, 0);
 }
 
-/* About normal: the sum of twelve even numbers. */
+/* Approximately normal: the sum of twelve uniform numbers. */
 static float draw(unsigned *seed)
 {
     float sum = -6;
@@ -407,8 +407,8 @@ static float draw(unsigned *seed)
     return sum;
 }
 
-/* Weights small, gains 1, biases 0; what adds to the stream the smaller the more layers there are.
- */
+/* Sets small weights, gains of 1 and biases of 0. Weights that add to the residual stream are
+ * smaller if there are more layers. */
 static void set_values(struct gpt *gpt, unsigned seed)
 {
     float *value = gpt->values;
@@ -427,7 +427,7 @@ static void set_values(struct gpt *gpt, unsigned seed)
     }
 }
 
-/* Before there is memory: only counts how many floats it takes. */
+/* Without memory: only counts the floats that are needed. */
 static size_t lay_out(const struct gpt *gpt)
 {
     const struct gpt_shape *s = &gpt->shape;

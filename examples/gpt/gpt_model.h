@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The model of 06_gpt: a small decoder-only transformer with backward written by hand. It knows
- * nothing of ranks: it says when a gradient is complete, and somebody else sends it.
+ * The model of 06_gpt: a small decoder-only transformer with a handwritten backward. Independent of
+ * ranks: it reports when a gradient is complete, and its caller sends the gradient.
  */
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
@@ -12,12 +12,12 @@ struct gpt_shape {
     int layers;
     int heads;
     int width;   /* a multiple of heads */
-    int context; /* tokens it looks at */
+    int context; /* tokens in a sequence */
     int vocab;
-    int batch; /* sequences at once */
+    int batch; /* sequences in a batch */
 };
 
-/* A parameter. value is the model's own memory; grad is the application's. */
+/* A parameter. value is memory of the model; grad is memory of the application. */
 struct gpt_tensor {
     char name[24];
     int n_dims;
@@ -31,21 +31,22 @@ struct gpt {
     struct gpt_shape shape;
     int n_tensors;
     struct gpt_tensor *tensors; /* in the order of forward */
-    float *values;              /* of all of them */
+    float *values;              /* of all tensors */
     size_t n_values;
-    const float *chances; /* after forward: vocab per row, how likely each token is to follow it */
+    const float *chances; /* after forward: for each row, vocab probabilities of the next token */
     struct gpt_work *work;
 };
 
-/* Values are drawn from the seed. Returns 0, or -1 when there is not enough memory. */
+/* Makes a model with random values from the seed. Returns 0, or -1 if memory is short. */
 int gpt_make(struct gpt *gpt, const struct gpt_shape *shape, unsigned seed);
 void gpt_free(struct gpt *gpt);
 
-/* The mean loss of predicting next[i] from the tokens up to i; batch * context of each. */
+/* Returns the mean loss of predicting next[i] from the tokens up to i; each array has
+ * batch * context entries. */
 double gpt_forward(struct gpt *gpt, const int *tokens, const int *next);
 
-/* Adds the gradients of the last forward's loss; its tokens must still be there. ready is told the
- * number of each tensor when its gradient is complete, and ends backward by not returning 0. */
+/* Adds the gradients of the loss of the last forward, whose tokens must still be in place. Calls
+ * ready with the number of each tensor when its gradient is complete; a nonzero result ends it. */
 int gpt_backward(struct gpt *gpt, int (*ready)(void *user, int tensor), void *user);
 
 #endif

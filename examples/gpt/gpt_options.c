@@ -18,7 +18,7 @@ struct gpt_options gpt_options = {.text = "/usr/share/common-licenses/GPL-3",
                                   .every = 20,
                                   .lr = 3e-3};
 
-/* One option: its name, where its value goes, and what it is for. */
+/* One option: its name, the variable for its value, and its help. */
 struct option {
     const char *name;
     const char **text;
@@ -28,29 +28,34 @@ struct option {
 };
 
 static const struct option known[] = {
-    {"--text", &gpt_options.text, NULL, NULL, "the file to learn"},
-    {"--hook", &gpt_options.hook, NULL, NULL, "how gradients travel, as `tally hooks` lists them"},
-    {"--optimizer", &gpt_options.optimizer, NULL, NULL, "as `tally optimizers` lists them"},
-    {"--mixed", &gpt_options.mixed, NULL, NULL, "bf16: forward, backward and gradients in bf16"},
+    {"--text", &gpt_options.text, NULL, NULL, "the file to train on"},
+    {"--hook", &gpt_options.hook, NULL, NULL, "how gradients travel; `tally hooks` lists them"},
+    {"--optimizer", &gpt_options.optimizer, NULL, NULL,
+     "the optimizer; `tally optimizers` lists them"},
+    {"--mixed", &gpt_options.mixed, NULL, NULL, "bf16: mixed precision with bf16"},
     {"--zero", NULL, &gpt_options.zero, NULL,
-     "1: every rank keeps its share of AdamW's state only"},
+     "1: every rank keeps only its share of the optimizer's state"},
     {"--start", NULL, &gpt_options.start, NULL, "post-local SGD from this step on, with --period"},
     {"--group", NULL, &gpt_options.group, NULL,
-     "ranks that go on exchanging gradients then; 0: none"},
-    {"--period", NULL, &gpt_options.period, NULL, "steps between averages of all ranks then"},
-    {"--layers", NULL, &gpt_options.layers, NULL, "of the model"},
-    {"--heads", NULL, &gpt_options.heads, NULL, "of each layer"},
-    {"--width", NULL, &gpt_options.width, NULL, "of the model, a multiple of --heads"},
-    {"--context", NULL, &gpt_options.context, NULL, "bytes it looks back"},
-    {"--batch", NULL, &gpt_options.batch, NULL, "sequences in a step, on all ranks together"},
-    {"--steps", NULL, &gpt_options.steps, NULL, "to train for"},
+     "ranks that still exchange gradients after --start; 0: none"},
+    {"--period", NULL, &gpt_options.period, NULL,
+     "steps between averages over all ranks after --start"},
+    {"--layers", NULL, &gpt_options.layers, NULL, "layers of the model"},
+    {"--heads", NULL, &gpt_options.heads, NULL, "attention heads of each layer"},
+    {"--width", NULL, &gpt_options.width, NULL, "width of the model, a multiple of --heads"},
+    {"--context", NULL, &gpt_options.context, NULL, "bytes that the model sees at once"},
+    {"--batch", NULL, &gpt_options.batch, NULL, "sequences in a step, over all ranks"},
+    {"--steps", NULL, &gpt_options.steps, NULL, "steps to train"},
     {"--lr", NULL, NULL, &gpt_options.lr, "the highest learning rate"},
-    {"--clip", NULL, NULL, &gpt_options.clip, "the largest norm of the gradient; 0: any"},
-    {"--seed", NULL, &gpt_options.seed, NULL, "of the model and of what it reads"},
-    {"--every", NULL, &gpt_options.every, NULL, "steps between lines of output, and checkpoints"},
-    {"--checkpoint", &gpt_options.checkpoint, NULL, NULL, "a directory to save to, and go on from"},
-    {"--sample", NULL, &gpt_options.sample, NULL, "bytes to write at the end"},
-    {"--crash-at", NULL, &gpt_options.crash_at, NULL, "kill the last rank here, the first time"},
+    {"--clip", NULL, NULL, &gpt_options.clip, "the largest norm of the gradient; 0: no limit"},
+    {"--seed", NULL, &gpt_options.seed, NULL, "seed of the initial values and of the batches"},
+    {"--every", NULL, &gpt_options.every, NULL,
+     "steps between lines of output, and between checkpoints"},
+    {"--checkpoint", &gpt_options.checkpoint, NULL, NULL,
+     "directory to save to and to continue from"},
+    {"--sample", NULL, &gpt_options.sample, NULL, "bytes of text to generate at the end"},
+    {"--crash-at", NULL, &gpt_options.crash_at, NULL,
+     "kill the last rank at this step, in the first attempt"},
 };
 #define N_KNOWN (sizeof known / sizeof known[0])
 
@@ -74,7 +79,7 @@ int gpt_options_parse(int argc, char **argv)
                 fprintf(stderr, "  %-14s %s\n", o->name, o->help);
             }
             return gpt_complain(argv[i < argc ? i : argc - 1],
-                                "no such option, or without a value");
+                                "no such option, or its value is missing");
         }
         if (o->text) {
             *o->text = argv[i];
@@ -84,10 +89,10 @@ int gpt_options_parse(int argc, char **argv)
             *o->real = strtod(argv[i], &end);
         }
         if (end && (*end || end == argv[i])) {
-            return gpt_complain(o->name, "not a number");
+            return gpt_complain(o->name, "its value is not a number");
         }
     }
     return gpt_options.mixed && strcmp(gpt_options.mixed, "bf16") != 0
-               ? gpt_complain("--mixed", "only bf16")
+               ? gpt_complain("--mixed", "accepts only bf16")
                : 0;
 }

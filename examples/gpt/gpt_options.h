@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What 06_gpt can be told on its command line. */
+/* The command line of 06_gpt. */
 #ifndef GPT_OPTIONS_H
 #define GPT_OPTIONS_H
 
@@ -12,10 +12,10 @@ struct gpt_options {
 
 extern struct gpt_options gpt_options;
 
-/* Sets them. Otherwise says on stderr what there is, and returns -1. */
+/* Sets gpt_options. On failure prints an error or the options to stderr and returns -1. */
 int gpt_options_parse(int argc, char **argv);
 
-/* Says so on stderr, and returns -1. */
+/* Prints "what: why" to stderr, and returns -1. */
 int gpt_complain(const char *what, const char *why);
 
 #endif

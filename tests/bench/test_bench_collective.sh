@@ -41,10 +41,10 @@ refuses "unknown peer 'lam'; accepted: openmpi mpich" --peer openmpi,lam
 refuses "unknown peer ''; accepted: openmpi mpich" --peer openmpi,
 refuses 'measured for all_reduce only, not for broadcast' --peer mpich --op broadcast --bytes 4
 for bad in 1Q 0 4Ki.. 8Ki..4Ki ,4 '4,' 4..8..16 99999999999Gi; do
-    refuses "--bytes $bad is no list of sizes" --bytes $bad
+    refuses "--bytes $bad is not a list of sizes" --bytes $bad
 done
 refuses '6 bytes are no whole number of 4-byte elements' --bytes 6
-refuses '--ranks x is no list of numbers' --ranks x
+refuses '--ranks x is not a list of numbers' --ranks x
 refuses '65 ranks are not in 1..64' --ranks 65
 refuses "unknown option '--fast'; accepted: .*--peer" --fast
 

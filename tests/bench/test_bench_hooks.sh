@@ -65,7 +65,7 @@ prints '^fp16 +[0-9.]+ +[0-9.]+ +[0-9.]+ +- +500000 +0 +[0-9.]+e-04 '
 refuses "no hook 'nosuch'; available: allreduce, fp16, bf16" --hook allreduce --hook nosuch
 refuses "column 5: noop has no options" --hook noop:x=1
 refuses '--hook needs a value: TEXT' --hook
-refuses '--ranks x is no list of numbers' --ranks x
+refuses '--ranks x is not a list of numbers' --ranks x
 refuses '65 ranks are not in 1..64' --ranks 65
 refuses '--mb 0 is not accepted; use a whole number from 1' --mb 0
 refuses '--steps 1001 is not accepted' --steps 1001

@@ -23,8 +23,8 @@ measures 1 --rows 1 --columns 5Ki --ranks 40
 "$tally" bench lowrank --mb 1 --samples 1 --rows 64 --columns 64 --ranks 2 >"$work/out"
 grep -qE '^ +64 x 64 +2( +[0-9.]+!?){8}' "$work/out" || complain "no such row: $(cat "$work/out")"
 
-refuses '--rows has 2 numbers, --columns 1' --rows 3,4 --columns 5
-refuses '--ranks x is no list of numbers' --ranks x
+refuses '--rows has 2 numbers and --columns 1; both need' --rows 3,4 --columns 5
+refuses '--ranks x is not a list of numbers' --ranks x
 refuses '--ranks 1025 is more than 1024' --ranks 1025
 refuses '--rows 17Mi|--rows [0-9]+ is more than' --rows 17Mi --columns 1
 refuses '--mb 0 is not accepted; use a whole number from 1' --mb 0

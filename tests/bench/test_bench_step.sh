@@ -64,10 +64,10 @@ fi
 prints '^  step without a backward +[0-9.]+   [0-9.]+ all-reduces$'
 ! grep -q 'backward alone' "$work/out" || complain "there is a backward: $(cat "$work/out")"
 
-refuses '--views and --copies exclude each other' --views --copies
+refuses 'give --views or --copies, not both' --views --copies
 refuses '--optimizer needs a backward pass' --optimizer adamw --backward-ms 0
 refuses "column 1: no optimizer 'adamx'" --mb 1 --optimizer adamx
-refuses '--ranks x is no list of numbers' --ranks x
+refuses '--ranks x is not a list of numbers' --ranks x
 refuses '65 ranks are not in 1..64' --ranks 65
 refuses '--mb 0 is not accepted; use a whole number from 1' --mb 0
 refuses '--backward-ms -1 is not accepted; use a whole number from 0' --backward-ms -1

@@ -89,8 +89,8 @@ accepts '^Example: tally run ' "$digits" --help
 "$terminal" 0 "" "$digits" --steps 21 bf16 >"$work/shown"
 grep -q 'training ##*\.* 20 of 21 steps' "$work/shown" || complain "no bar on a terminal: $(cat "$work/shown")"
 
-rejects "'--fast' is too much" "$digits" --fast
-rejects "'--steps' is too much, or needs a value" "$digits" --steps
+rejects "'--fast' is not an option" "$digits" --fast
+rejects "'--steps' is not an option, needs a value" "$digits" --steps
 rejects 'steps 3x is not a number from 1 to' "$digits" --steps 3x
 rejects 'steps 0 is not a number from 1 to' "$digits" --steps 0
 rejects 'nowhere.csv: No such file' "$digits" --data "$work/nowhere.csv"

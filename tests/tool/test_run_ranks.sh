@@ -155,6 +155,6 @@ if [ -n "$has_hwloc" ]; then
     taskset -c "$cpu" "$tally" run -n 2 --bind grep Cpus_allowed_list /proc/self/status >"$work/out"
     expect out "^Cpus_allowed_list:.$cpu$" 2
 else
-    refuses 1 '--bind is not possible: this tally was built without hwloc' -n 2 --bind true
+    refuses 1 'cannot pin ranks (--bind): this tally was built without hwloc' -n 2 --bind true
 fi
 conclude
