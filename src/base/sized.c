@@ -2,6 +2,7 @@
 /* Structs that begin with their size; see sized.h. Stateless. Any thread enters. */
 #include "base/sized.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -105,6 +106,7 @@ void tally__sized_write(const struct tally__sized *kind, const void *own, void *
     size_t size = size_of(given);
     size_t known = known_bytes(kind, size);
 
+    assert(size >= kind->first);
     memcpy((unsigned char *)given + sizeof size, (const unsigned char *)own + sizeof size,
            known - sizeof size);
     memset((unsigned char *)given + known, 0, size - known);

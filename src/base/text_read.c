@@ -3,6 +3,7 @@
  * Reads a name with its options, reports mistakes with their column, and writes canonical names.
  * Knows rows, not what they make. Any thread enters.
  */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -225,6 +226,7 @@ int tally__name_add_setting(struct tally__name *name, const struct tally__rows *
     struct tally__setting plain;
     const char *mark = ":";
 
+    assert(row->n_options <= TALLY__MAX_OPTIONS);
     TRY(start_setting(rows, row, &plain));
     tally__name_add(name, row->name);
     for (size_t i = 0; i < row->n_options; i++) {

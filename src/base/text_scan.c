@@ -3,6 +3,7 @@
  * Reads a text from left to right: words, marks, blanks. Does not know their meaning. Letters and
  * digits are ASCII in every locale. Also lists for messages. Any thread enters.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ void tally__scan_word(struct tally__scan *scan, struct tally__word *word)
     skip_blanks(scan);
     word->at = scan->at;
     while (is_of_word(scan->text[scan->at])) {
+        assert(length < TALLY__MAX_TEXT);
         word->text[length++] = scan->text[scan->at++];
     }
     word->text[length] = '\0';

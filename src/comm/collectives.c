@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collectives that move bytes and compute nothing: all-gather, all-to-all, broadcast, barrier.
- * Where all ranks' data lies in group memory, everybody copies straight from where it lies, between
- * two rounds. Otherwise it passes through the stages, one stageful per round. Only jobs enter.
+ * Where all ranks' data lies in group memory, every rank copies directly from it between two
+ * rounds. Otherwise the data goes through the stages, one stage per round. Only jobs enter.
  */
+#include <assert.h>
+
 #include "base/checksum.h"
 #include "base/status.h"
 #include "comm/doing.h"
@@ -81,7 +83,7 @@ int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root)
 
 /* ---- all-gather ---- */
 
-/* The sum of all sizes; SIZE_MAX where that is more than memory can hold. */
+/* The sum of all sizes; SIZE_MAX if it exceeds memory. */
 static size_t add_up(const size_t *bytes, int n)
 {
     size_t total = 0;
@@ -137,7 +139,7 @@ static int gather_direct(tally_lane *lane, struct tally__call *call, const unsig
     for (int r = 0; r < lane->group->size; r++) {
         const unsigned char *from = r == lane->group->rank ? send : tally__peer_data(lane, r);
 
-        /* In place, the own part is where it belongs already. */
+        /* In place: our part is there already. */
         if (from != to) {
             tally__copy(bytes[r], from, to);
         }
@@ -183,11 +185,11 @@ struct to_all {
     size_t send_total;
     unsigned char *received;
     const size_t *received_bytes;
-    uint64_t *start; /* per rank: where our piece starts in what it sends */
-    uint64_t most;   /* the most any rank sends in all */
+    uint64_t *start; /* per rank: start of our part in its send buffer */
+    uint64_t most;   /* the largest total of any rank */
 };
 
-/* Reads everybody's table of sizes, which lies in the stages, and checks it against ours. */
+/* Reads all ranks' tables of sizes from the stages and compares them with ours. */
 static int read_tables(tally_lane *lane, struct to_all *all)
 {
     tally_group *group = lane->group;
@@ -213,7 +215,8 @@ static int read_tables(tally_lane *lane, struct to_all *all)
     return TALLY_OK;
 }
 
-/* What one stageful of a stream, from its byte from on, has of the part [start, start + bytes). */
+/* The overlap of one stage of a stream, beginning at byte from, with the part [start, start +
+ * bytes). */
 static struct in_stage {
     uint64_t first;
     size_t bytes;
@@ -222,11 +225,13 @@ static struct in_stage {
     uint64_t first = start > from ? start : from;
     uint64_t end = start + bytes;
 
+    assert(end >= start);
     end = end < from + lane->stage_bytes ? end : from + lane->stage_bytes;
     return (struct in_stage){first, first < end ? end - first : 0};
 }
 
-/* Puts the next stageful of our stream in our stage, and says what each rank will read of it. */
+/* Copies the next part of our stream into our stage, and tells the carrier what each rank will
+ * read. */
 static int give_theirs(tally_lane *lane, const struct to_all *all, uint64_t from)
 {
     int next = lane->group->rank + 1;
@@ -248,7 +253,7 @@ static int give_theirs(tally_lane *lane, const struct to_all *all, uint64_t from
     return TALLY_OK;
 }
 
-/* Copies what is ours in one stageful of everybody's stream. */
+/* Copies our part of one stage of every rank's stream. */
 static void take_ours(tally_lane *lane, const struct to_all *all, uint64_t from)
 {
     unsigned char *received = all->received;
@@ -267,7 +272,7 @@ static void take_ours(tally_lane *lane, const struct to_all *all, uint64_t from)
 
 static int to_all_staged(tally_lane *lane, struct tally__call *call, const struct to_all *all)
 {
-    /* One round at least: a rank that expects what nobody sends must be heard. */
+    /* At least one round: a rank that expects bytes which no rank sends must be noticed. */
     for (uint64_t from = 0; from == 0 || from < all->most; from += lane->stage_bytes) {
         TRY(give_theirs(lane, all, from));
         TRY(tally__round(lane, call));
@@ -302,7 +307,7 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
     if (!lane) {
         return tally__fail(TALLY_ARG, "tally_lane_all_to_all: lane is NULL");
     }
-    TRY(tally__check_owner(&lane->group->owner)); /* before anything is written to a stage */
+    TRY(tally__check_owner(&lane->group->owner)); /* before the first write to a stage */
     group = lane->group;
     if (!send_bytes || !received_bytes) {
         (void)tally__fail(TALLY_ARG, "all-to-all: %s is NULL",

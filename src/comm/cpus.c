@@ -13,7 +13,7 @@ void tally__own_cpus(struct tally__cpus *cpus)
     cpu_set_t set;
 
     if (sched_getaffinity(0, sizeof set, &set) != 0) {
-        /* More CPUs than the set has room for: as many as there is room for will do. */
+        /* The machine has more CPUs than the set: count as many as fit. */
         memset(&set, 0xff, sizeof set);
     }
     memcpy(cpus, &set, sizeof *cpus);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Describes in words what ranks are doing. The record travels with a rank's line (shared_layout.h).
+/* Describes in words what ranks are doing. The record travels in a rank's line (shared_layout.h).
  */
 #include "comm/doing.h"
 
@@ -13,7 +13,7 @@
 #define SAME_PLACE ": all ranks must make this call between the same two steps"
 #define SAME_CALLS ": all ranks must make the same calls in the same order"
 
-/* ---- saying it ---- */
+/* ---- recording ---- */
 
 static void copy_name(const char *from, char *to, size_t bytes)
 {
@@ -41,7 +41,7 @@ void tally__doing_step(tally_lane *lane, const struct tally__step_words *words)
     copy_name(words->hook, doing->hook, sizeof doing->hook);
 }
 
-/* ---- in words ---- */
+/* ---- describing ---- */
 
 static const char *kind_text(unsigned kind)
 {
@@ -54,7 +54,7 @@ static const char *kind_text(unsigned kind)
     return kind < sizeof texts / sizeof texts[0] ? texts[kind] : "unknown call";
 }
 
-/* One call in words: "all-reduce of 1000 f32 (sum)". */
+/* Describes one call: "all-reduce of 1000 f32 (sum)". */
 static void describe_call(const tally_group *group, const struct tally__call *call, char *text,
                           size_t bytes)
 {
@@ -76,7 +76,7 @@ static void describe_call(const tally_group *group, const struct tally__call *ca
                            : "no rank");
         break;
     case TALLY__KIND_ALL_GATHER:
-        /* The total may be the same where the sizes are not. */
+        /* The total may be equal where the sizes differ. */
         (void)snprintf(text, bytes, "%s of %llu bytes (sizes %08llx)", name, count,
                        (unsigned long long)call->detail & 0xffffffff);
         break;
@@ -233,7 +233,7 @@ static const char *hint(const struct tally__doing *one, const struct tally__doin
     return is_step(one) || is_step(other) ? SAME_STEPS : SAME_CALLS;
 }
 
-/* Two ranks in the same place: the difference is in the hook, or in what it does. */
+/* Both ranks are in the same step or call: the difference is in the hook, or in its calls. */
 static int give_up_inside(tally_lane *lane, int rank, const char *place)
 {
     tally_group *group = lane->group;

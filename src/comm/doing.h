@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages about ranks in the application's words: which call, step and bucket a rank is in, and by
- * which number the launcher knows it. Only the thread that runs a lane's jobs enters with that
- * lane.
+ * Messages about ranks in the application's words: the launcher's number of a rank, and the call,
+ * step and bucket it is in. Only the thread that runs a lane's jobs enters with that lane.
  */
 #ifndef TALLY_COMM_DOING_H
 #define TALLY_COMM_DOING_H
 
 #include "comm/group.h"
 
-/* Room for what tally__describe_doing says. */
+/* Buffer size for tally__describe_doing. */
 #define TALLY__DOING_BYTES 200
 
-/* At the start of a job: it is part of this call of the application's, after so many steps. */
+/* At the start of a job: records the application's call and the number of completed steps. */
 void tally__doing_call(tally_lane *lane, const char *call, uint64_t n_steps);
 
-/* At the start of a job: it is part of this step, counted from 1; a bucket with this parameter
- * first, or, with bucket -1, the end of the step. */
+/* At the start of a job: records the step, counted from 1, and a bucket with the name of its first
+ * parameter, or, with bucket -1, the end of the step. */
 struct tally__step_words {
     uint64_t step;
     int bucket;
@@ -26,7 +25,7 @@ struct tally__step_words {
 };
 void tally__doing_step(tally_lane *lane, const struct tally__step_words *words);
 
-/* Where this rank is in words: "step 6 (bucket 0: 'wte', ...)". */
+/* Describes what this rank is doing: "step 6 (bucket 0: 'wte', ...)". */
 void tally__describe_doing(const tally_lane *lane, char *text);
 
 /* A rank in a message: "rank 5", by the launcher's number. Where the application's sub-group
@@ -49,10 +48,10 @@ void tally__rank_list_add(struct tally__rank_list *list, const tally_group *grou
  * ..." and "rank 2, or another ..."; of "among ranks 2..3" in "among ranks 2..3: ...". 0: none. */
 size_t tally__culprit_length(const char *text);
 
-/* Ranks have said different things in the round just finished, rank 0 and this one among them. */
+/* Gives the group up: in the round just finished rank's call differs from that of rank 0. */
 int tally__give_up_mismatch(tally_lane *lane, int rank);
 
-/* A rank has left the group in good order; this rank waits for it in vain. */
+/* Gives the group up: rank has closed it in good order, and this rank waits for it. */
 int tally__give_up_closed(tally_lane *lane, int rank);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Marks at the end of the process. The mark alone means nothing: a program may still close its
- * group in a later exit handler, or in a destructor. It counts once the process is gone.
- * Application threads enter, and whoever calls exit. Keeps one list, of the groups that are open.
+ * Marks at the end of the process. A mark counts only once the process is gone: a program may still
+ * close its group in a later exit handler or a destructor. Application threads enter, and the
+ * thread that calls exit. Keeps one list of open groups.
  */
 #include "comm/ending.h"
 
@@ -37,8 +37,8 @@ static void mark_all(void)
     unlock();
 }
 
-/* Without the exit handler an end counts as a death. A child must not find the mutex locked by a
- * thread that it does not have. */
+/* Without the exit handler an end counts as a death. A forked child must not find the mutex locked
+ * by a thread that it does not have. */
 static void install(void)
 {
     (void)pthread_atfork(lock, unlock, unlock);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Futures. Application threads wait, ask and free; the lane thread finishes. A future's memory
- * lives as long as the lane threads do, so a wake that comes after a free touches nothing foreign.
+ * Futures. Application threads wait, test and free; the lane thread finishes. A future's memory
+ * lives as long as the lane threads, so a late wake touches no foreign memory.
  */
 #include "comm/future.h"
+
+#include <assert.h>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -21,6 +23,7 @@ int tally__future_take(struct tally__threads *threads, tally_future **future)
     (void)pthread_mutex_lock(&threads->mutex);
     taken = threads->free_futures;
     if (taken) {
+        assert(tally__future_is_done(taken));
         threads->free_futures = taken->next;
     }
     (void)pthread_mutex_unlock(&threads->mutex);
@@ -40,9 +43,10 @@ int tally__future_take(struct tally__threads *threads, tally_future **future)
     return TALLY_OK;
 }
 
-/* With the mutex held. */
+/* Puts a future on the free list. Called with the mutex held. */
 static void give_back(tally_future *future)
 {
+    assert(tally__future_is_done(future));
     future->next = future->threads->free_futures;
     future->threads->free_futures = future;
 }
@@ -51,6 +55,7 @@ void tally__future_finish(tally_future *future)
 {
     struct tally__threads *threads = future->threads;
 
+    assert(!tally__future_is_done(future));
     (void)pthread_mutex_lock(&threads->mutex);
     if (future->done) {
         (void)pthread_mutex_unlock(&threads->mutex);
@@ -71,7 +76,7 @@ bool tally__future_is_done(const tally_future *future)
     return atomic_load_explicit(&future->is_done, memory_order_acquire) != 0;
 }
 
-/* Sleeps until the future is done or the moment end has come. */
+/* Sleeps until the future is done or the clock reads end. */
 static bool sleep_until_done(const tally_future *future, uint64_t end)
 {
     while (!tally__future_is_done(future)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Futures and the queues they stand in, as threads.c and future.c share them. */
+/* Futures and their queues, shared by threads.c and future.c. */
 #ifndef TALLY_COMM_FUTURE_H
 #define TALLY_COMM_FUTURE_H
 
@@ -15,15 +15,15 @@ struct tally_future {
     union tally__args args;
     enum tally__job_end end;
     tally_future *next;        /* in a queue, or among the free ones */
-    tally_future *next_of_all; /* every future ever made, for the end */
-    /* 0 until status, text and bytes_sent are final; then 1, with release. Its readers acquire; it
-     * is the futex of those who wait. */
+    tally_future *next_of_all; /* list of every future ever made, for the end */
+    /* 0 until status, text and bytes_sent are final; then 1, with release. Readers acquire; it is
+     * the futex word of waiting threads. */
     _Atomic uint32_t is_done;
     int status;
     char text[TALLY__ERROR_BYTES];
     uint64_t bytes_sent;
     /* Guarded by the threads' mutex. */
-    bool abandoned; /* nobody will ask: it frees itself when it is done */
+    bool abandoned; /* no handle is left: the future is freed when it is done */
     tally_done_fn done;
     void *done_user;
 };
@@ -33,8 +33,8 @@ struct tally__queue {
     pthread_t thread;
     tally_future *first;
     tally_future **last;
-    uint64_t n_run; /* jobs begun; only the thread that runs them touches it */
-    /* Counts submissions: the futex of an idle lane thread. */
+    uint64_t n_run; /* jobs begun; only the thread that runs them uses it */
+    /* Counts submissions: futex word of an idle lane thread. */
     _Atomic uint32_t submitted;
 };
 
@@ -50,10 +50,10 @@ struct tally__threads {
     struct tally__queue queue[];
 };
 
-/* A future, as new. Errors: NOMEM. */
+/* Takes a fresh future. Errors: NOMEM. */
 int tally__future_take(struct tally__threads *threads, tally_future **future);
 
-/* The job is over: calls back, wakes those who wait, frees what nobody will ask for. */
+/* Completes a future: calls back, wakes waiting threads, and frees an abandoned future. */
 void tally__future_finish(tally_future *future);
 
 bool tally__future_is_done(const tally_future *future);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The group object: making, giving up, closing, and memory. Not responsible for who meets whom
- * (open.c, split.c) nor for moving data. Application threads enter the public functions; lane
- * threads enter tally__give_up and tally__check_alive.
+ * The group object: making, giving up, closing. open.c and split.c find its ranks. Application
+ * threads enter the public functions; lane threads enter tally__give_up and tally__check_alive.
  */
 #include "comm/group.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +48,7 @@ int tally__group_make(const struct tally__group_parts *parts, tally_group **grou
     size_t n_lanes = (size_t)parts->n_lanes;
     tally_group *made = tally__alloc(sizeof *made, "a group");
 
+    assert(parts->rank >= 0 && parts->rank < parts->size && parts->n_lanes > 0);
     if (!made) {
         return TALLY_NOMEM;
     }
@@ -132,7 +133,7 @@ int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *o
     return TALLY_OK;
 }
 
-/* Shows the other ranks that we have left: status TALLY_OK for a group closed in good order. */
+/* Publishes that this rank has left: status TALLY_OK for a group closed in good order. */
 static void publish_leaving(tally_group *group, int status, const char *text)
 {
     struct tally__slot *own = group->lanes[0].slots[group->rank];
@@ -141,7 +142,7 @@ static void publish_leaving(tally_group *group, int status, const char *text)
     (void)snprintf(own->given_up_text, sizeof own->given_up_text, "%s", text);
     /* Partner: the load in has_left, wait.c. */
     atomic_store_explicit(&own->given_up, 1, memory_order_release);
-    /* Who sleeps on one of our lines need not sleep out its slice. */
+    /* Ranks that sleep on one of our lines need not sleep out their slice. */
     for (int i = 0; i < group->n_lanes; i++) {
         tally__futex_wake(&group->lanes[i].slots[group->rank]->line[0].round);
         tally__futex_wake(&group->lanes[i].slots[group->rank]->line[1].round);
@@ -149,7 +150,7 @@ static void publish_leaving(tally_group *group, int status, const char *text)
     tally__carry_leaving(group);
 }
 
-/* Tells the end of the process how the group fared. Partners: the loads in mpi_end.c. */
+/* Records for the end of the process how the group ended. Partners: the loads in mpi_end.c. */
 static void note_in_domain(struct tally__domain *domain, int status)
 {
     bool may_be_lost = status == TALLY_PEER || status == TALLY_TIMEOUT || status == TALLY_SYSTEM;
@@ -163,6 +164,7 @@ int tally__give_up(tally_group *group, int status, const char *format, ...)
     va_list args;
     bool first;
 
+    assert(status != TALLY_OK);
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
@@ -177,7 +179,7 @@ int tally__give_up(tally_group *group, int status, const char *format, ...)
     }
     (void)pthread_mutex_unlock(&group->give_up_mutex);
     if (first) {
-        tally__log(TALLY_LOG_ERROR, "%s gives its group up: %s",
+        tally__log(TALLY_LOG_ERROR, "%s gives up its group: %s",
                    tally__rank_text(group, group->rank).text, text);
     }
     return tally__fail(status, "%s", text);
@@ -264,12 +266,14 @@ static void unmake_closed(tally_group *group)
     }
 }
 
-/* Whatever memory is left goes with the domain, when no rank can look at it any more. */
+/* Remaining memory goes with the domain, when no rank can read it any more. */
 static void close_spanning(tally_group *group)
 {
     struct tally__domain *domain = group->domain;
 
+    assert(atomic_load_explicit(&group->n_children, memory_order_relaxed) == 0);
     if (group->is_adopted) {
+        assert(atomic_load_explicit(&group->parent->n_children, memory_order_relaxed) > 0);
         atomic_fetch_sub_explicit(&group->parent->n_children, 1, memory_order_relaxed);
     } else {
         tally__threads_stop(group->threads);
@@ -308,7 +312,7 @@ void tally__leave_sums(tally_group *group)
     }
 }
 
-/* Finishes what was submitted to the group's lanes. */
+/* Finishes all jobs submitted to the group's lanes. */
 static int finish_jobs(tally_group *group)
 {
     if (group->owns_threads) {
@@ -324,15 +328,16 @@ static int finish_jobs(tally_group *group)
 }
 
 /*
- * A sub-group's slots and memory may be used again only when nobody will look at them any more;
- * until a split finds that out (tally__mark_reusable), or the parent is closed, the object stays in
- * its list. Waits for no other rank.
+ * A sub-group's slots and memory may be reused only when no rank will read them any more. Until a
+ * split finds that (tally__mark_reusable), or the parent is closed, the object stays in its list.
+ * Waits for no other rank.
  */
 static int close_sub_group(tally_group *group)
 {
     tally_group *parent = group->parent;
     tally_group **tail;
 
+    assert(atomic_load_explicit(&parent->n_children, memory_order_relaxed) > 0);
     TRY(finish_jobs(group));
     if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
         publish_leaving(group, TALLY_OK, group->farewell);
@@ -352,8 +357,8 @@ static int close_sub_group(tally_group *group)
     return TALLY_OK;
 }
 
-/* Mirrors of the others' slots are made as new by us; what lies in their stages does not matter.
- * All have sent their last to them, and send nothing more before the slots are used again. */
+/* Clears the mirrors of the others' slots; the content of stages does not matter. All ranks have
+ * sent their last bytes, and send nothing before the slots are used again. */
 static void clear_mirrors(tally_group *group)
 {
     for (int i = 0; group->domain->carrier && i < group->n_lanes * group->size; i++) {
@@ -396,6 +401,7 @@ static struct tally__slot *take_from(tally_group *group)
         tally_group *child = *link;
 
         if (child->reusable) {
+            assert(!child->memory && !child->closed);
             *link = child->next_closed;
             slots = child->own_slots;
             tally__group_unmake(child);
@@ -410,7 +416,7 @@ struct tally__slot *tally__take_closed_slots(tally_group *parent)
 {
     struct tally__slot *slots = NULL;
 
-    /* What was nested in a closed group is in the list of that group's parent. */
+    /* Sub-groups of a closed group are in the list of that group's parent. */
     for (tally_group *group = parent; group && !slots; group = group->parent) {
         slots = take_from(group);
     }

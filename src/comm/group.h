@@ -3,6 +3,7 @@
 #ifndef TALLY_COMM_GROUP_H
 #define TALLY_COMM_GROUP_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,7 +17,7 @@
 
 struct tally__threads;
 
-/* Lists with an entry per rank that an exchange needs at once: too large for a small stack. */
+/* Number of per-rank lists that an exchange uses at once: too large for a small stack. */
 #define TALLY__N_LISTS 7
 
 /* The job that runs on a lane. */
@@ -74,7 +75,7 @@ struct tally_lane {
 
 struct tally_group {
     struct tally__domain *domain;
-    struct tally__threads *threads; /* lane threads; sub-groups share them unless they own theirs */
+    struct tally__threads *threads; /* sub-groups share the parent's unless they own theirs */
     bool owns_threads;
     tally_group *parent; /* NULL for the group that spans the domain */
     bool is_adopted;     /* it spans a domain, and has its parent's ranks */
@@ -83,35 +84,37 @@ struct tally_group {
     int rank;
     int size;
     int *domain_rank; /* per rank of the group */
-    int n_lanes;      /* at least 1: with lanes = 0 one lane is run by whoever waits */
+    int n_lanes;      /* at least 1: with lanes = 0 the waiting thread runs one lane */
     tally_lane *lanes;
-    struct tally__slot **slot_table; /* n_lanes times size, what lanes[i].slots point into */
-    uint64_t *starts_table;          /* likewise for lanes[i].scratch.starts */
-    void **lists_table;              /* and for lanes[i].scratch.lists */
+    struct tally__slot **slot_table; /* n_lanes times size; lanes[i].slots point into it */
+    uint64_t *starts_table;          /* lanes[i].scratch.starts point into it */
+    void **lists_table;              /* lanes[i].scratch.lists point into it */
     struct tally__slot *own_slots;   /* n_lanes, in the domain's memory */
     uint64_t timeout_ns;
-    bool is_host; /* its ranks are on one host: inside a job, what they send is host_bytes */
-    bool spins;   /* there is a CPU for every rank, so waiting may burn one */
-    /* Why the group was given up. reason is written once, before status (release / acquire). */
+    bool is_host; /* its ranks are on one host: bytes sent in it count as host_bytes */
+    bool spins;   /* every rank has a CPU: waiting may spin */
+    /* Why the group was given up. reason is written once, before given_up (release / acquire). */
     pthread_mutex_t give_up_mutex;
     atomic_int given_up;
     char reason[TALLY__TEXT_BYTES];
     _Atomic uint64_t bytes_sent; /* relaxed: a statistic */
-    char farewell[128]; /* what this rank did before it closes, for ranks that wait for it */
+    char farewell[128]; /* what this rank did before it closed the group, for ranks that still wait
+                           for it */
     /* Guards closed and memory. */
     pthread_mutex_t closed_mutex;
-    struct tally__piece *memory; /* what tally_group_alloc gave and tally_group_free has not had */
-    /* Closed sub-groups, kept for their slots and memory until the next split or our own end. */
+    struct tally__piece *memory; /* allocations of tally_group_alloc that were not freed */
+    /* Closed sub-groups. Their slots and memory are kept until the next split or the end of this
+     * group. */
     tally_group *closed;
     tally_group *next_closed; /* in the parent's list */
     tally_group *next_open;   /* ending.c's list */
-    bool reusable;            /* known to be closed by all ranks in good order */
+    bool reusable;            /* all ranks have closed it in good order */
 };
 
 /*
- * Makes a group of n ranks; own_slots are ours and slots of rank r start at offset first_slot[r] of
- * domain rank domain_rank[r]. Takes over nothing: the caller keeps what it passed until it
- * succeeds. Errors: NOMEM, SYSTEM.
+ * Makes a group of size ranks. own_slots are this rank's slots; those of rank r begin at offset
+ * first_slot[r] of domain rank domain_rank[r]. On failure the caller keeps everything it passed.
+ * Errors: NOMEM, SYSTEM.
  */
 struct tally__group_parts {
     struct tally__domain *domain;
@@ -125,8 +128,8 @@ struct tally__group_parts {
     uint64_t timeout_ns;
 };
 
-/* Which threads run a sub-group's jobs: its parent's, or as many of its own. A group inside one
- * with threads of its own shares them always. */
+/* The threads that run a sub-group's jobs: its parent's, or its own. A group inside a group with
+ * its own threads always shares them. */
 enum tally__split_threads { TALLY__THREADS_SHARED, TALLY__THREADS_OWN };
 
 int tally__group_make(const struct tally__group_parts *parts, tally_group **group);
@@ -134,27 +137,27 @@ int tally__group_make(const struct tally__group_parts *parts, tally_group **grou
 /* Frees the group object; neither its slots nor its domain. */
 void tally__group_unmake(tally_group *group);
 
-/* Finds out which closed sub-groups all ranks have closed. On the parent's lane 0, between a round
- * that proves who has closed what, and one after which slots are made as new. */
+/* Marks the closed sub-groups that all ranks have closed. On the parent's lane 0, between a round
+ * that shows which groups are closed, and one after which slots are reused. */
 void tally__mark_reusable(tally_group *parent);
 
-/* The slots of a closed sub-group that nobody looks at any more, or NULL. After such rounds. */
+/* The slots of a reusable closed sub-group, or NULL. After those rounds. */
 struct tally__slot *tally__take_closed_slots(tally_group *parent);
 
-/* Gives memory of closed sub-groups back that all ranks have closed. Not collective. */
+/* Frees the memory of closed sub-groups that all ranks have closed. Not collective. */
 void tally__release_closed(tally_group *parent);
 
-/* Whether every rank has closed the group in good order: nobody looks at its memory any more. */
+/* Whether every rank has closed the group in good order: no rank reads its memory any more. */
 bool tally__is_closed_by_all(const tally_group *group);
 
-/* group_memory.c: gives all memory of a group back to its domain; forgets it. */
+/* group_memory.c: returns all memory of a group to its domain; forgets it without returning it. */
 void tally__memory_release(tally_group *group);
 void tally__memory_forget(tally_group *group);
 
-/* The group does not use the carrier's sums any more. */
+/* Ends the group's use of the carrier's sums. */
 void tally__leave_sums(tally_group *group);
 
-/* tally_group_split. With threads of its own, jobs of the new group never queue behind those of the
+/* tally_group_split. With its own threads, jobs of the new group never queue behind those of the
  * parent: ranks may run the two in different orders. */
 int tally__group_split(tally_group *parent, int color, int key, enum tally__split_threads threads,
                        tally_group **group);
@@ -163,13 +166,14 @@ int tally__group_split(tally_group *parent, int color, int key, enum tally__spli
 int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *own_slots, int lanes,
                              double timeout_s, tally_group **group);
 
-/* Makes a group that spans a domain, with no job under way, part of another with the same ranks in
- * the same order. Closed as any sub-group. */
+/* Attaches a group that spans its own domain, with no job under way, to a parent with the same
+ * ranks in the same order. It is closed like any sub-group. */
 void tally__group_adopt(tally_group *group, tally_group *parent);
 
 /* The launcher's number of a rank. */
 static inline int tally__number_of(const tally_group *group, int rank)
 {
+    assert(rank >= 0 && rank < group->size);
     while (group->is_adopted && group->parent) {
         group = group->parent;
     }
@@ -183,17 +187,18 @@ static inline int tally__number_of(const tally_group *group, int rank)
 int tally__give_up(tally_group *group, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Whether the group's parent has other sub-groups that are open on this rank. Any thread. */
+/* Whether this rank has other open sub-groups of the same parent. Any thread. */
 bool tally__has_siblings(const tally_group *group);
 
-/* Whether neither the group nor one around it was given up. */
+/* Whether neither the group nor any of its ancestors was given up. */
 bool tally__is_alive(const tally_group *group);
 
-/* TALLY_OK, or ABORTED with the reason when the group, or one that it is part of, was given up;
- * STATE in a forked child. */
+/* TALLY_OK; ABORTED with the reason when the group or an ancestor was given up; STATE in a forked
+ * child. */
 int tally__check_alive(tally_group *group);
 
-/* For a job in which that happened: the status and the text that the group was given up with. */
+/* The status and the text with which the group or an ancestor was given up, for the job in which
+ * that happened. */
 int tally__fail_given_up(const tally_group *group);
 
 #endif

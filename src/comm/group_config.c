@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds this process's settings in a group: from the config, from `tally run`, from other
- * launchers, or alone. Reads the environment, touches nothing.
+ * Resolves this process's settings in a group: from the config, from `tally run`, from other
+ * launchers, or for a single process. Reads the environment, changes nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,13 +27,14 @@ static int copy_rendezvous(const char *text, struct tally__settings *settings)
         return tally__fail(TALLY_ARG, "rendezvous '%s' is longer than %zu characters", text, most);
     }
     if (!*text || strcmp(text, "@") == 0) {
-        return tally__fail(TALLY_ARG, "rendezvous '%s' is no name", text);
+        return tally__fail(
+            TALLY_ARG, "rendezvous '%s' is empty: expected the path of a socket, or @name", text);
     }
     (void)snprintf(settings->rendezvous, sizeof settings->rendezvous, "%s", text);
     return TALLY_OK;
 }
 
-/* A name without a file that all ranks of one job derive alike, and no other job does. */
+/* A name without a file: the same on all ranks of one job, different in every other job. */
 static int derive_rendezvous(struct tally__settings *settings)
 {
     const char *port = tally__env_text(TALLY__ENV_MASTER_PORT);
@@ -51,7 +52,8 @@ static int derive_rendezvous(struct tally__settings *settings)
     return copy_rendezvous(name, settings);
 }
 
-/* What launchers say about the number of ranks; from OMPI_WORLD on, launchers of MPI. */
+/* The variables in which launchers give the number of ranks; from OMPI_WORLD on, launchers of MPI.
+ */
 static const enum tally__env_id sizes[] = {TALLY__ENV_WORLD, TALLY__ENV_OTHER_WORLD,
                                            TALLY__ENV_OMPI_WORLD, TALLY__ENV_PMI_WORLD,
                                            TALLY__ENV_SLURM_WORLD};
@@ -59,8 +61,8 @@ static const enum tally__env_id sizes[] = {TALLY__ENV_WORLD, TALLY__ENV_OTHER_WO
 #define N_SIZES (sizeof sizes / sizeof sizes[0])
 #define FIRST_OF_MPI 2
 
-/* The first variable, from index on, of a launcher that says it has started several processes;
- * *index is N_SIZES when there is none. */
+/* The first variable, from index on, of a launcher that has started several processes; *index is
+ * N_SIZES when there is none. */
 static int find_launcher(size_t *index, int *size)
 {
     for (; *index < N_SIZES; (*index)++) {
@@ -74,7 +76,7 @@ static int find_launcher(size_t *index, int *size)
     return TALLY_OK;
 }
 
-/* Whether a launcher of MPI has started several of us. */
+/* Whether a launcher of MPI has started several processes. */
 static int check_mpi_launcher(struct tally__settings *settings)
 {
     size_t i = FIRST_OF_MPI;
@@ -85,12 +87,12 @@ static int check_mpi_launcher(struct tally__settings *settings)
     return TALLY_OK;
 }
 
-/* What only a process among several has, without their number; TALLY_WORLD outranks all. */
+/* Variables of a process among several, without their number; TALLY_WORLD takes precedence. */
 static int check_no_rank(void)
 {
     static const struct {
         enum tally__env_id id;
-        int most; /* of a process that is alone */
+        int most; /* the largest value in a single process */
         enum tally__env_id size;
     } signs[] = {{TALLY__ENV_RANK, 0, TALLY__ENV_WORLD},
                  {TALLY__ENV_OTHER_RANK, 0, TALLY__ENV_OTHER_WORLD},
@@ -120,7 +122,7 @@ static int check_no_rank(void)
     return TALLY_OK;
 }
 
-/* Alone, although a launcher started several of us: never in silence. */
+/* Fails if this would be a single process although a launcher started several. */
 static int check_alone(void)
 {
     tally_env_var var = {.size = sizeof var};
@@ -208,7 +210,7 @@ static int settings_by_other_launcher(const tally_group_config *config,
     return settings->world == 1 ? check_alone() : TALLY_OK;
 }
 
-/* The world was given; the rank may still have to come from the environment. */
+/* The world is known; the rank may come from the environment. */
 static int settings_of_given_world(const tally_group_config *config,
                                    struct tally__settings *settings)
 {
@@ -226,7 +228,7 @@ static int settings_of_given_world(const tally_group_config *config,
     return TALLY_OK;
 }
 
-/* What the config says stands; the environment fills its gaps. */
+/* The config takes precedence; the environment completes it. */
 static int find_rank_and_world(const tally_group_config *config, struct tally__settings *settings)
 {
     settings->rank = config->rank;
@@ -252,7 +254,7 @@ static int find_rank_and_world(const tally_group_config *config, struct tally__s
     return TALLY_OK;
 }
 
-/* Whether the ranks are MPI's: asked for, or started by a launcher of MPI and nothing else. */
+/* Whether the ranks are MPI's: requested, or started only by a launcher of MPI. */
 static int find_mpi(const tally_group_config *config, const char *backend,
                     struct tally__settings *settings)
 {

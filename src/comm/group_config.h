@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a group's config comes to, once the environment has filled its gaps. */
+/* A group's settings: its config, completed from the environment. */
 #ifndef TALLY_COMM_GROUP_CONFIG_H
 #define TALLY_COMM_GROUP_CONFIG_H
 
@@ -18,17 +18,17 @@ struct tally__settings {
     double open_timeout_s;
     int lanes;
     int is_self; /* the backend is "self" */
-    int is_mpi;  /* the backend is "mpi": rank and world are what the config asks for, or -1, 0 */
+    int is_mpi;  /* the backend is "mpi": rank and world are as in the config, or -1 and 0 */
     const int *mpi_comm;
 };
 
 /* config may be NULL. Errors: ARG, UNSUPPORTED. */
 int tally__group_config_resolve(const tally_group_config *config, struct tally__settings *settings);
 
-/* tally_group_open for a group that is a part of one that is open: the log says nothing of it. */
+/* tally_group_open for a group inside another open one: it logs nothing. */
 int tally__open_inner(const tally_group_config *config, tally_group **group);
 
-/* Whether the number of processes that an MPI sees fits what launchers say. Errors: ARG. */
+/* Checks the number of MPI processes against the launchers' variables. Errors: ARG. */
 int tally__check_mpi_world(const char *mpi, int n_processes);
 
 #endif

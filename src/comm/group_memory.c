@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that the ranks of a group can reach. The memory itself comes from the domain; here all
- * ranks agree that they have it, and that they have all done with it. What was not freed goes with
- * its group, once all ranks have closed that.
+ * Memory that all ranks of a group can reach. The domain allocates it; here all ranks agree that
+ * every rank has it, and that all have finished with it. Memory that was not freed goes with its
+ * group, once all ranks have closed that.
  */
 #include "base/memory.h"
 #include "base/status.h"
@@ -138,14 +138,14 @@ int tally_group_alloc(tally_group *group, size_t bytes, void **memory)
     return TALLY_OK;
 }
 
-/* Nobody frees before all have said that they will not look at each other's memory any more. */
+/* No rank frees before all have announced that they will not read each other's memory any more. */
 static int free_job(tally_lane *lane, void *user)
 {
     const struct tally__call call = {.kind = TALLY__KIND_FREE};
     struct tally__domain *domain = lane->group->domain;
 
     if (!domain->ops->owns(domain, user)) {
-        (void)tally__fail(TALLY_ARG, "tally_group_free: this is no memory of the group");
+        (void)tally__fail(TALLY_ARG, "tally_group_free: the pointer is not memory of the group");
         return tally__refuse(lane, TALLY__KIND_FREE, TALLY_ARG);
     }
     return tally__round(lane, &call);
@@ -165,7 +165,7 @@ int tally_group_free(tally_group *group, void *memory)
         return TALLY_OK;
     }
     rc = tally__submit_and_wait(&group->lanes[0], free_job, memory);
-    /* After a failure a peer may still look at it: it stays until the group is closed. */
+    /* After a failure a peer may still read it: it stays until the group is closed. */
     if (rc == TALLY_OK) {
         forget(group, memory);
         group->domain->ops->free(group->domain, memory);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums by the carrier: agrees on them in a round, and notices when they will not end. */
+/* Sums by the carrier: ranks agree on them in a round, and detect that they will not end. */
 #include "comm/mpi_all_reduce.h"
 
 #include <sched.h>
@@ -10,12 +10,12 @@
 #include "comm/doing.h"
 #include "comm/wait.h"
 
-/* What carriers count in ints. */
+/* Carriers count elements in ints. */
 #define MOST_AT_ONCE ((size_t)1 << 30)
 #define ASK_NS 50000u
 #define PAUSE_NS 50000
 
-/* Apart from every codec's detail. */
+/* Differs from the detail of every codec. */
 #define NATIVE_DETAIL UINT64_C(0xffff)
 
 bool tally__has_mpi_all_reduce(const tally_lane *lane)
@@ -34,20 +34,20 @@ static int check_others(tally_lane *lane, struct tally__waited *waited, uint64_t
     uint64_t now = tally__now_ns();
     struct tally__late late;
     size_t moved = 0;
-    /* What others say comes only to who asks for it. */
+    /* News from other ranks arrives only when this rank drives the carrier. */
     int rc = group->domain->carrier->progress(group->domain, &moved);
 
     if (rc != TALLY_OK) {
         return tally__give_up(group, rc, "%s", tally_last_error());
     }
     if (tally__is_given_up(lane, &late)) {
-        return tally__give_up_late(lane, group->rank, &late, "a sum of the carrier's own");
+        return tally__give_up_late(lane, group->rank, &late, "an all-reduce of MPI");
     }
     if (now >= *next_alive_ns) {
         *next_alive_ns = now + TALLY__ALIVE_NS;
         for (int r = 0; r < group->size; r++) {
             if (!group->domain->ops->alive(group->domain, group->domain_rank[r])) {
-                return tally__give_up(group, TALLY_PEER, "%s died in a sum of %s's own",
+                return tally__give_up(group, TALLY_PEER, "%s died in an all-reduce of %s",
                                       tally__rank_text(group, r).text, group->domain->ops->name);
             }
         }
@@ -57,7 +57,7 @@ static int check_others(tally_lane *lane, struct tally__waited *waited, uint64_t
 
         tally__describe_doing(lane, place);
         return tally__give_up(group, TALLY_TIMEOUT,
-                              "a sum of %s's own was not done within %g s in %s",
+                              "an all-reduce of %s was not done within %g s in %s",
                               group->domain->ops->name,
                               (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, place);
     }
@@ -111,7 +111,7 @@ int tally__mpi_all_reduce(tally_lane *lane, float *data, size_t n)
         TRY(wait_sum(lane));
         done += part;
     }
-    /* What a good algorithm sends. */
+    /* The bytes of a bandwidth-optimal algorithm. */
     tally__count_sent(lane, 2 * n * sizeof(float) * (size - 1) / size);
     return TALLY_OK;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sum that the carrier of a domain has of its own, in an order of its own: MPI_Iallreduce. Only
- * the thread that runs a lane's jobs enters with that lane.
+ * All-reduce by the carrier of a domain (MPI_Iallreduce), which chooses the order of summation.
+ * Only the thread that runs a lane's jobs enters with that lane.
  */
 #ifndef TALLY_COMM_MPI_ALL_REDUCE_H
 #define TALLY_COMM_MPI_ALL_REDUCE_H
 
 #include "comm/round.h"
 
-/* Whether there is one for this lane: the same on all ranks. Groups of some of the ranks have none;
- * of several ddps of one group, one at a time has. */
+/* Whether it is available on this lane: the same on all ranks. Not in groups of some of the ranks;
+ * of several ddps of one group, one at a time has it. */
 bool tally__has_mpi_all_reduce(const tally_lane *lane);
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening groups: finds the settings, picks the domain, waits until all ranks are there. */
+/* Opening groups: resolves the settings, chooses the domain, waits for all ranks. */
 #include "comm/group_config.h"
 
 #include "base/log.h"
@@ -21,7 +21,7 @@ static const char *plural(int n)
     return n == 1 ? "" : "s";
 }
 
-/* One rank says for all what this run is. */
+/* Rank 0 logs the facts of the run for all ranks. */
 static void say_opened(const tally_group *group, const struct tally__settings *settings)
 {
     const struct tally__domain *domain = group->domain;

@@ -24,7 +24,7 @@ int tally__parcel(tally_lane *lane, int rank, uint64_t round, size_t offset, siz
 int tally__parcel_to_all(tally_lane *lane, uint64_t round, size_t offset, size_t bytes);
 
 /* Where parcels travel: brings this rank's line of the current round to all, after its parcels.
- * Errors: likewise. */
+ * Errors: those of tally__parcel. */
 int tally__carry_line(tally_lane *lane, const struct tally__line *line);
 
 /* Tells all that this rank has left the group. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounds: arriving, waiting, comparing what was said. Only the thread that runs a lane's jobs
- * enters with that lane. Keeps true what comm/shared_layout.h says about who writes which word.
+ * Rounds: arriving, waiting, comparing the calls. Only the thread that runs a lane's jobs enters
+ * with that lane. Maintains the rules of comm/shared_layout.h about which rank writes which word.
  */
 #include "comm/round.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ static bool agree(const struct tally__call *a, const struct tally__call *b)
 
 static struct tally__line *line_of(const tally_lane *lane, int rank, uint64_t round)
 {
+    assert(rank >= 0 && rank < lane->group->size);
     return &lane->slots[rank]->line[round % 2];
 }
 
@@ -37,6 +39,9 @@ const struct tally__doing *tally__doing_of(const tally_lane *lane, int rank)
 
 unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round)
 {
+    assert(rank >= 0 && rank < lane->group->size);
+    /* A stage is reused after n_stages rounds, and written one round ahead. */
+    assert(round <= lane->round.number + 2 && round + lane->n_stages > lane->round.number);
     return lane->slots[rank]->stages + round % lane->n_stages * lane->stage_bytes;
 }
 
@@ -81,7 +86,7 @@ void tally__count_sent(tally_lane *lane, uint64_t bytes)
     atomic_fetch_add_explicit(&lane->group->bytes_sent, bytes, memory_order_relaxed);
 }
 
-/* Whether every rank reports the same failure: then it is nobody's in particular. */
+/* Whether every rank reports the same failure: the message then names no rank. */
 static bool is_everybodys(const tally_lane *lane)
 {
     const tally_group *group = lane->group;
@@ -97,7 +102,7 @@ static bool is_everybodys(const tally_lane *lane)
     return group->size > 1;
 }
 
-/* The job has failed on rank: remembers it, so that the rest of the job fails at once. */
+/* Records the failure of rank, so that the rest of the job fails at once. */
 static int fail_job(tally_lane *lane, int rank)
 {
     int status = tally__said(lane, rank)->status;
@@ -109,11 +114,12 @@ static int fail_job(tally_lane *lane, int rank)
         (void)snprintf(lane->job.text, sizeof lane->job.text, "%s: %.*s",
                        tally__rank_text(lane->group, rank).text, TALLY__TEXT_BYTES - 64, text);
     }
+    assert(lane->job.status == TALLY_OK);
     lane->job.status = status;
     return tally__fail(status, "%s", lane->job.text);
 }
 
-/* Everybody has arrived: did all say the same, and is everybody well? */
+/* All ranks have arrived: checks that all are well and make the same call. */
 static int inspect(tally_lane *lane)
 {
     tally_group *group = lane->group;
@@ -132,7 +138,7 @@ static int inspect(tally_lane *lane)
     return TALLY_OK;
 }
 
-/* Says in this line what the job does for the application, unless it does already. */
+/* Writes into the line what the job does for the application, unless it is there already. */
 static void say_doing(tally_lane *lane, struct tally__line *line)
 {
     const tally_lane *runner = lane->loan.borrower ? lane->loan.borrower : lane;
@@ -158,9 +164,13 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
     if (lane->job.status != TALLY_OK) {
         return tally__fail(lane->job.status, "%s", lane->job.text);
     }
+    assert(call->kind < TALLY__N_KINDS);
     lane->round.number++;
     lane->round.waited = (struct tally__waited){0};
     line = line_of(lane, group->rank, lane->round.number);
+    /* Only this rank writes its line, every second round. */
+    assert(atomic_load_explicit(&line->round, memory_order_relaxed) ==
+           (uint32_t)(lane->round.number > 2 ? lane->round.number - 2 : 0));
     line->call = *call;
     line->call.job = lane->job.number;
     say_doing(lane, line);
@@ -174,7 +184,8 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
     return tally__carries(lane) ? tally__carry_line(lane, line) : TALLY_OK;
 }
 
-/* Whether a rank has gone on to the next round: then this one was good, whatever came later. */
+/* Whether a rank has continued to the next round: then this round succeeded, whatever came later.
+ */
 static bool is_passed(const tally_lane *lane)
 {
     uint32_t next = (uint32_t)lane->round.number + 1;
@@ -201,7 +212,7 @@ int tally__await(tally_lane *lane)
             return tally__give_up_late(lane, r, &late, place);
         }
     }
-    /* Who has given up may have arrived here long ago, in a job that failed. */
+    /* A rank that has given up may have arrived here earlier, in a job that failed. */
     if (tally__carries(lane)) {
         tally__look_again(lane);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one primitive under all collectives: a round. Every rank says what it is doing, and nobody
- * goes on before everybody has said it. A round orders memory: what a rank wrote before it arrived,
- * every rank may read after it went on.
+ * A round: the primitive under all collectives. Every rank announces its call, and no rank
+ * continues before all have. A round orders memory: data that a rank wrote before it arrived is
+ * visible to every rank that has continued.
  */
 #ifndef TALLY_COMM_ROUND_H
 #define TALLY_COMM_ROUND_H
@@ -29,42 +29,42 @@ enum tally__kind {
 #define TALLY__KIND_ENUM(name, text) TALLY__KIND_##name,
     TALLY__KIND_LIST(TALLY__KIND_ENUM)
 #undef TALLY__KIND_ENUM
+        TALLY__N_KINDS
 };
 
 /*
- * Arrives at the lane's next round with this call (job is filled in) and waits for the others. When
- * a rank's call carries a status, the job fails here on all ranks with that status and text. On a
- * blocking lane only. Errors: that status; MISMATCH, PEER, TIMEOUT, after which the group is given
- * up; ABORTED.
+ * Arrives at the lane's next round with this call (job is filled in) and waits for the others. If a
+ * rank's call has a status, the job fails here on all ranks with that status and text. Only inside
+ * a job. Errors: that status; MISMATCH, PEER, TIMEOUT, after which the group is given up; ABORTED.
  */
 int tally__round(tally_lane *lane, const struct tally__call *call);
 
-/* The two halves of a round, for work in between that needs nobody. Who has arrived must wait, also
- * when that work fails. */
+/* The two halves of a round, for local work in between. After tally__arrive the rank must call
+ * tally__await, also when that work fails. */
 int tally__arrive(tally_lane *lane, const struct tally__call *call);
 int tally__await(tally_lane *lane);
 
-/* What rank said in the round just finished, and what it is doing; valid until the next one. */
+/* The call of rank in the round just finished, and what it is doing; valid until the next round. */
 const struct tally__call *tally__said(const tally_lane *lane, int rank);
 const struct tally__doing *tally__doing_of(const tally_lane *lane, int rank);
 
 /*
- * Tells the others, in place of the round they are about to wait in, that this rank's job has
+ * Replaces the round that the others are about to wait in: tells them that this rank's job has
  * failed with status and the thread's error text. Returns the status that all ranks agree on.
  */
 int tally__refuse(tally_lane *lane, enum tally__kind kind, int status);
 
-/* The stage a rank's data of the next round goes to, and where to find rank's of a past round. */
+/* This rank's stage for the next round, and rank's stage of a past round. */
 unsigned char *tally__next_stage(const tally_lane *lane);
 unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round);
 
-/* Where data lies for the other ranks, as call.offset says it, or TALLY__NOT_SHARED. */
+/* The offset of data for other ranks, for call.offset, or TALLY__NOT_SHARED. */
 uint64_t tally__offset_for_peers(const tally_group *group, const void *data, size_t bytes);
 
-/* Where the data lies that rank said an offset of in the round just finished. */
+/* The data whose offset rank announced in the round just finished. */
 unsigned char *tally__peer_data(const tally_lane *lane, int rank);
 
-/* Whether every rank said an offset in the round just finished. */
+/* Whether every rank announced an offset in the round just finished. */
 bool tally__all_share(const tally_lane *lane);
 
 /* Counts payload that this rank has sent to others. */

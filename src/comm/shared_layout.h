@@ -17,8 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Every stage has at least so many bytes, and just so many where ranks reach each other's memory:
- * then stages stay in the caches. */
+/* Least size of a stage, and the exact size where ranks reach each other's memory: stages then stay
+ * in the caches. */
 #define TALLY__STAGE_BYTES ((size_t)256 * 1024)
 /* Three stages are enough to write data of round k once all have arrived at k - 1; four, to write
  * it when all have arrived at k - 2, which keeps a line busy while ranks agree on k - 1. */
@@ -26,7 +26,7 @@
 #define TALLY__N_STAGES_AHEAD 4
 #define TALLY__TEXT_BYTES 512
 
-/* What a rank says when it arrives at a round. Up to detail, all ranks must say the same. */
+/* A rank's message at a round. The fields up to detail must be the same on all ranks. */
 struct tally__call {
     uint16_t kind; /* enum tally__kind */
     uint8_t dtype;
@@ -34,9 +34,9 @@ struct tally__call {
     int32_t root;
     uint64_t job;
     uint64_t count;
-    uint64_t detail; /* what else must agree: a phase, a codec */
-    uint64_t offset; /* where this rank's data lies in its memory, or TALLY__NOT_SHARED */
-    int32_t status;  /* not TALLY_OK: this rank's job has failed, and the text says why */
+    uint64_t detail; /* further details that must agree: a phase, a codec */
+    uint64_t offset; /* offset of this rank's data in its memory, or TALLY__NOT_SHARED */
+    int32_t status;  /* not TALLY_OK: this rank's job has failed; the text says why */
     int32_t padding;
     uint64_t word; /* what this rank says in an agreement (agree.h) */
 };
@@ -44,26 +44,26 @@ struct tally__call {
 #define TALLY__NOT_SHARED UINT64_MAX
 
 enum tally__doing_what {
-    TALLY__DOING_NOTHING, /* nothing was said: the call is the application's own */
+    TALLY__DOING_NOTHING, /* no record: the call is the application's own */
     TALLY__DOING_CALL,
     TALLY__DOING_BUCKET,
     TALLY__DOING_STEP_END
 };
 
-/* What the application is doing, for messages (doing.h). */
+/* What the application is doing on this rank, for messages (doing.h). */
 struct tally__doing {
     uint16_t what;     /* enum tally__doing_what */
     uint16_t has_more; /* the bucket has more parameters than the one that is named */
     int32_t bucket;
-    uint64_t step; /* that is under way, from 1; of a call, how many are over */
-    char name[56]; /* of the call, or of the bucket's first parameter; may be cut short */
-    char hook[56]; /* likewise */
+    uint64_t step; /* the current step, from 1; for a call, the number of completed steps */
+    char name[56]; /* of the call, or of the bucket's first parameter; may be truncated */
+    char hook[56]; /* the hook's name; may be truncated */
 };
 
-/* One cache line: whoever sees the round has the call as well. Behind it lies what nobody reads
- * unless there is something to report; it is written once per job. */
+/* round and call share one cache line: a reader of the round has the call as well. doing is read
+ * only for error messages; it is written once per job. */
 struct tally__line {
-    _Alignas(64) _Atomic uint32_t round; /* the futex of those who wait for this rank */
+    _Alignas(64) _Atomic uint32_t round; /* futex word of the ranks that wait for this rank */
     struct tally__call call;
     _Alignas(64) struct tally__doing doing;
 };
@@ -74,13 +74,13 @@ struct tally__slot {
     struct tally__line line[2];
     /* 1 + the rank on whose line the owner sleeps; 0 when awake. */
     _Alignas(64) _Atomic uint32_t asleep;
-    /* Not 0: the owner has given the group up, or closed it. Stored after status and text. */
+    /* Not 0: the owner has given up or closed the group. Stored after status and text. */
     _Alignas(64) _Atomic uint32_t given_up;
     int32_t given_up_status;
     char given_up_text[TALLY__TEXT_BYTES];
-    _Atomic uint32_t ended_open; /* the owner's process ends while its group is open: ending.h */
-    char text[2][TALLY__TEXT_BYTES];     /* why call.status is not TALLY_OK, per line */
-    _Alignas(64) unsigned char stages[]; /* as many and as long as the domain says */
+    _Atomic uint32_t ended_open;     /* the owner's process ended with its group open: ending.h */
+    char text[2][TALLY__TEXT_BYTES]; /* the reason for call.status, per line */
+    _Alignas(64) unsigned char stages[]; /* n_stages stages of stage_bytes each, as in the domain */
 };
 
 #endif

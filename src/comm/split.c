@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sub-groups: all ranks of the parent say their color and key in one round, each computes the same
- * membership from that. Runs as a job on the parent's lane 0.
+ * Sub-groups: all ranks of the parent announce color and key in one round; each computes the same
+ * membership. Runs as a job on the parent's lane 0.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -11,7 +12,7 @@
 #include "comm/round.h"
 #include "comm/threads.h"
 
-/* What each rank says about itself, in its stage. */
+/* A rank's announcement, in its stage. */
 struct split_card {
     int32_t color;
     int32_t key;
@@ -26,12 +27,12 @@ struct split_request {
     int key;
     enum tally__split_threads threads;
     int *domain_rank;     /* room for all ranks of the parent */
-    uint64_t *first_slot; /* likewise */
+    uint64_t *first_slot; /* room for all ranks of the parent */
     struct tally__slot *own_slots;
     tally_group *made;
 };
 
-/* Makes slots as new; what lies in their stages does not matter. */
+/* Resets slots; the content of their stages does not matter. */
 static void clear_slots(unsigned char *slots, const tally_group *parent)
 {
     size_t slot_bytes = tally__slot_bytes(parent->domain);
@@ -41,7 +42,7 @@ static void clear_slots(unsigned char *slots, const tally_group *parent)
     }
 }
 
-/* Slots for the new group: those of a closed one, made as new, or fresh memory. */
+/* Gets slots for the new group: reset ones of a closed group, or fresh memory. */
 static int take_slots(tally_group *parent, struct tally__slot **slots)
 {
     size_t bytes = (size_t)parent->n_lanes * tally__slot_bytes(parent->domain);
@@ -61,25 +62,26 @@ static const struct split_card *card_of(const tally_lane *lane, int rank)
     return (const struct split_card *)(const void *)tally__stage_of(lane, rank, lane->round.number);
 }
 
-/* How many ranks of our color come before rank: by key, then by rank. */
-static int place_of(const tally_lane *lane, int rank)
+/* The rank in its sub-group: the number of ranks of its color that come before it, by key, then by
+ * rank. */
+static int sub_rank_of(const tally_lane *lane, int rank)
 {
     const struct split_card *card = card_of(lane, rank);
-    int place = 0;
+    int n_before = 0;
 
     for (int r = 0; r < lane->group->size; r++) {
         const struct split_card *other = card_of(lane, r);
 
         if (other->color == card->color &&
             (other->key < card->key || (other->key == card->key && r < rank))) {
-            place++;
+            n_before++;
         }
     }
-    return place;
+    return n_before;
 }
 
-/* Whether the application's own groups do not share this group's threads. */
-static bool is_apart(const tally_group *group)
+/* Whether the group, or an ancestor, has its own threads. */
+static bool has_own_threads(const tally_group *group)
 {
     while (group && !group->owns_threads) {
         group = group->parent;
@@ -87,7 +89,8 @@ static bool is_apart(const tally_group *group)
     return group != NULL;
 }
 
-/* Gives the carrier's sums to the threads of a group of all ranks, if every rank has them free. */
+/* Gives the carrier's sums to the threads of a group of all ranks, if they are free on every rank.
+ */
 static void take_sums(const tally_lane *lane, const tally_group *made)
 {
     struct tally__domain *domain = made->domain;
@@ -108,7 +111,7 @@ static int make_sub_group(tally_lane *lane, struct split_request *request)
     struct tally__group_parts parts = {
         .domain = parent->domain,
         .parent = parent,
-        .rank = place_of(lane, parent->rank),
+        .rank = sub_rank_of(lane, parent->rank),
         .domain_rank = request->domain_rank,
         .first_slot = request->first_slot,
         .own_slots = request->own_slots,
@@ -118,16 +121,18 @@ static int make_sub_group(tally_lane *lane, struct split_request *request)
 
     for (int r = 0; r < parent->size; r++) {
         if (card_of(lane, r)->color == request->color) {
-            int place = place_of(lane, r);
+            int sub_rank = sub_rank_of(lane, r);
 
-            request->domain_rank[place] = parent->domain_rank[r];
-            request->first_slot[place] = card_of(lane, r)->first_slot;
+            request->domain_rank[sub_rank] = parent->domain_rank[r];
+            request->first_slot[sub_rank] = card_of(lane, r)->first_slot;
             parts.size++;
         }
     }
+    assert(parts.size > 0 && parts.size <= parent->size && parts.rank < parts.size);
+    assert(request->domain_rank[parts.rank] == parent->domain_rank[parent->rank]);
     TRY(tally__group_make(&parts, &request->made));
     request->made->threads = parent->threads;
-    if (request->threads == TALLY__THREADS_OWN && !is_apart(parent)) {
+    if (request->threads == TALLY__THREADS_OWN && !has_own_threads(parent)) {
         TRY(tally__threads_start(parent->domain, tally__threads_count(parent->threads),
                                  &request->made->threads));
         request->made->owns_threads = true;
@@ -136,7 +141,7 @@ static int make_sub_group(tally_lane *lane, struct split_request *request)
     return TALLY_OK;
 }
 
-/* Where address space is short: maps the slots of the ranks of the new group. */
+/* Maps the slots of the new group's ranks, where address space is limited. */
 static int reach_slots(const tally_lane *lane, const struct split_request *request)
 {
     tally_group *parent = lane->group;
@@ -153,13 +158,13 @@ static int reach_slots(const tally_lane *lane, const struct split_request *reque
     return TALLY_OK;
 }
 
-/* What the application has called. */
+/* The call of the application. */
 static enum tally__kind kind_of(const struct split_request *request)
 {
     return request->threads == TALLY__THREADS_OWN ? TALLY__KIND_DDP : TALLY__KIND_SPLIT;
 }
 
-/* The same, and then the group: on all ranks or on none. */
+/* Maps the slots and makes the group: on all ranks or on none. */
 static int make_in_tight(tally_lane *lane, struct split_request *request, struct tally__call *call)
 {
     int rc = reach_slots(lane, request);
@@ -189,8 +194,8 @@ static int split_job(tally_lane *lane, void *user)
     if (!request->domain_rank || !request->first_slot) {
         return tally__refuse(lane, kind_of(request), TALLY_NOMEM);
     }
-    /* After the first round every rank sees the same sub-groups closed; after the second nobody
-     * looks at their slots any more. */
+    /* After the first round every rank sees the same sub-groups closed; after the second, no rank
+     * reads their slots any more. */
     TRY(tally__round(lane, &call));
     tally__mark_reusable(parent);
     call.detail = 1;
@@ -246,8 +251,8 @@ int tally__group_split(tally_group *parent, int color, int key, enum tally__spli
         }
         tally__group_unmake(request.made);
     }
-    /* In a group that was given up, a peer may have got through and look at our slots: they stay
-     * until the domain goes. */
+    /* In a group that was given up, a peer may have succeeded and read our slots: they stay until
+     * the domain ends. */
     if (request.own_slots && tally__is_alive(parent)) {
         parent->domain->ops->free(parent->domain, request.own_slots);
     }

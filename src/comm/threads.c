@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lane threads and their queues. Application threads enter to submit; lane threads run the jobs,
- * or, with no lane threads, whoever waits for a future. One mutex guards the queues and the free
- * futures; it is never held while a job or a callback runs.
+ * Lane threads and their queues. Application threads submit; lane threads run the jobs, or, without
+ * lane threads, a thread that waits for a future. One mutex guards the queues and the free futures;
+ * it is never held while a job or a callback runs.
  */
 #include "comm/threads.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,16 +23,16 @@
 
 #define IDLE_NS 100000000u
 
-/* The calling thread is a lane thread, of whatever group, or runs jobs in place of one. */
+/* True on a lane thread of any group, and while a thread runs jobs in place of one. */
 static _Thread_local bool is_lane_thread;
 
-/* A job, or a hook in it, may be the application's, and return anything. */
+/* A job or a hook of the application may return any number. */
 static int known_status(int status)
 {
     return strcmp(tally_status_name(status), tally_status_name(1)) != 0
                ? status
                : tally__fail(TALLY_ARG,
-                             "a job or a hook returned %d, which is no status: it returns TALLY_OK "
+                             "a job or a hook returned %d, which is not a status: return TALLY_OK "
                              "or a code of TALLY_STATUS_LIST",
                              status);
 }
@@ -54,8 +55,8 @@ int tally__end_job(tally_lane *lane, enum tally__job_end end, int status)
     return end == TALLY__ENDS_WITH_ROUND ? tally__round(lane, &call) : TALLY_OK;
 }
 
-/* A job that fails without a text of its own must not pass on that of an earlier failure; one that
- * succeeds leaves the thread's text as it was. */
+/* A job that fails without a text must not report that of an earlier failure; a job that succeeds
+ * leaves the thread's text unchanged. */
 static int run_function(tally_future *future)
 {
     char before[TALLY__ERROR_BYTES];
@@ -73,8 +74,8 @@ static int run_function(tally_future *future)
     return status;
 }
 
-/* Whether lane threads see to it that what they sent arrives while they have nothing else to do.
- * Otherwise a job may not end before. */
+/* Whether idle lane threads drive pending puts. Otherwise a job must not end before they are done.
+ */
 static bool lingers(const struct tally__threads *threads)
 {
     return threads->n > 0 && threads->domain->may_linger;
@@ -96,6 +97,8 @@ static void run_job(tally_future *future)
     tally__fpenv saved = tally__fpenv_enter();
     int status;
 
+    assert(is_lane_thread && !tally__future_is_done(future));
+    assert(lane->group->threads == future->threads);
     lane->job.number++;
     lane->job.status = TALLY_OK;
     lane->job.bytes_sent = 0;
@@ -121,13 +124,14 @@ static void run_job(tally_future *future)
     }
 }
 
-/* Takes the next job from a queue and runs it. False when there is none. */
+/* Runs the next job of a queue. False when the queue is empty. */
 static bool run_next(struct tally__threads *threads, struct tally__queue *queue)
 {
     tally_future *future;
 
     (void)pthread_mutex_lock(&threads->mutex);
     future = queue->first;
+    assert(future || queue->last == &queue->first);
     if (future) {
         queue->first = future->next;
         if (!queue->first) {
@@ -153,7 +157,7 @@ void tally__threads_run_inline(struct tally__threads *threads, const tally_futur
     (void)pthread_mutex_unlock(&threads->inline_mutex);
 }
 
-/* Helps along what was sent, after a job or a pause; returns how long to pause. */
+/* Drives pending puts after a job or a pause; returns the length of the next pause. */
 static uint64_t linger(struct tally__threads *threads, uint64_t since_ns)
 {
     struct tally__domain *domain = threads->domain;
@@ -205,6 +209,7 @@ static void free_threads(struct tally__threads *threads)
     while (threads->all_futures) {
         tally_future *future = threads->all_futures;
 
+        assert(tally__future_is_done(future));
         threads->all_futures = future->next_of_all;
         tally__free(future);
     }
@@ -213,7 +218,7 @@ static void free_threads(struct tally__threads *threads)
     tally__free(threads);
 }
 
-/* Hooks run on lanes. Where `ulimit -s` gives threads less than this, they get this. */
+/* Least stack of a lane thread, where `ulimit -s` gives less: hooks run on lanes. */
 #define STACK_BYTES ((size_t)1 << 20)
 
 static int start_thread(struct tally__queue *queue)
@@ -233,7 +238,7 @@ static int start_thread(struct tally__queue *queue)
     return error;
 }
 
-/* Signals are the application's: a lane thread takes none. */
+/* Signals belong to the application: lane threads block all of them. */
 static int create_thread(struct tally__queue *queue)
 {
     sigset_t all;
@@ -247,7 +252,8 @@ static int create_thread(struct tally__queue *queue)
     return error;
 }
 
-/* A future at hand: what all ranks must do together does not fail on one for lack of it. */
+/* Puts one future on the free list, so that a collective call does not fail on one rank for lack of
+ * memory. */
 static int keep_a_future(struct tally__threads *threads)
 {
     tally_future *future;
@@ -339,6 +345,7 @@ int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tal
     }
     (void)pthread_mutex_lock(&threads->mutex);
     made->next = NULL;
+    assert(*queue->last == NULL);
     *queue->last = made;
     queue->last = &made->next;
     (void)pthread_mutex_unlock(&threads->mutex);
@@ -409,9 +416,11 @@ tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
         return NULL;
     }
     other = &group->lanes[lane->index];
-    /* The lane whose job this is, also when it is asked for by way of a borrowed one. */
+    assert(other->index == lane->index);
+    /* The lane that runs the job, also when the caller passes a borrowed lane. */
     runner = lane->loan.borrower ? lane->loan.borrower : lane;
-    /* Borrowed anew by every job: what failed in an earlier one is over. */
+    assert(!runner->loan.borrower);
+    /* Every job borrows anew: the failure of an earlier job is over. */
     if (other != runner &&
         (other->loan.borrower != runner || other->loan.serial != runner->job.serial)) {
         other->loan.borrower = runner;

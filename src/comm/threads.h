@@ -5,7 +5,7 @@
 
 #include "comm/group.h"
 
-/* What the collectives remember of their arguments until their job runs. */
+/* The arguments of a collective, kept until its job runs. */
 union tally__args {
     struct {
         void *data;
@@ -22,20 +22,21 @@ union tally__args {
     } pieces;
 };
 
-/* How a job ends: collectives end with a round of their own, jobs of the application with one that
- * tells every rank how the job went on all. */
+/* How a job ends. Collectives end in their last round; a job of the application ends with an extra
+ * round in which every rank learns the status of all. */
 enum tally__job_end { TALLY__ENDS_ITSELF, TALLY__ENDS_WITH_ROUND };
 
-/* Starts n lane threads (0: whoever waits runs the jobs) for a domain. Errors: NOMEM, SYSTEM. */
+/* Starts n lane threads for a domain; with 0, the waiting thread runs the jobs. Errors: NOMEM,
+ * SYSTEM. */
 int tally__threads_start(struct tally__domain *domain, int n, struct tally__threads **threads);
 
-/* How many lane threads there are. */
+/* The number of lane threads. */
 int tally__threads_count(const struct tally__threads *threads);
 
-/* Finishes what was submitted, stops the threads, frees the futures. NULL is accepted. */
+/* Finishes all submitted jobs, stops the threads, frees the futures. NULL is accepted. */
 void tally__threads_stop(struct tally__threads *threads);
 
-/* Whether the calling thread is a lane thread, of whatever group, or runs a job in place of one. */
+/* Whether the calling thread is a lane thread of any group, or runs a job in place of one. */
 bool tally__is_lane_thread(void);
 
 /*
@@ -46,12 +47,13 @@ bool tally__is_lane_thread(void);
 int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
                   enum tally__job_end end, tally_future **future);
 
-/* Waits until the lane has done what was submitted before, also in a group that was given up.
- * Nobody else has to come. Errors: NOMEM. */
+/* Waits until the lane has finished all jobs submitted before, also in a group that was given up.
+ * Local: no other rank takes part. Errors: NOMEM. */
 int tally__drain(tally_lane *lane);
 
-/* Tells every rank of the lane's group how the job went here, unless all know already or nobody can
- * be told, and returns how it went on all. Also for the part of a job that borrowed this lane. */
+/* Ends a job: tells every rank of the lane's group its status here, unless all know it or the group
+ * was given up, and returns the status on all. Also for the part of a job that borrowed this lane.
+ */
 int tally__end_job(tally_lane *lane, enum tally__job_end end, int status);
 
 /* Submits a job that ends with a round, waits for it, and returns its status. Errors: STATE when

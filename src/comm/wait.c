@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waiting for another rank. The common case is in round.c and wait.h: one load. Here is what
- * follows when the other is late: a short spin where there is a CPU for every rank, some yields,
- * then sleep on the futex in the other's line, in slices short enough to notice in time that it has
- * died. Where memory is mirrored nothing comes by itself: there waiting is asking (ask.h). Only the
- * thread that runs a lane's jobs enters with that lane.
+ * Waiting for another rank. The common case is one load, in round.c and wait.h. This file handles a
+ * late rank: a short spin where every rank has a CPU, some yields, then sleep on the futex in the
+ * other rank's line, in slices short enough to detect its death in time. Where memory is mirrored,
+ * waiting drives the carrier (ask.h). Only the thread that runs a lane's jobs enters with that
+ * lane.
  */
 #include "comm/wait.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,9 +23,9 @@
 #include "comm/parcel.h"
 #include "comm/threads.h"
 
-/* Looks before the clock is asked for the first time: some 20 us. */
+/* Spins before the first reading of the clock: about 20 us. */
 #define N_SPINS 1000
-/* Longer than it takes to wake a sleeper: otherwise one late rank puts the next one to sleep, which
+/* Longer than the wake-up of a sleeper: otherwise one late rank puts the next one to sleep, which
  * is then late itself, and so on. */
 #define YIELD_NS 400000u
 #define SLEEP_NS 20000000u
@@ -40,8 +41,7 @@ static bool spin(const tally_lane *lane, int rank, int n)
     return false;
 }
 
-/* Looks again and again, and lets others run in between: on a CPU that nobody else wants, yielding
- * is spinning. */
+/* Spins and yields: on a CPU that no other thread wants, yielding is spinning. */
 static bool watch(const tally_lane *lane, int rank, uint64_t end_ns)
 {
     do {
@@ -60,8 +60,9 @@ static void sleep_on(tally_lane *lane, int rank)
     struct tally__line *line = &lane->slots[rank]->line[lane->round.number % 2];
     uint32_t seen;
 
-    /* Either the other sees that we sleep, after its store, or we see its store, before we sleep:
-     * both sides are sequentially consistent. Partner: tally__wake_sleepers. */
+    /* Either the other rank sees, after its store, that we sleep, or we see its store before we
+     * sleep: both sides are sequentially consistent. Partner: tally__wake_sleepers. */
+    assert(rank != lane->group->rank);
     atomic_store_explicit(&own->asleep, (uint32_t)rank + 1, memory_order_seq_cst);
     seen = atomic_load_explicit(&line->round, memory_order_seq_cst);
     if ((int32_t)(seen - (uint32_t)lane->round.number) < 0) {
@@ -83,7 +84,7 @@ void tally__wake_sleepers(const tally_lane *lane, struct tally__line *line)
     }
 }
 
-/* Lane 0's slot speaks for the group. */
+/* Lane 0's slot holds the state of the whole group. */
 bool tally__has_left(const tally_group *group, int rank)
 {
     /* Partner: the store in publish_leaving, group.c. */
@@ -110,7 +111,7 @@ bool tally__is_given_up(const tally_lane *lane, struct tally__late *late)
 static bool is_closed(const tally_lane *lane, struct tally__late *late)
 {
     for (int r = 0; r < lane->group->size; r++) {
-        /* In this order: what it did before it closed is visible once it has closed. */
+        /* In this order: a closed rank's earlier writes are visible. */
         if (tally__has_left(lane->group, r) && !tally__has_arrived(lane, r)) {
             late->why = TALLY__LATE_CLOSED;
             late->who = r;
@@ -126,7 +127,7 @@ static bool has_died(const tally_lane *lane, struct tally__late *late)
     const tally_group *group = lane->group;
 
     for (int r = 0; r < group->size; r++) {
-        /* The second look is the one that counts: it may have arrived, or left, before it died. */
+        /* Only the second check counts: the rank may have arrived or left before it died. */
         if (!tally__has_arrived(lane, r) &&
             !group->domain->ops->alive(group->domain, group->domain_rank[r]) &&
             !tally__has_arrived(lane, r) && !tally__has_left(lane->group, r)) {
@@ -138,7 +139,7 @@ static bool has_died(const tally_lane *lane, struct tally__late *late)
     return false;
 }
 
-/* Whether the rank with this number is one of this lane's that has not arrived. */
+/* Whether the rank with this launcher's number belongs to this lane's group and has not arrived. */
 static bool is_missing(const tally_lane *lane, int number)
 {
     for (int r = 0; r < lane->group->size; r++) {
@@ -149,8 +150,8 @@ static bool is_missing(const tally_lane *lane, int number)
     return false;
 }
 
-/* Whether a missing rank stands in the next round of the lane that borrowed this one, with a
- * status: its job has failed, and it will not come here any more. */
+/* Whether a missing rank has arrived at the next round of the lane that borrowed this one, with a
+ * status: its job has failed, and it will not arrive here. */
 static bool has_host_failed(const tally_lane *lane, struct tally__late *late)
 {
     const tally_lane *runner = lane->loan.borrower;
@@ -184,7 +185,7 @@ bool tally__find_reason(const tally_lane *lane, struct tally__late *late, uint64
         return false;
     }
     *next_alive_ns = tally__now_ns() + TALLY__ALIVE_NS;
-    /* A death explains a close, not the other way round. */
+    /* A death explains a close; a close does not explain a death. */
     return has_died(lane, late) || closed;
 }
 
@@ -211,7 +212,7 @@ int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
         if (tally__has_arrived(lane, rank)) {
             break;
         }
-        /* What others say to the job's own group may come only to a rank that asks for it. */
+        /* News of the job's own group may arrive only when this rank drives the carrier. */
         if (lane->loan.borrower && tally__carries(lane->loan.borrower)) {
             tally__look_again(lane->loan.borrower);
         }
@@ -238,8 +239,8 @@ static void list_missing(const tally_lane *lane, int rank, struct tally__rank_li
     }
 }
 
-/* Gives up the lane's group for a rank that is lost; and, where the lane is borrowed, the group of
- * the job, if that is its rank too: it would only wait for the same rank until another deadline. */
+/* Gives up the lane's group for a lost rank; and, if the lane is borrowed, also the group of the
+ * job, if it has that rank too: it would only wait for the same rank until another deadline. */
 static int give_up_lost(tally_lane *lane, int rank, int status, const char *text)
 {
     tally_group *around = lane->loan.borrower ? lane->loan.borrower->group : NULL;
@@ -252,7 +253,7 @@ static int give_up_lost(tally_lane *lane, int rank, int status, const char *text
     return tally__give_up(lane->group, status, "%s", text);
 }
 
-/* Where a group has several ddps, ranks may wait for each other in two of them. */
+/* Advice: ranks of a group with several ddps may wait for each other in two of them. */
 static const char *order_hint(const tally_lane *lane)
 {
     const tally_lane *runner = lane->loan.borrower ? lane->loan.borrower : lane;

@@ -3,6 +3,7 @@
  * enter, one at a time for each parameter. */
 #include "optim/moments.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -15,6 +16,7 @@
 
 int tally__moments_cover(struct tally__moments *moments, int n_states, size_t first, size_t n)
 {
+    assert(moments->n == 0 && n_states >= 0 && n_states <= TALLY_MAX_STATES);
     *moments = (struct tally__moments){.first = first, .n = n, .n_states = n_states};
     for (int k = 0; k < n_states; k++) {
         moments->state[k] =
@@ -52,6 +54,7 @@ static int step_part(const struct tally__moments *moments, const struct tally__r
     float *state[TALLY_MAX_STATES];
     tally_step_param part = *param;
 
+    assert(at + n <= moments->n && moments->n_states <= TALLY_MAX_STATES);
     for (int k = 0; k < moments->n_states; k++) {
         state[k] = moments->state[k] + at;
     }

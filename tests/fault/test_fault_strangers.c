@@ -211,7 +211,8 @@ static void memory_that_is_not(void **state)
             start(&opening, 2);
         }
         fault_opening_wait(&opening, SLACK_S);
-        fault_expect_failure(&opening, 0, TALLY_MISMATCH, "rank 1's memory is not what it says");
+        fault_expect_failure(&opening, 0, TALLY_MISMATCH,
+                             "rank 1 sent a descriptor that is not its group memory");
         if (world == 3) {
             fault_expect_failure(&opening, 2, TALLY_MISMATCH, "rank 1's memory is not");
         }
@@ -234,7 +235,8 @@ static void no_sign_of_life(void **state)
     connection = knock(&opening);
     say_hello(connection, &gift, 2);
     fault_opening_wait(&opening, SLACK_S);
-    fault_expect_failure(&opening, 0, TALLY_MISMATCH, "rank 1's sign of life is not what it says");
+    fault_expect_failure(&opening, 0, TALLY_MISMATCH,
+                         "rank 1 sent a descriptor that is not its sign of life");
     assert_int_equal(close(connection), 0);
     fault_opening_end(&opening);
 }
@@ -281,7 +283,8 @@ static void false_rank_0(void **state)
         memcpy(welcome + 8, &gift->first_slot, sizeof gift->first_slot);
         send_with(connection, welcome, sizeof welcome, fds, 2);
         fault_opening_wait(&opening, SLACK_S);
-        fault_expect_failure(&opening, 1, TALLY_MISMATCH, "rank 0's memory is not what it says");
+        fault_expect_failure(&opening, 1, TALLY_MISMATCH,
+                             "rank 0 sent a descriptor that is not its group memory");
         assert_int_equal(close(fds[0]), 0);
         assert_int_equal(close(fds[1]), 0);
         assert_int_equal(close(connection), 0);

@@ -291,7 +291,7 @@ static int foreign_body(tally_group *group, void *user)
     CHECK_OK(group, tally_group_alloc(group, 100, &memory));
     CHECK_OK(group, tally_group_alloc(group, 10000, &other));
     CHECK_STATUS(group, tally_group_free(group, foreign + 512), TALLY_ARG);
-    CHECK_TEXT(group, tally_last_error(), "no memory of the group");
+    CHECK_TEXT(group, tally_last_error(), "not memory of the group");
     CHECK_STATUS(group, tally_group_free(group, (char *)other + 64), TALLY_ARG);
     /* One rank's mistake leaves all ranks with what they had. */
     CHECK_STATUS(group, tally_group_free(group, is_last ? foreign : memory), TALLY_ARG);
@@ -299,7 +299,7 @@ static int foreign_body(tally_group *group, void *user)
     CHECK_OK(group, tally_group_free(group, memory));
     CHECK_STATUS(group, tally_group_free(group, is_last ? memory : other), TALLY_ARG);
     CHECK_STATUS(group, tally_group_free(group, memory), TALLY_ARG);
-    CHECK_TEXT(group, tally_last_error(), "no memory of the group");
+    CHECK_TEXT(group, tally_last_error(), "not memory of the group");
     memset(other, 1, 10000);
     CHECK_OK(group, tally_group_free(group, other));
     return check_alive(group);

@@ -2,6 +2,7 @@
 /* First fit over a sorted array: allocations are few and large. The caller holds a lock. */
 #include "comm/shm/extents.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -32,11 +33,12 @@ int tally__extents_take(struct tally__extents *extents, uint64_t bytes, uint64_t
                         uint64_t *offset)
 {
     uint64_t start = 0;
-    size_t place;
+    size_t i_new;
 
+    assert(bytes > 0 && align > 0);
     TRY(make_room(extents));
-    for (place = 0; place < extents->n; place++) {
-        const struct tally__extent *next = &extents->used[place];
+    for (i_new = 0; i_new < extents->n; i_new++) {
+        const struct tally__extent *next = &extents->used[i_new];
 
         if (start <= next->offset && next->offset - start >= bytes) {
             break;
@@ -47,9 +49,11 @@ int tally__extents_take(struct tally__extents *extents, uint64_t bytes, uint64_t
         return tally__fail(TALLY_NOMEM, "%llu bytes of group memory are more than this machine has",
                            (unsigned long long)bytes);
     }
-    memmove(extents->used + place + 1, extents->used + place,
-            (extents->n - place) * sizeof *extents->used);
-    extents->used[place] = (struct tally__extent){.offset = start, .bytes = bytes};
+    assert(i_new == extents->n || start + bytes <= extents->used[i_new].offset);
+    assert(extents->n < extents->capacity);
+    memmove(extents->used + i_new + 1, extents->used + i_new,
+            (extents->n - i_new) * sizeof *extents->used);
+    extents->used[i_new] = (struct tally__extent){.offset = start, .bytes = bytes};
     extents->n++;
     *offset = start;
     return TALLY_OK;

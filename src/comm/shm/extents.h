@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which ranges of a rank's file are in use: first fit, by pages. Not thread-safe. */
+/* The ranges in use of a rank's file: first fit, by pages. Not thread-safe. */
 #ifndef TALLY_COMM_EXTENTS_H
 #define TALLY_COMM_EXTENTS_H
 
@@ -27,11 +27,11 @@ int tally__extents_take(struct tally__extents *extents, uint64_t bytes, uint64_t
 /* Whether an extent starts at offset. */
 bool tally__extents_has(const struct tally__extents *extents, uint64_t offset);
 
-/* Forgets the extent that starts at offset; returns its bytes, 0 when there is none. */
+/* Removes the extent that starts at offset; returns its bytes, 0 when there is none. */
 uint64_t tally__extents_give(struct tally__extents *extents, uint64_t offset);
 
-/* Marks the extent that offset lies in, until it is given back; whether a range lies in a marked
- * one. */
+/* Marks the extent that contains offset, until it is removed; whether a range lies in a marked
+ * extent. */
 void tally__extents_mark(struct tally__extents *extents, uint64_t offset);
 bool tally__extents_is_marked(const struct tally__extents *extents, uint64_t offset,
                               uint64_t bytes);

@@ -5,7 +5,7 @@
  * death certificate. Compared with the alternatives: locks are lost when the process closes another
  * descriptor of the file; a descriptor of the process (pidfd) does not show that it has called
  * exec; the end of a pipe closes when a program closes all descriptors, and does not when a child
- * has it too. Keeps no state.
+ * has it too. Stateless.
  */
 #include "comm/shm/life.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The meeting: rank 0 listens, the others connect and say hello with the descriptors of their
- * memory and of their sign of life; when all are there, rank 0 hands every rank the descriptors of
- * all others. Rank 0 listens to all connections at once: one that is silent holds up nobody. Both
- * sides check that the other process belongs to the same user. Every wait has the one deadline. The
- * thread that opens the group enters; no state remains.
+ * The rendezvous: rank 0 listens; the others connect and send a hello with the descriptors of their
+ * memory and of their sign of life; when all have, rank 0 sends every rank the descriptors of all
+ * others. Rank 0 polls all connections: a silent one delays no other. Both sides check that the
+ * other process belongs to the same user. All waits share one deadline. The thread that opens the
+ * group enters; stateless.
  */
 #include "comm/shm/rendezvous.h"
 
@@ -23,8 +23,8 @@
 #define PROTOCOL 2u
 /* Connections without a hello that rank 0 keeps beyond the number of ranks. */
 #define MAX_STRANGERS 64
-/* How much longer than its own deadline a rank waits for rank 0's verdict, which names the missing:
- * rank 0 may have begun to wait a little later. */
+/* How much longer than its own deadline a rank waits for rank 0's answer, which names the missing
+ * ranks: rank 0 may have started later. */
 #define VERDICT_NS TALLY__NS_PER_SECOND
 
 /* From a rank to rank 0, with its descriptors. */
@@ -70,18 +70,19 @@ static void close_connections(struct meeting *meeting)
     }
 }
 
-/* Tells one rank, if it is still there, why there will be no group. The reason stays ours. */
+/* Tells one rank, if it is still connected, why there will be no group. Keeps the thread's error
+ * text. */
 static void send_failure(int connection, int status, const char *reason)
 {
     struct welcome welcome = {.status = status};
 
     (void)snprintf(welcome.text, sizeof welcome.text, "%.*s", (int)sizeof welcome.text - 1, reason);
-    /* Once is enough: whoever does not listen to this has a deadline of its own. */
+    /* One attempt: a rank that does not read it has its own deadline. */
     (void)tally__unix_send(connection, &welcome, sizeof welcome, NULL, 0);
     (void)tally__fail(status, "%s", reason);
 }
 
-/* Takes a connection out of those that are waited for. */
+/* Removes a connection from the silent ones. */
 static int remove_poll(struct meeting *meeting, size_t i)
 {
     int connection = meeting->polls[i].fd;
@@ -92,7 +93,7 @@ static int remove_poll(struct meeting *meeting, size_t i)
     return connection;
 }
 
-/* Takes one more connection, if there is one. A stranger is sent away. */
+/* Accepts one connection, if there is one. Refuses other users. */
 static int take_connection(struct meeting *meeting, bool *is_one)
 {
     int connection;
@@ -116,7 +117,7 @@ static int take_connection(struct meeting *meeting, bool *is_one)
     return TALLY_OK;
 }
 
-/* Tells everybody who has come, those too who have not been heard yet. */
+/* Tells all connected ranks the reason, also those without a hello. */
 static void send_failures(struct meeting *meeting, int status)
 {
     char reason[TALLY__ERROR_BYTES];
@@ -137,7 +138,7 @@ static void send_failures(struct meeting *meeting, int status)
     (void)tally__fail(status, "%s", reason);
 }
 
-/* Ranks of one process are threads, and share what shm takes for one rank's: descriptors, limits,
+/* Ranks of one process are threads, and share the resources of one shm rank: descriptors, limits,
  * the end of the process. */
 static int refuse_same_process(void)
 {
@@ -163,7 +164,7 @@ static int check_hello(const struct meeting *meeting, const struct hello *hello)
                            (int)hello->lanes, settings->lanes);
     }
     if (hello->rank <= 0 || hello->rank >= settings->world) {
-        return tally__fail(TALLY_MISMATCH, "somebody claims to be rank %d of %d", (int)hello->rank,
+        return tally__fail(TALLY_MISMATCH, "a process claims to be rank %d of %d", (int)hello->rank,
                            settings->world);
     }
     if (meeting->connection[hello->rank] >= 0) {
@@ -172,8 +173,8 @@ static int check_hello(const struct meeting *meeting, const struct hello *hello)
     return TALLY_OK;
 }
 
-/* A connection has something to say. One that left or talks nonsense does not matter; a rank that
- * contradicts us ends the meeting, and so does trouble of our own. */
+/* A connection is readable. One that closed or sent garbage is ignored; a rank that contradicts us,
+ * and a failure of our own, end the rendezvous. */
 static int receive_hello(struct meeting *meeting, int connection)
 {
     struct hello hello = {0};
@@ -181,7 +182,7 @@ static int receive_hello(struct meeting *meeting, int connection)
     int rc = tally__unix_receive(connection, &hello, sizeof hello, fds, 0);
 
     if (rc != TALLY_SYSTEM && (rc != TALLY_OK || fds[0] < 0)) {
-        tally__log(TALLY_LOG_WARN, "somebody left %s without a word",
+        tally__log(TALLY_LOG_WARN, "a process connected to %s and left without a message",
                    meeting->settings->rendezvous);
         (void)close(connection);
         return TALLY_OK;
@@ -219,7 +220,7 @@ static int report_missing(const struct meeting *meeting)
                        meeting->settings->open_timeout_s);
 }
 
-/* Hands one rank everybody's descriptors. */
+/* Sends one rank the descriptors of all others. */
 static int welcome_rank(const struct meeting *meeting, int to)
 {
     for (int r = 0; r < meeting->settings->world; r++) {
@@ -282,7 +283,7 @@ static int gather(struct meeting *meeting)
     return TALLY_OK;
 }
 
-/* Meets the others as the one who listens. */
+/* The rendezvous on rank 0, which listens. */
 static int host_at(struct meeting *meeting)
 {
     const struct tally__settings *settings = meeting->settings;
@@ -326,7 +327,7 @@ static int host(struct meeting *meeting)
     return rc;
 }
 
-/* The next word from rank 0, or why there was none. */
+/* The next message from rank 0, or why there is none. */
 static int receive_welcome(const struct meeting *meeting, int connection, struct welcome *welcome,
                            int *fds)
 {
@@ -371,7 +372,7 @@ static int receive_welcomes(struct meeting *meeting, int connection)
         if (fds[0] < 0 || welcome.rank < 0 || welcome.rank >= settings->world ||
             meeting->arrivals[welcome.rank].fds[0] >= 0) {
             tally__unix_close_fds(fds);
-            return tally__fail(TALLY_INTERNAL, "a welcome from rank 0 makes no sense");
+            return tally__fail(TALLY_INTERNAL, "rank 0 sent an invalid welcome");
         }
         meeting->arrivals[welcome.rank] =
             (struct tally__arrival){{fds[0], fds[1]}, welcome.first_slot};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the processes of one job meet, once, at the start: over a Unix socket they hand each other
- * the descriptors of their memory and of their sign of life. Nothing of it is left afterwards.
+ * The rendezvous of the processes of one job at the start: over a Unix socket they exchange the
+ * descriptors of their memory and of their sign of life. Nothing of it remains afterwards.
  */
 #ifndef TALLY_COMM_RENDEZVOUS_H
 #define TALLY_COMM_RENDEZVOUS_H
@@ -11,7 +11,7 @@
 #include "comm/group_config.h"
 #include "comm/shm/unix_socket.h"
 
-/* What a rank brings along, and what it learns about every other. */
+/* A rank's arrival: sent to all others. */
 struct tally__arrival {
     int fds[TALLY__UNIX_FDS]; /* of its memory and of its sign of life; -1 until known */
     uint64_t first_slot;
@@ -20,9 +20,9 @@ struct tally__arrival {
 enum { TALLY__MEMORY_FD, TALLY__LIFE_FD };
 
 /*
- * Fills all entries of arrivals (settings->world of them); the own one is given. On failure
- * received descriptors are closed. Blocks until all are there or the deadline has passed. Errors:
- * ARG, TIMEOUT, MISMATCH, PEER, SYSTEM.
+ * Fills all entries of arrivals (settings->world of them); our own entry is given. On failure
+ * received descriptors are closed. Blocks until all ranks have arrived or the deadline has passed.
+ * Errors: ARG, TIMEOUT, MISMATCH, PEER, SYSTEM.
  */
 int tally__meet(const struct tally__settings *settings, struct tally__arrival *arrivals);
 

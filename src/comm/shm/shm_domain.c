@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shm domain: every rank's memory is a file without a name (memfd), and every rank maps all
- * files, so an address in another rank's memory is its base plus an offset. Mapping reserves
- * address space only, and where there is little of that (windows.h), not all at once. Pages are
- * reserved when memory is allocated, so that "no memory" is an error and not a signal. Each rank
- * passes on a sign of life (life.h) along with its file.
+ * The shm domain: every rank's memory is an unnamed file (memfd), and every rank maps all files, so
+ * an address in another rank's memory is its base plus an offset. Mapping reserves address space
+ * only, and where that is limited (windows.h), not all at once. Pages are reserved when memory is
+ * allocated, so that a lack of memory is an error and not a signal. Each rank also sends a sign of
+ * life (life.h).
  */
 #include "comm/shm/shm_domain.h"
 
@@ -66,7 +66,7 @@ static int reserve_pages(void *user, uint64_t offset, uint64_t bytes)
         error =
             fallocate(range->fd, 0, (off_t)(range->offset + offset), (off_t)bytes) == 0 ? 0 : errno;
         (void)pthread_sigmask(SIG_SETMASK, &saved, NULL);
-    } while (error == EINTR); /* a debugger cannot be kept away */
+    } while (error == EINTR); /* a debugger may still interrupt */
     return error;
 }
 
@@ -180,7 +180,7 @@ static bool shm_shares(const struct tally__domain *domain, const void *memory, s
     /* An address below the base wraps around to a huge offset. */
     is_shared = offset < shm->windows.bytes && bytes <= shm->windows.bytes - offset;
     if (is_shared && domain->is_tight) {
-        /* What a sub-group has allocated, the ranks outside of it have not mapped. */
+        /* Ranks outside a sub-group have not mapped its allocations. */
         (void)pthread_mutex_lock(&shm->mutex);
         is_shared = tally__extents_is_marked(&shm->extents, offset, bytes);
         (void)pthread_mutex_unlock(&shm->mutex);
@@ -272,14 +272,14 @@ static int make_own_file(struct shm_domain *shm)
         return tally__fail_errno(TALLY_SYSTEM, errno, "cannot make shared memory (memfd_create)");
     }
     shm->fd[shm->common.rank] = fd;
-    /* Others map it: it must never become shorter under their feet. */
+    /* Other ranks map it: it must never shrink. */
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
         return tally__fail_errno(TALLY_SYSTEM, errno, "cannot seal shared memory");
     }
     return TALLY_OK;
 }
 
-/* What came from another process is looked at before it is trusted. */
+/* Checks the descriptors of another process before they are used. */
 static int check_file(const struct shm_domain *shm, int rank, size_t n_slots)
 {
     uint64_t first = shm->common.first_slot[rank];
@@ -290,10 +290,12 @@ static int check_file(const struct shm_domain *shm, int rank, size_t n_slots)
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(shm->fd[rank], &info) != 0 ||
         first % TALLY__CACHE_LINE != 0 || (uint64_t)info.st_size < bytes ||
         first > (uint64_t)info.st_size - bytes || first > shm->windows.bytes - bytes) {
-        return tally__fail(TALLY_MISMATCH, "rank %d's memory is not what it says", rank);
+        return tally__fail(TALLY_MISMATCH, "rank %d sent a descriptor that is not its group memory",
+                           rank);
     }
     if (!tally__is_life(shm->life[rank])) {
-        return tally__fail(TALLY_MISMATCH, "rank %d's sign of life is not what it says", rank);
+        return tally__fail(TALLY_MISMATCH, "rank %d sent a descriptor that is not its sign of life",
+                           rank);
     }
     return TALLY_OK;
 }
@@ -340,14 +342,14 @@ static int meet_peers(struct shm_domain *shm, const struct tally__settings *sett
     return rc;
 }
 
-/* What each rank says in its first round. */
+/* A rank's announcement in its first round. */
 struct first_card {
     struct tally__cpus cpus;
     bool is_limited;
 };
 
-/* All ranks' CPUs together: each rank may have been bound to one of its own. The domain is tight if
- * one rank is. Nobody leaves before all have mapped everybody's memory. */
+/* Collects the CPUs of all ranks: each may have been bound to a different one. The domain is tight
+ * if one rank is. No rank leaves before all have mapped every rank's memory. */
 static int first_job(tally_lane *lane, void *user)
 {
     const struct tally__call call = {.kind = TALLY__KIND_BARRIER};
@@ -372,7 +374,7 @@ static int first_job(tally_lane *lane, void *user)
     return TALLY_OK;
 }
 
-/* Leaves the reason to those who have our memory already and wait for us in their first job. */
+/* Publishes the reason to ranks that have our memory already and wait for us in their first job. */
 static void leave_reason(struct tally__slot *slot, int rank, int status)
 {
     slot->given_up_status = status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unix sockets with deadlines and descriptor passing. Keeps no state. */
+/* Unix sockets with deadlines and descriptor passing. Stateless. */
 #include "comm/shm/unix_socket.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static socklen_t fill_address(const char *name, struct sockaddr_un *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + has_path(name));
 }
 
-/* Never blocks: who waits does it in poll or in a loop, with a deadline. */
+/* Makes a non-blocking socket: callers wait in poll or in a loop, with a deadline. */
 static int make_socket(int *made)
 {
     *made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -54,7 +54,7 @@ static int make_socket(int *made)
     return TALLY_OK;
 }
 
-/* Whether the path is a socket of ours at which nobody listens any more; info is what it is. */
+/* Whether the path is a socket of this user without a listener; fills info. */
 static bool is_stale(const char *name, struct stat *info)
 {
     struct sockaddr_un address;
@@ -72,7 +72,7 @@ static bool is_stale(const char *name, struct stat *info)
     return refused;
 }
 
-/* Removes the path, unless something else has come to lie there. */
+/* Removes the path, unless it is another file by now. */
 static void unlink_own(const char *name, dev_t device, ino_t inode)
 {
     struct stat info;
@@ -106,19 +106,21 @@ void tally__unix_remove_left(const char *name)
     }
 }
 
-/* Something is at the name that is not stale. */
+/* Reports that the name is in use. */
 static int fail_in_use(const char *name)
 {
     struct stat info;
 
     if (has_path(name) &&
         (lstat(name, &info) != 0 || !S_ISSOCK(info.st_mode) || info.st_uid != geteuid())) {
-        return tally__fail(TALLY_ARG, "rendezvous %s exists already and is not ours to use", name);
+        return tally__fail(
+            TALLY_ARG,
+            "rendezvous %s exists already and belongs to another user or is not a socket", name);
     }
     return tally__fail(TALLY_ARG,
                        "rendezvous %s exists already: another rank 0 of this job, or another job, "
-                       "listens there; give each process a rank of its own, and each job a "
-                       "rendezvous or MASTER_PORT of its own",
+                       "listens there; give each process another rank, and each job "
+                       "another rendezvous or MASTER_PORT",
                        name);
 }
 
@@ -127,7 +129,7 @@ static int bind_listener(const char *name, int listener)
     struct sockaddr_un address;
     socklen_t length = fill_address(name, &address);
 
-    /* The mode of the path to be: nobody else may even connect. */
+    /* The mode of the path: other users cannot connect. */
     (void)fchmod(listener, S_IRUSR | S_IWUSR);
     if (bind(listener, (const struct sockaddr *)&address, length) == 0) {
         return TALLY_OK;
@@ -201,7 +203,7 @@ int tally__unix_accept(const struct tally__unix_listener *listener, int *connect
     return TALLY_OK;
 }
 
-/* Why nobody will ever listen at this name, if that is so. */
+/* Reports why no process can ever listen at this name, if so. */
 static int check_connectable(const char *name, int error)
 {
     struct stat info;
@@ -246,7 +248,7 @@ int tally__unix_connect(const char *name, uint64_t deadline_ns, int *connection)
     return TALLY_OK;
 }
 
-/* Who is at the other end: as it was when it connected, or began to listen. */
+/* The credentials of the other end, from when it connected or began to listen. */
 static bool get_peer(int connection, struct ucred *peer)
 {
     socklen_t length = sizeof *peer;
@@ -291,13 +293,13 @@ int tally__unix_stopped_peer(int connection)
     return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0) ? peer.pid : 0;
 }
 
-/* Sends; false when the other has to take something first, which the pause gives it time for. */
+/* Sends; false when the receiver's buffer is full; then it pauses. */
 static bool send_or_pause(int connection, const struct msghdr *header, ssize_t *sent)
 {
     const struct timespec pause = {0, RETRY_NS};
 
     *sent = sendmsg(connection, header, MSG_NOSIGNAL);
-    /* The last one: this user has as many descriptors under way as the system allows. */
+    /* ETOOMANYREFS: this user has too many descriptors in flight. */
     if (*sent >= 0 || (errno != EINTR && errno != EAGAIN && errno != ETOOMANYREFS)) {
         return true;
     }
@@ -336,7 +338,7 @@ int tally__unix_send(int connection, const void *message, size_t bytes, const in
     }
     while (!send_or_pause(connection, &header, &sent)) {
         if (tally__now_ns() >= deadline_ns) {
-            return tally__fail(TALLY_TIMEOUT, "a rank does not take what it is sent");
+            return tally__fail(TALLY_TIMEOUT, "a rank does not receive messages");
         }
     }
     if (sent != (ssize_t)bytes) {
@@ -345,8 +347,8 @@ int tally__unix_send(int connection, const void *message, size_t bytes, const in
     return TALLY_OK;
 }
 
-/* The descriptors of a message, if there are just so many; else they are closed. Returns how many
- * came; the kernel cuts off what there is no room for. */
+/* Extracts the descriptors of a message, if there are exactly n; otherwise closes them. Returns how
+ * many came; the kernel drops those without room. */
 static size_t take_descriptors(struct msghdr *header, int *fds)
 {
     struct cmsghdr *cmsg = CMSG_FIRSTHDR(header);
@@ -391,7 +393,7 @@ int tally__unix_receive(int connection, void *message, size_t bytes, int *fds, u
 
     do {
         if (!tally__unix_wait(&readable, 1, deadline_ns)) {
-            return tally__fail(TALLY_TIMEOUT, "nothing came in time");
+            return tally__fail(TALLY_TIMEOUT, "no message came in time");
         }
         received = recvmsg(connection, &header, MSG_CMSG_CLOEXEC);
     } while (received < 0 && (errno == EINTR || errno == EAGAIN));
@@ -399,7 +401,8 @@ int tally__unix_receive(int connection, void *message, size_t bytes, int *fds, u
         return fail_transfer(received < 0 ? errno : ECONNRESET, "receive from");
     }
     n_fds = take_descriptors(&header, fds);
-    /* Cut off with too few in it: this process can have no more. With too many it is nonsense. */
+    /* Truncated with too few descriptors: this process may have no more. With too many the message
+     * is garbage. */
     if ((header.msg_flags & MSG_CTRUNC) && n_fds < TALLY__UNIX_FDS) {
         return tally__fail_errno(TALLY_SYSTEM, EMFILE, "cannot take a descriptor");
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Address space for the ranks' files. Only mapped addresses count against a limit, so windows that
- * grow lie in the middle of the largest gap of the process, where the kernel puts nothing by
- * itself; should something lie there after all, growing fails and replaces nothing. The caller
- * holds a lock.
+ * grow lie in the middle of the largest gap of the process, where the kernel places nothing by
+ * itself; if something lies there after all, growing fails and replaces nothing. The caller holds a
+ * lock.
  */
 #include "comm/shm/windows.h"
 
@@ -82,7 +82,7 @@ static void find_gap(uint64_t *start, uint64_t *bytes)
 
     *bytes = 0;
     while (file && fscanf(file, "%llx-%llx%*[^\n]", &from, &to) == 2) { // NOLINT(cert-err34-c)
-        /* Beyond the user's half there may be a page of the kernel's. */
+        /* Above the user's half there may be a page of the kernel. */
         if (end > 0 && from > end && from < UINT64_C(1) << 63 && from - end > *bytes) {
             *start = end;
             *bytes = from - end;
@@ -155,7 +155,7 @@ int tally__window_reach(struct tally__windows *windows, int rank, int fd, uint64
     if (map == MAP_FAILED) {
         return tally__fail_map(errno, wanted - old, windows->n);
     }
-    /* A core dump is about this process, not about all of them. */
+    /* Keep the group memory out of core dumps. */
     (void)madvise(map, wanted - old, MADV_DONTDUMP);
     windows->mapped[rank] = wanted;
     base[rank] = windows->is_limited ? start : (uintptr_t)map;

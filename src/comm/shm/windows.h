@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Windows: the addresses at which this process has the ranks' files. Where address space is free, a
- * window is mapped whole when it is made. Where it is limited (ulimit -v), the addresses are only
- * chosen, far from everything else, and a window is mapped as far as it is needed; it then grows in
- * place. Not thread-safe.
+ * Windows: the addresses at which this process maps the ranks' files. Where address space is
+ * unlimited, a window is mapped whole when it is made. Where it is limited (ulimit -v), the
+ * addresses are only chosen, far from all other mappings, and a window grows in place as needed.
+ * Not thread-safe.
  */
 #ifndef TALLY_COMM_WINDOWS_H
 #define TALLY_COMM_WINDOWS_H
@@ -26,19 +26,18 @@ int tally__windows_begin(struct tally__windows *windows, int n);
 /* Unmaps and frees; base is as tally__window_reach has filled it. */
 void tally__windows_end(struct tally__windows *windows, const uintptr_t *base);
 
-/* Maps the file of a rank at least as far as end, and says where it starts. Errors: NOMEM. */
+/* Maps the file of a rank at least up to end, and returns its start. Errors: NOMEM. */
 int tally__window_reach(struct tally__windows *windows, int rank, int fd, uint64_t end,
                         uintptr_t *base);
 
-/* The limit of this process's address space, and how much of that it has; false: there is none. */
+/* The limit of this process's address space, and the amount in use; false: unlimited. */
 bool tally__address_limit(uint64_t *limit, uint64_t *used);
 
-/* NOMEM, with the limit if there is one: bytes for what could not be mapped. */
+/* Fails with NOMEM for bytes that could not be mapped, naming the limit if there is one. */
 int tally__fail_map(int error, uint64_t bytes, int n_ranks);
 
-/* How much address space each rank's memory gets where there is no limit: twice the machine's
- * memory, which is more than any rank can ever reserve; but all ranks' together at most half of
- * what a process can address. */
+/* Address space per rank where there is no limit: twice the machine's memory, more than any rank
+ * can reserve; all ranks together use at most half of the address space. */
 size_t tally__map_bytes(int n_ranks);
 
 #endif

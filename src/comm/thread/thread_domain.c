@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The thread domain: every rank's memory is the heap of one process, and an offset is a pointer.
- * What ranks allocate and do not free stays until the last of them has left, because a slower rank
- * may still look at it. The world of one ("self") is this domain with one rank.
+ * Allocations that ranks do not free stay until the last rank has left, because a slower rank may
+ * still read them. The world of one ("self") is this domain with one rank.
  */
 #include "comm/thread/thread_domain.h"
 
@@ -16,7 +16,7 @@ struct piece {
     size_t bytes;
 };
 
-/* What all ranks share. The last one to leave frees it. */
+/* State that all ranks share. The last rank to leave frees it. */
 struct thread_world {
     pthread_mutex_t mutex;
     int n_present;
@@ -91,8 +91,8 @@ static bool thread_owns(struct tally__domain *domain, const void *memory)
     return piece != NULL;
 }
 
-/* Others could reach all memory of the process; but a rank whose call has failed may free its own
- * arrays while a slower one still looks at them. Group memory stays. */
+/* Other ranks could reach all memory of the process, but a rank whose call has failed may free its
+ * arrays while a slower rank still reads them. Group memory stays. */
 static bool thread_shares(const struct tally__domain *domain, const void *memory, size_t bytes)
 {
     struct thread_world *world = world_of(domain);
@@ -115,7 +115,7 @@ static bool thread_shares(const struct tally__domain *domain, const void *memory
     return piece != NULL;
 }
 
-/* A thread cannot die without its process; one that stops coming is a matter for the deadline. */
+/* A thread cannot die without its process; a thread that stops is detected by the deadline. */
 static bool thread_alive(const struct tally__domain *domain, int rank)
 {
     (void)domain;
@@ -193,7 +193,7 @@ static struct thread_world *make_world(int n)
         free_world(world);
         return NULL;
     }
-    /* The maker's own presence, until all ranks are made. */
+    /* The creating thread's reference, until all ranks are made. */
     world->n_present = 1;
     return world;
 }
@@ -229,7 +229,7 @@ static struct tally__domain *make_domain(struct thread_world *world, int n, int 
     return &made->common;
 }
 
-/* Domains and slots of all ranks come first: a group looks at every rank's slots when it is made.
+/* Makes the domains and slots of all ranks first: a group reads every rank's slots when it is made.
  */
 static int make_domains(struct thread_world *world, int n, int n_slots,
                         struct tally__domain **domains, struct tally__slot **slots)

@@ -5,8 +5,7 @@
 
 #include "comm/group.h"
 
-/* Opens n groups over the heap; with n = 1 the backend calls itself "self". Errors: NOMEM, SYSTEM.
- */
+/* Opens n groups over the heap; with n = 1 the backend is called "self". Errors: NOMEM, SYSTEM. */
 int tally__open_threads(int n, int lanes, double timeout_s, tally_group **groups);
 
 #endif
