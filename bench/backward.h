@@ -20,10 +20,10 @@ struct backward {
 int backward_create(struct backward *backward);
 void backward_free(struct backward *backward);
 
-/* Computes for so many units. */
+/* Computes for this number of units. */
 void backward_burn(struct backward *backward, uint64_t n_units);
 
-/* How many nanoseconds a unit takes when nobody disturbs it; tries for a tenth of a second. */
+/* Nanoseconds that a unit takes when nothing else runs; measures for a tenth of a second. */
 double backward_unit_ns(struct backward *backward);
 
 #endif

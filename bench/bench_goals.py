@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the figures of `make bench` are held to. Goals that a tally command knows itself come with its
-rows; the others are here. Only judges: a goal that is missed is said, and fails nothing."""
+"""The goals of the figures of `make bench` that no tally command knows itself; the others come
+with the rows. A missed goal is reported, and fails nothing.
+"""
 
 import collections
 import statistics

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part `links` of `make bench`: what tally does over links between hosts of network namespaces
-(hosts.sh), and its peers over the very same links. Every measurement makes its hosts anew, and counts
-only if their interfaces have sent as many bytes as it had to send. What an MPI cannot do here, or a
-system without namespaces, is left out with a note."""
+"""The part `links` of `make bench`: measures tally over links between hosts of network
+namespaces (hosts.sh), and its peers over the same links. Every measurement makes new hosts,
+and counts only if their interfaces have sent as many bytes as it had to send. Measurements
+that an MPI, or a system without namespaces, cannot make are left out with a note.
+"""
 
 import collections
 import dataclasses
@@ -26,7 +27,7 @@ KI, MI = 1024, 1024 * 1024
 
 @dataclasses.dataclass
 class Extent:
-    """How much is measured. At 100 Mbit/s a step of fp32 takes eight seconds."""
+    """The sizes of a measurement. At 100 Mbit/s a step of fp32 takes eight seconds."""
     setups: tuple = SETUPS
     mb: int = 100
     mbit: int = 1000
@@ -54,8 +55,8 @@ def setup_env(setup):
 
 
 def twice(run):
-    """What run returns. MPICH over UCX at times waits for ever in MPI_Finalize, when all is done: what
-    fails gets a second chance, with a note."""
+    """Returns the result of run. MPICH over UCX sometimes hangs in MPI_Finalize when all work is
+    done: a failure is tried a second time, with a note."""
     try:
         return run()
     except Failed as failure:
@@ -120,7 +121,7 @@ class Links:
         return [HERE / "hosts_mpirun.sh", mpi, 1, *words]
 
     def on_hosts(self, mbit, words, env, least_bytes, limit_s):
-        """What a program prints; fails when a host has sent less than it must have."""
+        """Returns the output of a program; fails if a host has sent fewer bytes than it must."""
         with tempfile.TemporaryDirectory() as folder:
             sent = pathlib.Path(folder, "sent")
             out = run_text([HERE / "hosts.sh", "--hosts", HOSTS, "--mbit", mbit, "--sent", sent, *words],
@@ -183,7 +184,7 @@ class Links:
         return self.peer_row(Setup("torch", None), hook, row["version"], row["comm_ms"])
 
     def mpi_times(self, setup, mbit, n_bytes, least, seconds):
-        """The version, and the times in us of MPI_Allreduce, at least so many."""
+        """Returns the version, and at least this number of times of MPI_Allreduce, in us."""
         most = least if seconds == 0 else 2000
         words = self.mpi_words(setup.mpi, self.build / "bench" / f"mpi_peer_{setup.mpi}", n_bytes, 2,
                                least, most, seconds, "apart")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make bench` measures: parts, each some rows as the tally command and peer_ddp.py print them in
-JSON. Links between hosts are in bench_links.py."""
+"""The parts of `make bench`: each gives rows as the tally command and peer_ddp.py print them in
+JSON. Links between hosts are in bench_links.py.
+"""
 
 import dataclasses
 import pathlib
@@ -23,7 +24,7 @@ TORCH_HOOKS = {"none": "allreduce", "allreduce": "allreduce", "fp16": "fp16",
 
 @dataclasses.dataclass
 class Extent:
-    """How much is measured."""
+    """The sizes of a measurement."""
     kernel_bytes: str = "16Mi"
     lowrank: str = "--mb 100"
     sizes: str = "1Ki..128Mi"
@@ -118,7 +119,7 @@ class Bench:
         return {"hooks": merged(ours), "torch": [merged(rows)[0] for rows in theirs.values()]}
 
     def commands(self):
-        """What follows `tally bench` in each part that is but one command."""
+        """The arguments of `tally bench` for each part that is one command."""
         x = self.extent
         collective = f"collective --ranks 2 --seconds {x.seconds}"
         return {

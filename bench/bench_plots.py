@@ -25,7 +25,7 @@ def exists():
 
 
 def label(hook):
-    """Short, and safe between quotes: a hook as users name it, but for when it starts."""
+    """A short name that is safe between quotes: the hook's text without its start option."""
     return hook.replace(":start=0", "").replace(",start=0", "")
 
 

@@ -18,8 +18,8 @@ def note(text):
 
 
 def run_text(words, limit_s, env=None):
-    """What a program prints, with more in its environment. It and all that it started are killed when
-    its time is up, and when we are interrupted."""
+    """Returns the output of a program, run with additional environment variables. The program
+    and all its children are killed when its time is up, and when we are interrupted."""
     line = " ".join(map(str, words))
     process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, start_new_session=True,

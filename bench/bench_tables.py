@@ -235,7 +235,7 @@ def links_unlimited(results):
          for row in results["links_unlimited"]])
 
 
-# What a block needs, and the picture that goes with it.
+# The parts that a block needs, and its picture.
 BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", None),
           "lowrank": (lowrank, "lowrank", None),
           "allreduce": (allreduce, "allreduce", "allreduce_time.svg"),
@@ -252,7 +252,7 @@ BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", Non
 
 
 def missed_text(name, verdicts):
-    """Which goals of a block were missed; nothing for a block without goals."""
+    """The missed goals of a block; empty for a block without goals."""
     own = [verdict for verdict in verdicts if verdict.part == name]
     missed = [f"{v.what}: {number(v.value)} ({v.sense} {v.goal:g})" for v in own if not v.met]
     if not own:

@@ -13,7 +13,7 @@
  */
 void bench_bind(int rank, int ranks);
 
-/* How many CPUs the calling thread may use; at least 1. */
+/* Number of CPUs that the calling thread may use; at least 1. */
 int bench_cpus(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank of the collective bench, in a process of its own. One job on the lane measures the
+ * One rank of the collective bench, as a separate process. One job on the lane measures the
  * collective and both copies in turn; then the application's thread measures the asynchronous form.
- * Before every timed call the rank rewrites its array, and after it looks at every element.
+ * Before every timed call the rank rewrites its array, and after it checks every element.
  */
 #include "bench/collective_rank.h"
 
@@ -115,7 +115,7 @@ static int measure(tally_lane *lane, struct rank_state *s, enum collective_time 
 
 /* ---- on the lane --------------------------------------------------------------------------- */
 
-/* Rank 0's decision whether to go on after so many repetitions. */
+/* Rank 0 decides whether to continue after this number of repetitions. */
 static int wants_more(const struct rank_state *s, uint32_t n_done)
 {
     const struct repeat_limits *limits = &s->run->limits;

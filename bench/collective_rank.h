@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank of the collective bench does, and the memory in which it leaves its times. */
+/* One rank of the collective bench, and the memory to which it writes its times. */
 #ifndef TALLY_BENCH_COLLECTIVE_RANK_H
 #define TALLY_BENCH_COLLECTIVE_RANK_H
 
@@ -8,7 +8,7 @@
 #include "bench/collective_ops.h"
 #include "bench/rank_board.h"
 
-/* How often a thing is measured: at least min times, then until the time or max is reached. */
+/* Number of measurements: at least min, then until the time or max is reached. */
 struct repeat_limits {
     uint32_t min;
     uint32_t max; /* at most COLLECTIVE_MAX_REPEATS */

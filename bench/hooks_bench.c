@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine of the hooks bench: several teams of ranks, one after the other, so that one unlucky
- * placement of memory does not decide; then the medians of all their steps. Says what a hook's
- * result must be like. Ranks are processes of their own; here is one thread that collects.
+ * The engine of the hooks bench: runs several teams of ranks, one after the other, so that one
+ * unlucky placement of memory does not decide, and takes the medians of all their steps. Knows the
+ * error that each hook's result may have. Ranks are separate processes; one thread collects here.
  */
 #include "bench/hooks_bench.h"
 
@@ -19,7 +19,7 @@
 #include "bench/timing.h"
 
 #define MAX_TEAMS 3
-/* What a team may take; with many ranks on few CPUs they take turns. */
+/* Time limit of a team; with many ranks on few CPUs, ranks take turns. */
 #define TIMEOUT_S 600.0
 #define TIMEOUT_S_PER_RANK 60.0
 
@@ -46,8 +46,10 @@ static const struct {
     {"postlocal", (double)INFINITY}, /* as far as ranks are alone */
     {"noop", (double)INFINITY},
 };
-/* Of all others, as PowerSGD, which finds nothing to leave out in gradients without structure: what
- * they make must not be worse than zeros, but for rounding. */
+/*
+ * For all other hooks, such as PowerSGD, which finds no structure in these gradients: the result
+ * must not be worse than zeros, up to rounding.
+ */
 #define MAX_ERROR_OF_OTHERS 1.01
 
 /* Whether a name occurs in the text of a hook, as a whole word. */
@@ -125,7 +127,7 @@ static void add_samples(const struct hooks_run *run, struct samples *samples)
     }
 }
 
-/* What is the worst of all ranks. */
+/* The largest value over all ranks. */
 static void add_facts(const struct hooks_run *run, struct hooks_result *result)
 {
     for (int r = 0; r < run->bench->ranks; r++) {

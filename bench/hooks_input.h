@@ -47,7 +47,10 @@ void hooks_input_fill(const struct hooks_param *param, int rank, size_t first, s
 void hooks_input_mean(const struct hooks_param *param, int ranks, size_t first, size_t n,
                       double *mean);
 
-/* How far gradients are from the mean over all ranks, in the 2-norm, relative to the mean's. */
+/*
+ * Distance of the gradients from the mean over all ranks, in the 2-norm, relative to the mean's
+ * norm.
+ */
 struct hooks_error {
     double all;   /* of all gradients together */
     double worst; /* of the parameter where it is largest */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank of the hooks bench, in a process of its own. The application's thread writes gradients,
- * announces all of them and waits; communication is the lane's. Two ddps take turns, and each step
- * begins with another one. After the first step and the last one the results are looked at.
+ * One rank of the hooks bench, as a separate process. The application's thread writes gradients,
+ * announces all of them and waits; the lane communicates. Two ddps take turns, and each step begins
+ * with the other one. The results of the first and the last step are checked.
  */
 #include "bench/hooks_rank.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank of the hooks bench does, and the memory in which it leaves what it found. */
+/* One rank of the hooks bench, and the memory to which it writes its results. */
 #ifndef TALLY_BENCH_HOOKS_RANK_H
 #define TALLY_BENCH_HOOKS_RANK_H
 
@@ -31,7 +31,10 @@ struct hooks_run {
     size_t n_steps; /* of this team, on either side */
     double *means;  /* shared too, where ranks are forked: room for the exact means; NULL: do not
                      * compare with them */
-    /* What is right: how large the relative error may be, and whether all ranks end alike. */
+    /*
+     * The expected result: the largest relative error, and whether all ranks end with the same
+     * bits.
+     */
     double max_error;
     bool ends_alike;
     char rendezvous[64];

@@ -16,7 +16,9 @@
 #include "bench/timing.h"
 
 #define BLOCK TALLY__BLOCK_DEFAULT
-/* What memcpy moves at most per element: half of what the largest kernel reads and writes. */
+/*
+ * The most bytes per element that memcpy moves: half of what the largest kernel reads and writes.
+ */
 #define COPY_BYTES 24
 #define MIN_SAMPLES 11
 #define MAX_SAMPLES 201

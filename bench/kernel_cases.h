@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How each kernel is measured: what it reads and writes, and the call itself. Expanded from the
+ * The measurement of each kernel: the bytes it reads and writes, and the call. Expanded from the
  * kernel list, so a kernel without a case does not build.
  */
 #ifndef TALLY_BENCH_KERNEL_CASES_H
@@ -23,7 +23,7 @@ struct kernel_arrays {
     uint8_t *u8[2];
     struct tally__affine *affine; /* one per block of TALLY__BLOCK_DEFAULT */
     float *scale;
-    /* Where results go: two arrays of n times 8 bytes, used as whatever type is needed. */
+    /* Outputs: two arrays of n times 8 bytes, used as any type. */
     void *out[2];
     struct tally__affine *affine_out;
     float *scale_out;

@@ -66,14 +66,14 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 world=$((hosts * ranks))
-# What a host sends in a step: from each of its ranks the shards, 1/world of all each, of those ranks
-# that are elsewhere, and its own shard to each of them.
+# Bytes that a host sends in a step: each of its ranks sends the shards of all ranks on other hosts,
+# 1/world of the data each, and its own shard to each of them.
 host_mb=$(awk "BEGIN { print 2 * $mb * $ranks * ($world - $ranks) / $world }")
 line_ms=$(awk "BEGIN { print ($mbit > 0 ? $host_mb * 8e3 / $mbit : 0) }")
 [ -n "$backward" ] || backward=$(awk "BEGIN { ms = $line_ms > 0 ? $line_ms : 200
     printf \"%d\", ms < 10000 ? ms : 10000 }")
 
-# What every object begins with.
+# The first fields of every object.
 launcher=mpirun.$mpi
 [ "$mpi" = openmpi ] || launcher=mpiexec.$mpi
 version=$(grep -oEm1 '[0-9]+\.[0-9.]+[a-z0-9]*' <<<"$("$launcher" --version)") || version=unknown
@@ -87,8 +87,8 @@ field() {
     sed -E "s/.*\"$1\": ([^,}]+).*/\1/" <<<"$2"
 }
 
-# The JSON line of a bench over the link. What a rank says of its failure comes last, behind all that
-# launchers say.
+# The JSON line of a bench over the link. A rank's error text comes last, after the launcher's
+# output.
 on_hosts() {
     local code=0
     "$here/hosts.sh" --hosts "$hosts" --mbit "$mbit" --sent "$work/sent" \
@@ -102,7 +102,7 @@ on_hosts() {
     fi
 }
 
-# crossed STEPS: every host has sent what so many steps of fp32 have.
+# crossed STEPS: every host has sent the bytes of this number of fp32 steps.
 crossed() {
     awk -v least="$(awk "BEGIN { print $1 * $host_mb * 1e6 }")" '$1 < least {
         printf "link.sh: host-%d has sent %d bytes, not %d\n", NR - 1, $1, least

@@ -20,7 +20,7 @@ struct workspace {
     size_t n_matrices;
     float *grad; /* the matrices, one after the other */
     float *c;
-    float *p; /* their factors, likewise */
+    float *p; /* their factors, also one after the other */
     float *q;
     float *old_p; /* random */
     float *old_q;
@@ -143,7 +143,7 @@ static void run_blas_expand(struct workspace *w)
     }
 }
 
-/* What is left of C is stored: the pass that a step of plain products needs besides. */
+/* Stores the rest of C: the additional pass of a step made of plain products. */
 static void run_subtract(struct workspace *w)
 {
     tally__sub_f32(w->n_matrices * w->s.size, w->c, w->grad, w->c);
@@ -285,7 +285,7 @@ static double larger(double a, double b)
     return b <= a ? a : b;
 }
 
-/* The products of the BLAS, which adds in an order of its own, against ours. */
+/* Compares the products of the BLAS, which adds in another order, with ours. */
 static int verify_blas(const struct workspace *w)
 {
     const struct tally__low_rank *s = &w->s;

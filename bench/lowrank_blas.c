@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds a BLAS and calls it. What was found is kept in this file's variables, written once; one
- * thread. */
+/* Finds a BLAS and calls it. Variables of this file keep the BLAS, written once; one thread. */
 #include "bench/lowrank_blas.h"
 
 #include <dlfcn.h>

@@ -8,8 +8,10 @@
 
 #include "num/low_rank.h"
 
-/* Loads a BLAS and tells it to use one thread, by its environment. What was loaded; NULL when there
- * is none. */
+/*
+ * Loads a BLAS and limits it to one thread, by its environment. Returns its name; NULL if there is
+ * none.
+ */
 const char *lowrank_blas_load(void);
 
 /* After it was loaded: the products of num/low_rank.h. All elements must be there. */

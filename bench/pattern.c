@@ -2,7 +2,7 @@
 /* The pattern: simple enough for the compiler to vectorize. Keeps no state. */
 #include "bench/pattern.h"
 
-/* A multiplicative hash; repetitions are shifted by a number that is no period of it. */
+/* A multiplicative hash; repetitions are shifted by a number that is not a period of it. */
 static float value_at(size_t index, uint32_t repetition)
 {
     uint32_t hash = ((uint32_t)index + repetition * 7919u) * 2654435761u;

@@ -21,7 +21,7 @@ float pattern_sum_factor(int ranks);
 /* Writes elements first..first+n-1 of the pattern to data[0..n-1]. */
 void pattern_fill(float *data, size_t first, size_t n, uint32_t repetition, float factor);
 
-/* How many of data[0..n-1] are not these elements of the pattern. */
+/* Number of elements of data[0..n-1] that differ from the pattern. */
 size_t pattern_count_wrong(const float *data, size_t first, size_t n, uint32_t repetition,
                            float factor);
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times a training step of PyTorch's DistributedDataParallel over Gloo, as `tally bench hooks` times
-tally's: the same parameters, gradients in the buckets (gradient_as_bucket_view), one process per rank,
-one thread for arithmetic. Steps with the hook and steps with PyTorch's noop hook take turns; what the
-first take longer is communication. Every rank makes its gradients anew in each step, and the means of
-the last one are checked. With --meeting it is one of the ranks that a launcher has started, on hosts that
-share a file system.
-
-Prints one JSON object per line. Knows nothing of tally; run_all.py starts it, with a time limit."""
+"""Times a training step of PyTorch's DistributedDataParallel over Gloo, as `tally bench hooks`
+times tally's: the same parameters, gradients in the buckets (gradient_as_bucket_view), one
+process per rank, one thread for arithmetic. Steps with the hook and steps with PyTorch's noop
+hook take turns; the difference is the communication. Every rank computes new gradients in
+each step, and checks the means of the last one. With --meeting it is one of the ranks that a
+launcher has started, on hosts that share a file system. Prints one JSON object per line.
+Knows nothing of tally; run_all.py starts it, with a time limit.
+"""
 
 import argparse
 import json

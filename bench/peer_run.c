@@ -99,8 +99,10 @@ static int fail_with_line(const struct command_line *line, int status, const cha
     return tally__fail(status, "%s: %s", what, text);
 }
 
-/* In the child: a process group of its own, so that all of it can be ended, and told to end when
- * its parent is gone. */
+/*
+ * In the child: starts a process group, so that all its processes can be ended together, and asks
+ * for a signal when the parent ends.
+ */
 static _Noreturn void be_launcher(const struct command_line *line, int output)
 {
     int nothing = open("/dev/null", O_RDWR);

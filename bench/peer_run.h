@@ -25,8 +25,8 @@ struct peer_times {
 };
 
 /*
- * Runs all_reduce of so many bytes by so many ranks once. Errors: SYSTEM with the command line that
- * failed, TIMEOUT after timeout_s; the launcher and its children are gone then.
+ * Runs all_reduce of this number of bytes on this number of ranks once. Errors: SYSTEM with the
+ * command line that failed, TIMEOUT after timeout_s; the launcher and its children have ended then.
  */
 int peer_run(enum peer peer, int ranks, size_t bytes, const struct repeat_limits *limits,
              double timeout_s, struct peer_times *times);

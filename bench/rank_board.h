@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the ranks of a bench have in common: a record of each rank, and meetings, behind which
- * everybody sees what was in all records before. Ranks that the bench has forked share the memory
- * of the records, and a clock. Ranks that a launcher has started may be anywhere: they exchange the
- * records over their group, and each has a clock of its own, that begins with every meeting.
+ * The data that the ranks of a bench share: a record of each rank, and meetings, after which every
+ * rank sees the contents that all records had before. Ranks that the bench has forked share the
+ * memory of the records, and a clock. Ranks that a launcher has started may run anywhere: they
+ * exchange the records over their group, and each has a separate clock, which starts at every
+ * meeting.
  */
 #ifndef TALLY_BENCH_RANK_BOARD_H
 #define TALLY_BENCH_RANK_BOARD_H

@@ -25,7 +25,7 @@
 #define SLICE_MS 50
 #define GRACE_NS (2 * TALLY__NS_PER_SECOND)
 
-/* What a failing rank writes: less than PIPE_BUF, so that messages do not mix. */
+/* The message of a failing rank: shorter than PIPE_BUF, so that messages do not mix. */
 struct message {
     int rank;
     int status;
@@ -70,7 +70,10 @@ void rank_team_meet(atomic_uint *n_arrived, unsigned n_meetings, int n_ranks)
 {
     unsigned all = n_meetings * (unsigned)n_ranks;
 
-    /* Partners: each other. What a rank has written before, the others see behind the barrier. */
+    /*
+     * Partners: each other. After the barrier the others see everything that a rank wrote before
+     * it.
+     */
     (void)atomic_fetch_add_explicit(n_arrived, 1, memory_order_acq_rel);
     while (atomic_load_explicit(n_arrived, memory_order_acquire) < all) {
         (void)sched_yield();
@@ -252,7 +255,7 @@ int rank_team_run(int n, rank_team_fn body, void *user, double timeout_s)
         goto free_members;
     }
     team.pipe_end = ends[0];
-    /* What is still in the buffer would be written once per rank. */
+    /* Otherwise every rank would write the contents of the buffer again. */
     (void)fflush(NULL);
     rc = start(&team, ends[1], body, user);
     (void)close(ends[1]);

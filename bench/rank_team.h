@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* What a rank does; a status, with the thread's error text. */
+/* The body of a rank; returns a status, with the thread's error text. */
 typedef int (*rank_team_fn)(int rank, void *user);
 
 /*

@@ -20,7 +20,7 @@
 #include "bench/timing.h"
 
 #define MAX_TEAMS 3
-/* What a team may take besides its backward passes; more than any needs. */
+/* Time limit of a team without its backward passes; more than any team needs. */
 #define TIMEOUT_S 600.0
 
 /* Everything taken, in milliseconds. */
@@ -135,7 +135,7 @@ static double median(double *samples, size_t n, bool measured)
     return measured ? bench_quantile(samples, n, 0.5) : (double)NAN;
 }
 
-/* What an optimizer costs. */
+/* The cost of an optimizer. */
 static void conclude_updates(const struct step_bench *bench, struct samples *samples,
                              struct step_result *result)
 {

@@ -35,7 +35,7 @@ struct step_bench {
     size_t n_params;
     const char *optimizer; /* its text; NULL: none */
     double backward_ms;    /* how long the backward pass should take; 0: only the last two sides */
-    bool copies;         /* the application keeps gradients of its own; otherwise they are views */
+    bool copies; /* the application has its own gradient arrays; otherwise gradients are views */
     size_t bucket_bytes; /* cap of every bucket; 0: tally's own caps */
     int lanes;
     size_t n_steps; /* on every side; up to STEP_MAX_STEPS */
@@ -55,7 +55,7 @@ struct step_result {
     double backward_stretch;    /* the overlapped backward / the backward alone */
     double step_over_allreduce; /* at once / all-reduce */
     double on_call_ms;          /* with an optimizer */
-    double behind_ms;           /* likewise */
+    double behind_ms;           /* also a median */
     double update_ms;           /* tally_optimizer_step alone */
     double exposed_on_call;     /* what the optimizer adds to a step on call, in ms: on call -
                                    overlapped, */

@@ -28,7 +28,7 @@ struct step_model {
     float **gradient;           /* per parameter, where the application writes it */
 };
 
-/* bench->n_params parameters of equal size, but for a remainder. */
+/* bench->n_params parameters of equal size, except for a remainder. */
 void step_slices_cut(const struct step_bench *bench, struct step_slice *slices);
 
 /* Collective. Errors: what tally says. */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank of the step bench, in a process of its own. The application's thread does what a
- * training program would; communication is the lanes'. Sides take turns, and each step begins with
- * another one. Before every timed side the pattern changes, and after it every element is looked
- * at.
+ * One rank of the step bench, as a separate process. The application's thread does the work of a
+ * training program; the lanes communicate. Sides take turns, and each step begins with another
+ * side. The pattern changes before every timed side, and every element is checked after it.
  */
 #include "bench/step_rank.h"
 
@@ -22,7 +21,7 @@
 
 #define OPEN_TIMEOUT_S 30.0
 #define TIMEOUT_S 120.0
-/* Steps before the first that counts: after the first one, buckets of copies are arranged anew. */
+/* Steps before the first that counts: after the first one, buckets of copies are rearranged. */
 #define N_WARM_UP 2
 #define N_CALIBRATIONS 3
 
@@ -182,7 +181,7 @@ static const struct step_model *model_of(const struct rank_state *s, enum step_s
     return &s->models[side == STEP_UPDATED_BEHIND ? STEP_BEHIND_HOOK : STEP_NO_UPDATE];
 }
 
-/* What must lie ready before the clock starts. */
+/* Prepares a side before the clock starts. */
 static void prepare(struct rank_state *s, enum step_side side, size_t step)
 {
     s->pattern = (uint32_t)(step * STEP_N_SIDES);
@@ -250,7 +249,7 @@ static int measure(struct rank_state *s, enum step_side side, size_t step, struc
     return verify(s, side);
 }
 
-/* What the optimizer behind the hook says of its last step. */
+/* The statistics of the overlapped optimizer for its last step. */
 static int note_in_wait(struct rank_state *s, size_t step)
 {
     tally_optimizer_stats stats = {.size = sizeof stats};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank of the step bench does, and the memory in which it leaves its times. */
+/* One rank of the step bench, and the memory to which it writes its times. */
 #ifndef TALLY_BENCH_STEP_RANK_H
 #define TALLY_BENCH_STEP_RANK_H
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where: libraries, headers, the tally command, and the two ways to find
-# them: pkg-config and find_package(tally).
+# `cmake --install`: libraries, headers, the tally command, and the files for pkg-config and
+# find_package(tally).
 include(CMakePackageConfigHelpers)
 
 # A private link of a static library is passed on to those who link it. Ours to tally_flags only

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The part `links` of `make bench`, in its quick form and by itself: rows, tables in their places, and
-# nothing else of the pages; what has not crossed the link does not count; known rows give known
-# figures. Where no hosts can be made, it says so and leaves the pages as they are.
+# The part `links` of `make bench`, alone and in its quick form: rows, tables in their places, no
+# other change of the pages; a measurement counts only if its bytes crossed the link; known rows
+# give known figures. If no hosts can be made, the part says so and does not change the pages.
 # shellcheck disable=SC2016 # backquotes are Markdown's
 # shellcheck source=tests/bench/pages_support.sh
 . "$(dirname "$0")/pages_support.sh" "$1"

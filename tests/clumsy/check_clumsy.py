@@ -186,7 +186,7 @@ def read_page(path):
 
 
 def tables(rows, inside):
-    """The tables anew; a mistake that cannot be made here keeps its row of the page."""
+    """Returns the new tables; a mistake that cannot be made here keeps its row of the page."""
     old = {line.split(" | ")[0]: line for line in inside.splitlines() if line.startswith("| ")}
     lines = [""]
     for title, mistakes in SECTIONS:

@@ -46,7 +46,7 @@ static int is_rank(int rank)
     return tally_group_rank(group) == rank;
 }
 
-/* The launcher's number of this rank, also where there is no group. */
+/* The launcher's number of this rank, also without a group. */
 static const char *launched_as(void)
 {
     const char *rank = getenv("TALLY_RANK");
@@ -55,7 +55,7 @@ static const char *launched_as(void)
     return rank ? rank : "0";
 }
 
-/* Where a warning is all there is to read. */
+/* For mistakes after which a warning is the only text. */
 static int says_warnings;
 
 /* Prints a failure; the last thing a rank does about it. */
@@ -335,7 +335,7 @@ static int endless(void)
         (void)usleep(10000);
         status = take_steps(1);
     }
-    /* What a rank reads depends on which of them ends first. */
+    /* The text of a rank depends on which rank ends first. */
     return TALLY_OK;
 }
 

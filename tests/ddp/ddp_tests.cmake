@@ -7,7 +7,7 @@ target_include_directories(tally_ddp_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_ddp_support PRIVATE tally_flags)
 
-# A program tests/ddp/<name>.c of its own, as in multi.cmake.
+# A separate program tests/ddp/<name>.c, as in multi.cmake.
 function(tally_ddp_test name)
   add_executable(${name} ddp/${name}.c)
   target_link_libraries(${name} PRIVATE tally_flags

@@ -68,7 +68,7 @@ struct reference {
     double momentum[N];
 };
 
-/* What rank's own update adds to element e in a step. */
+/* The local update of this rank to element e in a step. */
 static double update_of(int step, int rank, size_t e)
 {
     return 0.1 * ddp_value(TALLY_F32, (unsigned)step + 100, rank, 0, e);
@@ -169,7 +169,7 @@ static int equal_job(tally_lane *lane, void *user)
     return rc;
 }
 
-/* Each rank is drawn to a goal of its own; the mean of the goals is where all should get. */
+/* Each rank approaches its own goal; all ranks together should reach the mean of the goals. */
 static double goal_of(int rank, size_t e)
 {
     return ddp_value(TALLY_F32, 9, rank, 0, e);

@@ -97,7 +97,7 @@ static int wrapper_body(tally_group *group, void *user)
         CHECK(group, scene_hash(&wrapped) == scene_hash(&by_hand));
         CHECK(group,
               tally_averager_steps(wrapped.averager) == tally_averager_steps(by_hand.averager));
-        /* Ranks differ but for the warm-up, and steps 3, 7, 11. */
+        /* Ranks differ, except in the warm-up and after steps 3, 7, 11. */
         if (step < 3 || (step - 3) % 4 == 0) {
             ranks_note(group, 0, scene_hash(&wrapped));
         }

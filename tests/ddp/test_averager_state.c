@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an averager keeps: saved and loaded it goes on to the bit, with anchors, an outer optimizer
- * and what a hook has left out; with another number of ranks too; and what is refused.
+ * The state of an averager: after saving and loading it continues to the bit, with anchors, an
+ * outer optimizer and residuals of a hook; also with another number of ranks; and errors.
  */
 #include <string.h>
 

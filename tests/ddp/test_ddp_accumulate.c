@@ -222,7 +222,7 @@ static int network_body(tally_group *group, void *user)
 
 /* ---- sub-networks ---- */
 
-/* Every rank and pass goes through a branch of its own; over two passes some are used, some not. */
+/* Every rank and pass uses a different branch; over two passes some branches are used, some not. */
 static int branches_body(tally_group *group, void *user)
 {
     static const struct ddp_spec branches[] = {

@@ -233,7 +233,7 @@ static int forgotten_body(tally_group *group, void *user)
 #define MAX_GROWTH_KB (96L * 1024)
 #endif
 
-/* What peers may still read goes when all have freed theirs. */
+/* Memory that peers may still read is released when all ranks have freed theirs. */
 static int loop_body(tally_group *group, void *user)
 {
     static const struct ddp_spec big[] = {{"big", TALLY_F32, 0, 1, {BIG_BYTES / sizeof(float)}}};

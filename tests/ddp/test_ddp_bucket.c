@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a hook sees. A recording hook looks at every field of every bucket, in every step from the
- * first on, while it reduces; the test looks at the record: the order of launches, the last bucket,
- * the step, and when buckets are arranged anew and how.
+ * The bucket that a hook gets. A recording hook reads every field of every bucket, in every step,
+ * while it reduces; the test checks the record: the order of launches, the last bucket, the step,
+ * and the rearrangement of buckets.
  */
 #include <stdio.h>
 #include <string.h>

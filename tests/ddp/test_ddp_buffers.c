@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What travels beside the gradients of a step: buffers, by broadcast or by a hook, and the
- * gradients of delayed parameters at a chosen moment.
+ * Data that travels in addition to the gradients of a step: buffers, by broadcast or by a hook, and
+ * the gradients of delayed parameters at a chosen moment.
  */
 #include <stdatomic.h>
 #include <stdio.h>

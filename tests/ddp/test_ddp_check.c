@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check mode: a gradient that is written to after it was announced, in views and in copies;
- * parameters that differ between ranks, found in a step and on demand; and what is no mistake:
- * right steps of every kind, ranks without input, hooks that let ranks differ until they are
+ * Check mode: a gradient that is written after it was announced, in views and in copies; parameters
+ * that differ between ranks, found in a step and on demand; and correct programs, in which it finds
+ * nothing: steps of every kind, ranks without input, hooks that let ranks differ until they are
  * averaged.
  */
 #include <stdio.h>
@@ -254,7 +254,7 @@ static int config_body(tally_group *group, void *user)
     return 0;
 }
 
-/* ---- what is no mistake ---- */
+/* ---- correct programs ---- */
 
 /* Absent gradients, several orders, accumulation, a hook that is replaced. */
 static int right_body(tally_group *group, void *user)
@@ -349,7 +349,7 @@ static int average_body(tally_group *group, void *user)
     return 0;
 }
 
-/* What tally says is looked at elsewhere. */
+/* Another test checks the messages. */
 static void hear_nothing(void *user, int level, const char *text)
 {
     (void)user;

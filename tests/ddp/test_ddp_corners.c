@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where features of the ddp meet: accumulation with absent gradients, delayed parameters with
+ * Combinations of features of the ddp: accumulation with absent gradients, delayed parameters with
  * clipping, a static graph with parameters that are never used, a ddp freed in the middle of a
  * step.
  */
@@ -18,7 +18,7 @@ struct two {
     tally_param params[2];
 };
 
-/* Two parameters whose gradients live in buckets of their own; flags are the second one's. */
+/* Two parameters with gradients in separate buckets; flags are those of the second. */
 static void make_two(struct two *two, unsigned flags)
 {
     static const char *const names[] = {"a", "b"};

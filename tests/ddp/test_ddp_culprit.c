@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which rank a failure names: by the launcher's number, the one at fault, also from within groups
- * of some of the ranks; and none where all ranks report the same.
+ * The rank that a failure names: the one at fault, by the launcher's number, also from groups of
+ * some of the ranks; and no rank if all ranks report the same.
  */
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static int bad_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *
     return 0;
 }
 
-/* What a hook refuses is the culprit's on all ranks; within hosts, that of the host's ranks. */
+/* If a hook refuses, all ranks name the rank at fault; within hosts, the ranks of that host do. */
 static int hook_body(tally_group *group, void *user)
 {
     static const struct {

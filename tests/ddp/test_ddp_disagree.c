@@ -13,7 +13,7 @@
 #define N_CAPS 40
 #define LONG_BYTES 300
 
-/* What one rank gives, with room for what the differences point to. */
+/* The arguments of one rank, with memory for what the differences point to. */
 struct given {
     struct ddp_model model;
     size_t n;
@@ -305,7 +305,7 @@ static int disagree(tally_group *group, const struct difference *difference)
     return 0;
 }
 
-/* Strides of no consequence are no difference. */
+/* Strides without an effect are not a difference. */
 static int agree(tally_group *group)
 {
     static const size_t odd[DDP_MAX_DIMS] = {12, 99, 4, 1};

@@ -241,7 +241,7 @@ static const struct expected expected[N_MISTAKES] = {
     {TALLY_ARG, "buffer 0"},    {TALLY_ARG, "ddp is NULL"},
 };
 
-/* What creation is given, and what the mistakes point to. */
+/* The arguments of creation, and memory for what the mistakes point to. */
 struct given {
     struct ddp_model model;
     tally_ddp_config config;

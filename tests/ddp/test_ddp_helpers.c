@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What everybody does with gradients between steps: zeroing, clipping their joint norm against an
- * oracle in double precision, and the mean of a number.
+ * Gradients between steps: zeroing, clipping their joint norm against an oracle in double
+ * precision, and the mean of a number.
  */
 #include <math.h>
 #include <string.h>
@@ -161,7 +161,7 @@ static int clip_body(tally_group *group, void *user)
         }
         CHECK_STATUS(group, tally_ddp_clip_grad_norm(ddp, (double)NAN, NULL), TALLY_ARG);
         CHECK_TEXT(group, tally_last_error(), "max_norm takes 0 or more, not nan");
-        /* What no rank had a gradient for is not part of the norm. */
+        /* A parameter without a gradient on any rank is not part of the norm. */
         ddp_fill_grads(&model, ddp, 3, 0);
         for (int i = 0; i < DDP_N_MIXED - 2; i++) {
             CHECK_OK(group, i == 6 ? tally_ddp_grad_absent(ddp, i) : tally_ddp_grad_ready(ddp, i));
@@ -278,7 +278,7 @@ static int mean_body(tally_group *group, void *user)
         }
         CHECK_OK(group, tally_ddp_mean_scalar(ddp, &value));
         CHECK(group, value == sum / world);
-        /* What one rank cannot do, no rank waits for. */
+        /* If one rank cannot make the call, no rank waits for it. */
         value = 7;
         CHECK_STATUS(
             group, tally_ddp_mean_scalar(ddp, tally_group_rank(group) == world - 1 ? NULL : &value),

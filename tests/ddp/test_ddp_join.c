@@ -159,7 +159,10 @@ static int uneven(tally_group *group, const struct options *options, int variant
     config.n_buffers = 1;
     CHECK(group, ddp_model_make(&epoch.model, specs, N, options->copies) == 0);
     CHECK_OK(group, tally_ddp_create(group, epoch.model.params, N, &config, &epoch.ddp));
-    /* The second time everybody starts again, whoever ended first; the third time with others. */
+    /*
+     * The second time all ranks start again, whichever ended first; the third time with other
+     * inputs.
+     */
     for (int round = 0; round < 3; round++) {
         CHECK_OK(group, run_steps(group, &epoch));
         CHECK_OK(group, tally_ddp_join(epoch.ddp));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A group that is lost while several threads announce: wait ends the step and says why; from then
- * on nobody touches a gradient in an array of the application's own, and whoever announces late is
- * refused and begins nothing.
+ * A group that is lost while several threads announce: wait ends the step and gives the reason;
+ * after that no thread touches a gradient in the application's arrays, and a late announcement is
+ * refused and starts nothing.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -78,7 +78,7 @@ static int lose(tally_group *group, tally_group *own, tally_ddp *ddp, const stru
     if (tally_group_rank(group) == tally_group_size(group) - 1) {
         CHECK_OK(group, tally_group_abort(own, "on purpose"));
     }
-    /* What is not announced yet leaves the step open. */
+    /* A gradient that is not announced yet leaves the step open. */
     while (rc == TALLY_STATE || rc == TALLY_OK) {
         rc = tally_ddp_wait(ddp);
         /* All ranks had met before the end: the next step meets with it. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hundred thousand parameters: creation, steps, hooks, saving and loading cost in proportion to
- * them. What is quadratic takes minutes, and CTest's time limit (ddp_tests.cmake) ends it. All
- * names, and the means of all gradients, are right.
+ * A hundred thousand parameters: creation, steps, hooks, saving and loading take time in proportion
+ * to them. Quadratic code would take minutes, and CTest's time limit (ddp_tests.cmake) would end
+ * it. All names, and the means of all gradients, are right.
  */
 #include <stdio.h>
 #include <stdlib.h>

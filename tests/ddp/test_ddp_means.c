@@ -123,7 +123,7 @@ static int edges_body(tally_group *group, void *user)
 
         CHECK(group, ddp_model_make(&model, sets[s].specs, sets[s].n, copies_of(user)) == 0);
         if (sets[s].specs == empty && !copies_of(user)) {
-            /* What has no elements needs no memory. */
+            /* A parameter without elements needs no memory. */
             free(model.params[0].data);
             model.params[0].data = NULL;
         }

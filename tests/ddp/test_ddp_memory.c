@@ -222,7 +222,7 @@ static int steps_with_failure(tally_ddp *ddp, const struct ddp_model *model)
             if (rc == TALLY_NOMEM && i == 1) {
                 rc = tally_ddp_grad_absent(ddp, i);
             }
-            /* What was announced is announced; its launch is tried again. */
+            /* The gradient stays announced; its launch is tried again. */
             if (rc != TALLY_OK && rc != TALLY_NOMEM && rc != TALLY_STATE) {
                 return rc;
             }

@@ -13,7 +13,7 @@
 #define CAP_BYTES 500
 #define SEED 3
 
-/* Which parameters come without data. */
+/* The parameters without data. */
 enum which { ALL, EVERY_OTHER, N_WHICH };
 
 static bool is_provided(const struct ddp_model *model, size_t i, enum which which)

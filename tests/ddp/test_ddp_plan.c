@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which parameters travel together: the plan by itself, against plans written down by hand, and the
+ * The assignment of parameters to buckets: the plan alone, against plans written by hand, and the
  * plan as a ddp uses it. Numbers in a plan are buckets: {0, 1, 1} puts the first entry of the order
  * alone.
  */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Statistics: counts, bytes on the wire against the formula, orders and times, in every step from
- * the first on; and a thread that asks all the time while others announce, wait, and arrange the
- * buckets anew.
+ * Statistics: counts, bytes on the wire against the formula, orders and times, in every step; and a
+ * thread that reads them all the time while others announce, wait, and rearrange the buckets.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -27,7 +26,9 @@ static size_t bytes_of(size_t i)
     return n * tally_dtype_bytes(specs[i].dtype);
 }
 
-/* What this rank sends for a bucket: N + (W - 2) n_r elements, or all to everybody if it is small.
+/*
+ * Bytes that this rank sends for a bucket: N + (W - 2) n_r elements, or all to every rank if it is
+ * small.
  */
 static unsigned long long wire_bytes(size_t bytes, int dtype, int world, int rank)
 {
@@ -55,7 +56,7 @@ static int check_times(tally_group *group, const tally_bucket_stats *bucket,
     return 0;
 }
 
-/* What does not change from step to step. */
+/* The fields that do not change from step to step. */
 static int check_config(tally_group *group, const tally_ddp_stats *stats)
 {
     CHECK(group, stats->rank == tally_group_rank(group));
@@ -122,7 +123,7 @@ static int check_unused_buckets(tally_group *group, tally_ddp *ddp, const int *o
     return 0;
 }
 
-/* Each parameter is a bucket of its own: cap 1. */
+/* One bucket per parameter: cap 1. */
 static int check_buckets(tally_group *group, tally_ddp *ddp, const tally_ddp_stats *stats,
                          const int *order)
 {
@@ -222,7 +223,7 @@ static int figures_body(tally_group *group, void *user)
         CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
         CHECK_OK(group, check_step(group, &stats, s, copies));
         CHECK_OK(group, check_order(group, ddp, own));
-        /* After the first step of copies they are arranged anew. */
+        /* After the first step, copies are rearranged. */
         if (copies && s == 1) {
             CHECK_OK(group, check_unused_buckets(group, ddp, orders[0]));
         } else {
@@ -265,7 +266,7 @@ static int beside_body(tally_group *group, void *user)
     CHECK(group, ddp_model_make(&model, late, 2, *(const int *)user) == 0);
     CHECK_OK(group, tally_ddp_create(group, model.params, 2, &config, &ddp));
     for (unsigned s = 0; s < 6; s++) {
-        /* Who has which gradient; the buffer, from rank 0. */
+        /* The counts of gradients; the buffer, from rank 0. */
         unsigned long long expected = others * 2 * sizeof(int32_t) + (rank == 0) * others * BUFFER;
         int params[1] = {-1};
 

@@ -30,7 +30,10 @@ static size_t bytes_of(const struct ddp_model *model, size_t i)
     return model->count[i] * tally_dtype_bytes(model->spec[i].dtype);
 }
 
-/* Which ranks have a gradient for parameter i in a step: none, all, or some; all alike know. */
+/*
+ * The ranks that have a gradient for parameter i in a step: none, all, or some; every rank knows
+ * it.
+ */
 static unsigned mask_of(unsigned step, size_t i)
 {
     unsigned hash = (step * 7u + (unsigned)i * 13u + 5u) * 2654435761u;

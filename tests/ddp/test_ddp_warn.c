@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What check mode warns of, by name: gradients that stay zeros because backward writes elsewhere,
- * parameters that stay because the update does; and, in any mode, postlocal without an averager. To
- * the callback; to stderr in check mode where there is none.
+ * The warnings of check mode, by name: gradients that stay zero because backward writes elsewhere,
+ * parameters that do not change because the update writes elsewhere; and, in any mode, postlocal
+ * without an averager. They go to the callback, or, in check mode without one, to stderr.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -101,7 +101,7 @@ static int expect_lines(const char *what, int n)
     return 1;
 }
 
-/* What goes to stderr. */
+/* The output on stderr. */
 static int run_without_callback(struct course course)
 {
     FILE *file = tmpfile();

@@ -12,7 +12,7 @@
 
 #define N_STEPS 4
 
-/* An update of one's own, and the low copies follow. */
+/* The test updates the masters itself, and the low copies follow. */
 static int update(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, int dtype)
 {
     for (size_t i = 0; i < model->n; i++) {

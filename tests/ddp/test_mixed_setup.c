@@ -83,7 +83,7 @@ static int of_last(void *user, tally_lane *lane, const tally_buffer *list, size_
     return tally_lane_broadcast(lane, list[0].data, list[0].bytes, last);
 }
 
-/* Without param_dtype too: buffers are a matter of their own. */
+/* Also without param_dtype: the dtype of buffers is independent of it. */
 static int buffers_body(tally_group *group, void *user)
 {
     int rank = tally_group_rank(group);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What steps may be, in mixed precision: gradients that are absent, on some ranks or on all;
- * accumulation; delayed parameters; ranks that run out of input; clipping, zeroing, statistics.
+ * Steps in mixed precision: gradients that are absent, on some ranks or on all; accumulation;
+ * delayed parameters; ranks that run out of input; clipping, zeroing, statistics.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 /* ---- absent gradients ---- */
 
-/* Which ranks have a gradient for parameter i in step s. */
+/* The ranks that have a gradient for parameter i in step s. */
 static unsigned who_has(size_t i, unsigned s)
 {
     static const unsigned ranks[4] = {~0u, 1u, ~1u, 0u};
@@ -51,7 +51,7 @@ static int absent_step(tally_group *group, tally_ddp *ddp, const struct ddp_mode
         CHECK_OK(group, tally_ddp_is_unused(ddp, (int)i, &unused));
         CHECK(group, unused == (having == 0));
         CHECK(group, unused || mixed_wrong(model, ddp, of, i, mean) == 0);
-        /* What no rank announced is as it was. */
+        /* A gradient that no rank announced is unchanged. */
         for (size_t e = 0; unused && e < model->count[i]; e++) {
             CHECK(group, mixed_get(of->param_dtype, tally_ddp_grad(ddp, (int)i), e) ==
                              ddp_value(of->param_dtype, s, rank, i, e));

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What README, docs, examples and man pages show is run, and what they name is there. The same for
-# every build of this machine's compiler, so a cross build and the sanitizers skip it, as interop.
+# Tests that run everything README, docs, examples and man pages show, and check that everything
+# they name exists. The result is the same for every build of this machine's compiler, so a cross
+# build and the sanitizers skip these tests, as interop does.
 
 # docs_<name> runs tests/docs/<program>.py with the tree, the build and the arguments given.
 function(tally_docs_test name program)
@@ -24,6 +25,7 @@ target_link_libraries(text_forms PRIVATE tally_flags tally)
 tally_docs_test(texts check_texts $<TARGET_FILE:text_forms>)
 tally_docs_test(names check_names $<TARGET_FILE:text_forms>)
 
-# Also a unit test: whoever adds or renames a file of src learns at once that the map needs a row.
+# Also a unit test, so that a quick run notices a new or renamed file of src without a row in the
+# map.
 tally_docs_test(map check_map)
 set_tests_properties(docs_map PROPERTIES LABELS "docs;unit")

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the pieces of C in the pages take for granted: a model, its group and ddp, and the functions
- * of a training program. A file fragment_*.c includes pieces by their page and section and looks at
- * what they did. run_c_blocks.py writes those, and checked_calls.h, in which every call of tally
+ * The environment of the C blocks in the pages: a model, its group and ddp, and the functions of a
+ * training program. A file fragment_*.c includes blocks by their page and section and checks their
+ * effect. run_c_blocks.py writes those blocks, and checked_calls.h, in which every call of tally
  * ends the program if it fails, naming the line of the page.
  */
 #ifndef FRAGMENT_MODEL_H
@@ -27,7 +27,7 @@ void run_fragments(void);
 void make_ddp(const tally_ddp_config *config);
 void free_ddp(void);
 
-/* How far the parameters are from those that all ranks together look for. */
+/* Distance of the parameters from those that all ranks together look for. */
 double distance(void);
 
 /* Training: forward and backward of whatever ddp there is, which all gradients are announced to,

@@ -33,7 +33,10 @@ static void train_groups(void)
     tally_optimizer_step(optimizer);
 }
 
-/* Every rank has the state of all: they are of equal length here, and equal but for shards. */
+/*
+ * Every rank has the state of all: the states have equal length here, and are equal except for
+ * shards.
+ */
 static void *save_own(size_t *saved)
 {
 #include "docs/optimizers.md#checkpoints"

@@ -43,12 +43,12 @@ def read_rules(path):
 
 
 class Plan:
-    """What the rules make of a command."""
+    """The result of the rules for a command."""
 
     def __init__(self, rules, command):
         self.run, self.patterns, self.needs, self.skip = command, [], [], ""
         for rule in rules:
-            # What is expected is said of the command as the page has it.
+            # Expectations are about the command as the page shows it.
             text = self.run if rule.kind == "run" else command
             if not rule.expression.search(text):
                 continue
@@ -88,7 +88,7 @@ class Sandbox:
         shutil.copy(os.path.join(root, "examples", "line.c"), os.path.join(self.folder, "prog.c"))
         with open(os.path.join(self.folder, "hosts"), "w", encoding="utf-8") as file:
             file.write("localhost\n")
-        # Open MPI as whoever runs this, with more ranks than CPUs.
+        # Lets any user run Open MPI, with more ranks than CPUs.
         self.environment = dict(os.environ, HOME=home, PATH=f"{build}:{os.environ['PATH']}",
                                 OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                                 OMPI_MCA_rmaps_base_oversubscribe="1", LC_ALL="C.UTF-8")
@@ -116,7 +116,7 @@ class Runner:
         self.ran = {}  # what each script came to: some are on several pages
 
     def command(self, where, command):
-        """What it printed, or nothing where it was skipped."""
+        """Returns its output, or nothing if it was skipped."""
         plan = Plan(self.rules, command)
         missing = [what for what in plan.needs if not self.sandbox.has(what)]
         if plan.skip or missing:
@@ -141,7 +141,7 @@ class Runner:
         return said
 
     def sh(self, block):
-        # Who reads a man page has installed tally.
+        # A reader of a man page has installed tally.
         self.exports = INSTALLED if block.page.startswith("docs/man/") else ""
         for line, command in commands_of(block):
             self.command(f"{block.page}:{line}", command)
@@ -168,7 +168,7 @@ class Runner:
                 self.command(f"{page.name}:{line}", text)
 
     def output(self, page, block):
-        """What a bench has printed: the command above it still prints lines with these labels."""
+        """Output of a bench: the command above the block still prints lines with these labels."""
         commands = [text for line, text in page.spans() if block.line - 6 < line < block.line]
         if not commands:
             self.report.fail(block.where, "no command in backticks above it that prints this")

@@ -51,7 +51,7 @@ static inline simde__m512 _mm512_cvtepi32_ps(simde__m512i x)
     return simde__m512_from_private(r);
 }
 
-/* What does not fit becomes INT_MIN, as the instruction has it. */
+/* A value that does not fit becomes INT_MIN, as in the instruction. */
 static inline simde__m512i _mm512_cvtps_epi32(simde__m512 x)
 {
     simde__m512_private v = simde__m512_to_private(x);

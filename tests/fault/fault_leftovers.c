@@ -82,8 +82,8 @@ static bool has_socket(const char *name, char *line, size_t bytes)
 }
 
 /*
- * A child or orphan that is there, 0 when there is none. The leak check of AddressSanitizer runs in
- * a process of its own, which survives a rank killed at that moment for an instant.
+ * A child or orphan that exists, or 0. The leak check of AddressSanitizer runs in a separate
+ * process, which survives a rank killed at that moment for an instant.
  */
 static pid_t find_child(void)
 {

@@ -22,14 +22,14 @@ struct fault_op {
     int32_t tag; /* makes the values of this collective its own */
     size_t count;
     int32_t *data;     /* FAULT_MAX_ELEMENTS, group memory or not */
-    int32_t *received; /* likewise */
+    int32_t *received; /* also per rank */
     size_t bytes[FAULT_MAX_RANKS];
 };
 
 /* Writes this rank's input. */
 void fault_op_prepare(struct fault_op *op, const tally_group *group);
 
-/* Runs it inside a job, or as a job of its own. */
+/* Runs it inside a job, or as a separate job. */
 int fault_op_on_lane(struct fault_op *op, tally_lane *lane);
 int fault_op_submit(struct fault_op *op, tally_group *group, tally_future **future);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The endless stream of a rank. All ranks draw the same sequence of collectives from the seed: as
- * calls of their own or inside jobs, in group memory or ordinary memory, on either lane, on the
- * group or on a sub-group, one at a time or two at once. The rank's main thread enters; jobs run on
- * the lanes and touch only their task.
+ * separate calls or inside jobs, in group memory or ordinary memory, on either lane, on the group
+ * or on a sub-group, one at a time or two at once. The rank's main thread enters; jobs run on the
+ * lanes and touch only their task.
  */
 #include "fault/fault_stream.h"
 
@@ -16,7 +16,7 @@
 
 enum form { AS_CALL, AS_JOB, AS_JOB_OF_HALF, N_FORMS };
 
-/* A collective under way, with buffers of its own. */
+/* A collective under way, with its buffers. */
 struct task {
     struct fault_op op;
     int form;
@@ -139,7 +139,7 @@ static bool run_batch(struct stream *stream)
     return is_well;
 }
 
-/* Divides the world anew from time to time, in a way that the seed decides. */
+/* Splits the world again from time to time, as the seed decides. */
 static bool divide(struct stream *stream)
 {
     int rank = tally_group_rank(stream->world);

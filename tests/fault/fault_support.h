@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the fault tests share: a crew of rank processes that report into memory the test can read
- * after their death, bounds on every wait, and a look for anything they left behind.
+ * Code shared by the fault tests: a crew of rank processes that report into memory the test can
+ * read after their death, limits on every wait, and a search for anything they left behind.
  */
 #ifndef TALLY_FAULT_SUPPORT_H
 #define TALLY_FAULT_SUPPORT_H
@@ -31,7 +31,7 @@
 #define FAULT_HAS_ASAN 0
 #endif
 
-/* How far a rank has come. Only forward. */
+/* The progress of a rank. Only forward. */
 enum fault_stage { FAULT_BORN, FAULT_OPEN, FAULT_FAILED, FAULT_CLOSED };
 
 struct fault_failure {
@@ -61,7 +61,7 @@ struct fault_crew {
     struct fault_report *report; /* per rank, shared with the ranks */
 };
 
-/* What a rank does; its process exits with what this returns. */
+/* The body of a rank; its process exits with the value this returns. */
 typedef int (*fault_body)(int rank, struct fault_report *report, void *user);
 
 uint64_t fault_now_ns(void);
@@ -95,12 +95,12 @@ void fault_set_stage(struct fault_report *report, int stage);
  * mentioned further on. */
 bool fault_blames(const char *text, int rank);
 
-/* From now on nothing but this program uses /dev/shm, of so many bytes. False when not allowed. */
+/* Gives this program its own /dev/shm, of this number of bytes. False if not allowed. */
 bool fault_private_dev_shm(const char *size);
 
 /* Counts what is open now, and from now on takes in orphans, so that fault_leftovers sees them. */
 void fault_leftovers_begin(void);
-/* What is left of ranks whose sockets carry this name in theirs: NULL, or a static text. */
+/* Leftovers of ranks whose sockets have this name in theirs: NULL, or a static text. */
 const char *fault_leftovers(const char *name);
 
 /* A config with everything set: rank, world and where they meet; timeouts in seconds. */

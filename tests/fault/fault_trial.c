@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A trial: starts the ranks, waits until all are at work, strikes at a random moment, and judges
- * the survivors' reports. What a victim has to do by itself (exit, abort, exec) a thread of it does
- * while its other threads are in the middle of a collective. One thread enters.
+ * the survivors' reports. If a victim must act itself (exit, abort, exec), one of its threads does
+ * so while its other threads are in the middle of a collective. One thread enters.
  */
 #include "fault/fault_trial.h"
 
@@ -21,7 +21,7 @@
 #define HANG_S 25.0
 #define NS_PER_S 1e9
 
-/* What the test says to the victims, and they to it. */
+/* Messages between the test and the victims. */
 struct orders {
     atomic_bool strike[2];
     atomic_bool leave;
@@ -263,7 +263,7 @@ static bool is_acceptable(const struct scene *scene, int rank, const struct faul
            (names_call(failure->text) || !is_stop) && blames_victim(scene, failure->text);
 }
 
-/* What is wrong with a survivor's report; "" when nothing is. */
+/* The mistake in a survivor's report; "" if there is none. */
 static void judge(const struct scene *scene, int rank, char *wrong, size_t bytes)
 {
     const struct fault_report *report = &scene->crew.report[rank];

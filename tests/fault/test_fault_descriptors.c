@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What applications do to descriptors: they look at all of them, close all of them, or leave them
- * to children. A rank that lives is never taken for dead, and one that is dead never for alive.
+ * Applications that read all descriptors, close all of them, or pass them to children. A rank that
+ * lives never counts as dead, and a dead rank never as alive.
  */
 #include <dirent.h>
 #include <fcntl.h>

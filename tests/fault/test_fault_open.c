@@ -137,8 +137,10 @@ static void rank_0_is_stopped(void **state)
     fault_opening_end(&opening);
 }
 
-/* The victim has said hello and dies; whoever comes last completes the world, and all hear of it:
- * those with a lower number, who have been welcomed already, as well as those with a higher. */
+/*
+ * The victim has said hello and dies; the last rank completes the world, and all ranks hear of it:
+ * those with a lower number, who have been welcomed already, and those with a higher.
+ */
 static void dies_after_hello(void **state)
 {
     (void)state;
@@ -230,8 +232,10 @@ static void rank_out_of_range(void **state)
     }
 }
 
-/* kill -9 at any moment of the opening. Who survives either fails at once and blames the victim, or
- * finds it missing when the deadline comes, or opens and hears of it at the first barrier. */
+/*
+ * kill -9 at any moment of the opening. A survivor either fails at once and blames the victim, or
+ * finds it missing at the deadline, or opens and hears of it at the first barrier.
+ */
 static void killed_while_opening(void **state)
 {
     uint64_t random = 7;

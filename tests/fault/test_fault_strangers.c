@@ -30,7 +30,7 @@
 #define MAGIC 0x74616c79u
 #define PROTOCOL 2u
 
-/* What the stranger brings. */
+/* The file that the stranger sends. */
 struct gift {
     const char *name;
     size_t message_bytes;
