@@ -55,7 +55,7 @@ struct step_result {
     double backward_stretch;    /* the overlapped backward / the backward alone */
     double step_over_allreduce; /* at once / all-reduce */
     double on_call_ms;          /* with an optimizer */
-    double behind_ms;           /* also a median */
+    double behind_ms;           /* with an overlapped optimizer */
     double update_ms;           /* tally_optimizer_step alone */
     double exposed_on_call;     /* what the optimizer adds to a step on call, in ms: on call -
                                    overlapped, */

@@ -22,7 +22,7 @@ struct fault_op {
     int32_t tag; /* makes the values of this collective its own */
     size_t count;
     int32_t *data;     /* FAULT_MAX_ELEMENTS, group memory or not */
-    int32_t *received; /* also per rank */
+    int32_t *received; /* the same */
     size_t bytes[FAULT_MAX_RANKS];
 };
 

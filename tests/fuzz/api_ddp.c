@@ -139,7 +139,7 @@ static void update(struct api_rank *rank, struct api_model *model)
     (void)CALL(rank, tally_ddp_refresh_low(model->ddp));
 }
 
-/* Whether a step is open: there is no function that says so, but one that is refused then. */
+/* Whether a step is open: no function returns it, but one is refused then. */
 bool api_is_in_step(struct api_rank *rank, struct api_model *model)
 {
     return CALL_ANY(rank, tally_ddp_refresh_low(model->ddp)) == TALLY_STATE;

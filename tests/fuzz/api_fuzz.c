@@ -295,7 +295,7 @@ static void start_log(const struct api_rank *rank)
     (void)CALL_ANY(rank, tally_log_set(hear, NULL, TALLY_LOG_DEBUG));
 }
 
-/* What all workers draw seeds from. */
+/* The source of the seeds of all workers. */
 struct board {
     _Atomic uint64_t n_begun;
     double end;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations on groups: splits, memory, jobs, futures, collectives. What a job works on belongs to
- * a flight, which lives until the groups are closed.
+ * Operations on groups: splits, memory, jobs, futures, collectives. The data of a job belongs to a
+ * flight, which lives until the groups are closed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -214,7 +214,7 @@ static int one_collective(struct api_flight *flight, tally_lane *lane)
     }
 }
 
-/* What a job may not do, or what other groups' lanes are for. */
+/* Calls that a job may not make, and calls on the lanes of other groups. */
 static int do_something_else(struct api_flight *flight, tally_lane *lane)
 {
     static const int failures[] = {TALLY_ARG, TALLY_NOMEM, TALLY_STATE, TALLY_NUMERIC};

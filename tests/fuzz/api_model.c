@@ -99,14 +99,14 @@ static void draw_config(struct api_rank *rank, struct api_model *model, tally_dd
         config->buffer_hook = bring_buffers;
         config->buffer_hook_user = rank;
     }
-    /* Where ranks may differ, a comparison would end programs in which all ranks do the same. */
+    /* If ranks may differ, a comparison would end programs in which all ranks do the same. */
     config->check = rank->program->stray >= 0 && api_chance(rank, 4);
     model->joins = config->join;
     model->is_static = config->static_graph;
     model->divides = config->keep_parameters || (config->hook && api_hook_divides(config->hook));
 }
 
-/* What no ddp can be made of. */
+/* Arguments from which no ddp can be made. */
 static void spoil(struct api_rank *rank, tally_param *params, size_t n, tally_ddp_config *config)
 {
     tally_param *param = &params[api_pick(rank, (unsigned)n)];

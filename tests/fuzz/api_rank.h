@@ -30,7 +30,7 @@ struct api_log {
     char text[API_LOG_BYTES];
 };
 
-/* What a worker tells its parent, in memory both see. */
+/* A worker's report to its parent, in memory that both see. */
 struct api_progress {
     _Atomic uint64_t seed; /* of the program under way */
     atomic_ullong n_programs;
@@ -38,7 +38,7 @@ struct api_progress {
     struct api_log logs[API_MAX_WORLD];
 };
 
-/* What all ranks of a program share; read only while they run. */
+/* Data that all ranks of a program share; read only while they run. */
 struct api_program {
     uint64_t seed;
     int world;

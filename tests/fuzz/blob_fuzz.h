@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the fuzzers of saved states share. A small run saves its state; the input changes it, or
- * replaces it (blob_changes.h); and it is loaded. What is refused is answered with one line and
- * changes nothing; what is accepted can be saved, loaded again to the same bytes, and gone on from.
- * Nothing leaks.
+ * Code shared by the fuzzers of saved states. A small run saves its state; the input changes or
+ * replaces it (blob_changes.h); and it is loaded. A refused state gives a text of one line and
+ * changes nothing; an accepted state can be saved, loaded again to the same bytes, and continued
+ * from. Nothing leaks.
  */
 #ifndef TALLY_TESTS_BLOB_FUZZ_H
 #define TALLY_TESTS_BLOB_FUZZ_H
@@ -12,7 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What saves and loads. A model is the fuzzer's own; all but load must succeed. */
+/*
+ * The object that saves and loads. The fuzzer defines the model; all functions except load must
+ * succeed.
+ */
 struct blob_subject {
     void *models[2]; /* room for two: one that loads, and a fresh one */
     void (*start)(void *model, bool variant);

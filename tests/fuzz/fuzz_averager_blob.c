@@ -97,7 +97,7 @@ static void go_on(void *model, bool variant)
 {
     int rc = step(model, 9);
 
-    /* A hook that codes says so when there are no numbers. */
+    /* A hook that encodes reports values that are not finite. */
     FUZZ_CHECK(rc == TALLY_OK || (variant && rc == TALLY_NUMERIC));
 }
 

@@ -20,7 +20,7 @@
 #define DEFAULT_SECONDS 2.0
 #define HANG_SECONDS 60
 
-/* What the child tells its parent, in memory both see. */
+/* The child's report to its parent, in memory that both see. */
 struct progress {
     unsigned long long n_inputs;
     struct fuzz_input input; /* being tried */

@@ -66,7 +66,7 @@ static void check_parse(const struct tally__rows *list, const char *text)
     check_memory(list, text, n_allocations);
 }
 
-/* The text around a hook of its own: good only if it is a wrapper, and parses by itself. */
+/* Wraps the text around another hook: accepted only if it is a wrapper, and parses alone. */
 static void check_wrap(const struct tally__rows *list, const char *text)
 {
     tally_hook *inner = NULL;

@@ -14,7 +14,7 @@
 
 #define N 5
 
-/* What two steps with the rule lead to, from the same start for all. */
+/* The result of two steps with the rule, from the same start for all. */
 static void train(const struct tally__rule *rule, uint32_t *bits)
 {
     float data[N];

@@ -17,7 +17,7 @@ struct model {
 
 /* ---- a run ---- */
 
-/* power: the hook is PowerSGD, which has a state of its own; else int8. */
+/* power: the hook is PowerSGD, which has its own state; otherwise int8. */
 static void start(void *started, bool power)
 {
     struct model *model = started;

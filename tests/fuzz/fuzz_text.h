@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fuzzers of texts share. */
+/* Code shared by the fuzzers of texts. */
 #ifndef TALLY_TESTS_FUZZ_TEXT_H
 #define TALLY_TESTS_FUZZ_TEXT_H
 

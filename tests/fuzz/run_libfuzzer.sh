@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run_libfuzzer.sh FUZZER CORPUS: lets libFuzzer search for TALLY_FUZZ_SECONDS, or 2 seconds, from
-# the inputs in CORPUS. What it finds on its way goes to a folder beside the fuzzer, from which the
-# next run goes on; an input that breaks something is kept there too.
+# the inputs in CORPUS. New inputs go to a folder next to the fuzzer, from which the next run
+# continues; an input that breaks something is kept there too.
 set -euo pipefail
 
 fuzzer=$1

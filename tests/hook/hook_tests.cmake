@@ -8,7 +8,7 @@ target_include_directories(tally_hook_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_hook_support PRIVATE tally_flags)
 
-# A program tests/hook/<name>.c of its own, as in multi.cmake.
+# A separate program tests/hook/<name>.c, as in multi.cmake.
 function(tally_hook_test name)
   add_executable(${name} hook/${name}.c)
   target_link_libraries(${name} PRIVATE tally_flags tally_hook_support

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every hook sends: on every rank of every world the bytes of the formula N + (W - 2) n_r of
- * its elements, shards cut at blocks; and summed over the ranks the same fraction of fp32 for every
- * W, a half for halves, a quarter and the scales for bytes.
+ * The bytes that every hook sends: on every rank of every world those of the formula N + (W - 2)
+ * n_r of its elements, with shards that end at blocks; and summed over the ranks the same fraction
+ * of fp32 for every W: a half for 16 bits, a quarter and the scales for 8 bits.
  */
 #include <stdio.h>
 
@@ -12,7 +12,8 @@
 
 /* ---- against the formula ---- */
 
-/* How gradients travel: each by itself, those of a dtype together, or together but for large ones.
+/*
+ * How gradients travel: each alone, those of a dtype together, or together except for large ones.
  */
 enum parts { EACH, TOGETHER, LARGE_ALONE };
 
@@ -23,7 +24,7 @@ static bool is_alone(const struct ddp_model *model, size_t i, enum parts parts)
     return parts == EACH || (parts == LARGE_ALONE && bytes >= TALLY__LARGE_BYTES);
 }
 
-/* What a rank sends for the parameters of a dtype, the last one first. */
+/* Bytes that a rank sends for the parameters of a dtype, the last one first. */
 static uint64_t expected_of(const struct hook_rule *rule, const struct ddp_model *model, int dtype,
                             enum parts parts, const tally_group *group)
 {

@@ -14,7 +14,7 @@
 
 static float expected[HOOK_N_PARAMS * HOOK_MOST];
 
-/* What the last rank asks for, and all others. */
+/* The hook of the last rank, and that of all others. */
 struct dispute {
     const char *odd;
     const char *others;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every hook leaves, to the bit, against plain loops: in every world, in views and copies, in
- * group memory and through stages, on one lane and on three, in buckets of all sizes. The hooks
- * that take a bucket for one tensor get one bucket. Hooks follow each other in one ddp, so nothing
+ * The result of every hook, to the bit, against plain loops: in every world, in views and copies,
+ * in group memory and through stages, on one lane and on three, in buckets of all sizes. The hooks
+ * that treat a bucket as one tensor get one bucket. Hooks follow each other in one ddp, so nothing
  * of one may show in the next.
  */
 #include <stdio.h>
@@ -58,7 +58,7 @@ static int check_variant(tally_group *group, const struct variant *variant)
             (void)fprintf(stderr, "%s, %s:\n", hook_rules[k].text, variant->what);
             return ranks_fail(group, __FILE__, __LINE__, "not the expected means");
         }
-        /* What is left would reach the next hook. */
+        /* A residual would reach the next hook. */
         if (hook_rules[k].feedback) {
             CHECK_OK(group, tally_ddp_set_hook(ddp, "allreduce"));
             CHECK_OK(group, hook_step(group, ddp, &model, SEED));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers at the ends: known values of casts and codes; what is too large for fp16, held or not;
- * and what is no number, refused with the same words on all ranks or passed on, in its own block or
- * tensor and nowhere else.
+ * Extreme values: known values of casts and codes; values too large for fp16, saturated or not; and
+ * values that are not finite, refused with the same text on all ranks or passed on, in their own
+ * block or tensor and nowhere else.
  */
 #include <math.h>
 #include <stdio.h>
@@ -153,7 +153,7 @@ static int known_body(tally_group *group, void *user)
     return tally_group_size(group) == 2 ? check_channels(group) : 0;
 }
 
-/* ---- what is no number ---- */
+/* ---- values that are not finite ---- */
 
 #define BIG 5
 #define PLACE 9001

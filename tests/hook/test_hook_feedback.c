@@ -108,16 +108,17 @@ static double most_of_block(const struct training *training, size_t i, size_t fi
     return mean;
 }
 
-/* What rounding in fp32 may add up to. */
+/* The error that rounding in fp32 may add up to. */
 static double rounding(double most)
 {
     return N_STEPS * most * 4 * FLT_EPSILON;
 }
 
 /*
- * How far the applied sum may be off in a block. A residual is at most half a step of its block's
+ * The largest error of the applied sum in a block. A residual is at most half a step of its block's
  * scale, which is at most max|v| / 127, v = gradient + residual, so max|v| <= max|x| + max|v| /
- * 254. That for each rank, over the divisor, and for the owner, whose v is a mean of what arrives.
+ * 254. This holds for each rank, over the divisor, and for the owner, where v is the mean of the
+ * contributions.
  */
 static double bound(double most)
 {
@@ -274,7 +275,7 @@ static int own_hook_takes_over(tally_group *group)
     return end(&training);
 }
 
-/* What was coded and is exempt now, has its residual added too. */
+/* A parameter that was encoded and is exempt now gets its residual added too. */
 static int exemption_changes(tally_group *group)
 {
     struct training training;
@@ -333,7 +334,7 @@ static int join_body(tally_group *group, void *user)
     /* Only the last rank saw all the means. */
     worst = rank == training.world - 1 ? worst_of_matrices(&training) : 0;
     CHECK(group, worst <= 1);
-    /* What all ranks kept makes the sum exact. */
+    /* With the residuals of all ranks the sum is exact. */
     CHECK_OK(group, tally_ddp_set_hook(training.ddp, "allreduce"));
     CHECK_OK(group, step(&training, 0));
     CHECK(group, rank < training.world - 1 || is_exact(&training, true));
@@ -365,7 +366,7 @@ static int unused_body(tally_group *group, void *user)
         worst = fmax(worst, fabs(training.applied[0][e] - true_sum(&training, 0, e)) / limit);
     }
     CHECK_OK(group, end(&training));
-    /* What was taken back travels once more, together with a gradient. */
+    /* The residual that was taken back travels once more, together with a gradient. */
     CHECK(group, worst > 0 && worst <= 2);
     return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * States that must not be taken up: damaged, incomplete, of something else, on one rank or on all.
- * Every rank is told the same, and nothing has changed anywhere. And hooks of one's own that cannot
- * save or load.
+ * States that must be refused: damaged, incomplete, of something else, on one rank or on all. Every
+ * rank gets the same text, and nothing has changed anywhere. And application hooks that cannot save
+ * or load.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,7 +156,7 @@ static int alone(tally_group *group, const struct scene *scene)
                         "blob 0 is damaged");
 }
 
-/* What only several ranks can get wrong. */
+/* Mistakes that need several ranks. */
 static int wrong_sets(tally_group *group, const struct scene *scene)
 {
     size_t last = scene->states.n - 1;
@@ -349,7 +349,7 @@ static int calls_body(tally_group *group, void *user)
     return 0;
 }
 
-/* ---- hooks of one's own ---- */
+/* ---- application hooks ---- */
 
 struct fragile {
     int number;      /* the state */
@@ -402,7 +402,7 @@ static int refused_by_hook(tally_group *group, tally_ddp *ddp, const struct hook
     int before = fragile->number;
 
     (void)snprintf(whole, sizeof whole, "rank %zu: %s", states->n - 1, text);
-    /* What was wrong before has nothing to do with it. */
+    /* The earlier mistake has no effect. */
     CHECK_STATUS(group, tally_ddp_save(NULL, NULL, NULL), TALLY_ARG);
     CHECK_STATUS(group, hook_states_load(ddp, states), TALLY_NUMERIC);
     CHECK(group, strcmp(tally_last_error(), whole) == 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of hooks: after the first steps none is allocated, whatever the hook, and in copies after
- * the buckets were arranged anew; and every allocation that setting a hook or its first step makes
- * may fail on one rank: all ranks hear of it, nothing leaks, and the next try works.
+ * Memory of hooks: after the first steps no hook allocates, and in copies after the buckets were
+ * rearranged; and every allocation that setting a hook or its first step makes may fail on one
+ * rank: all ranks hear of it, nothing leaks, and the next try works.
  */
 #include <stdatomic.h>
 #include <stdio.h>

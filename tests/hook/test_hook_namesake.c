@@ -70,7 +70,7 @@ static int body(tally_group *group, void *user)
     CHECK_OK(group, hook_states_load(run.ddp, &states));
     CHECK(group, namesake.n_loads == 1);
 
-    /* And the other way round: four bytes are no state of PowerSGD's. */
+    /* The other way round: four bytes are not a state of PowerSGD. */
     CHECK_OK(group, tally_ddp_set_hook(run.ddp, table.name));
     CHECK_OK(group, hook_states_load(run.ddp, &states));
     CHECK_OK(group, state_step(group, &run, 3));

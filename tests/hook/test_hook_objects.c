@@ -18,7 +18,7 @@
 
 #define N 3000
 
-/* What the hook exchanges, one after the other, and whether a wrapper makes halves of it. */
+/* The exchanges of the hook, one after the other, and whether a wrapper makes them 16 bits. */
 static const struct {
     int dtype;
     int op;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks that take over from others in the middle of a run: an equal one goes on to the bit, any
- * other one delivers what was left out before, and the state of a hook passes to the next one of
- * its kind. What ranks do not agree about, or cannot attach, changes nothing.
+ * Hooks that replace others in the middle of a run: an equal one continues to the bit, any other
+ * one delivers the residuals, and the state of a hook passes to the next one of its kind. If ranks
+ * do not agree about a hook, or cannot attach it, nothing changes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -234,7 +234,7 @@ static int noop_body(tally_group *group, void *user)
     return 0;
 }
 
-/* ---- the state of a hook of one's own ---- */
+/* ---- the state of an application hook ---- */
 
 struct counter {
     int n_steps;      /* the state */

@@ -14,8 +14,10 @@
 #define N_BEFORE 3
 #define N_AFTER 4
 
-/* What rounding alone does to totals of a dozen steps of values below 1; what one step of int8
- * leaves out is a thousand times as much. */
+/*
+ * The error of rounding alone in totals of a dozen steps of values below 1; the residual of one
+ * step of int8 is a thousand times as large.
+ */
 #define ROUNDING 4e-6
 
 /* ---- the same world ---- */
@@ -93,7 +95,7 @@ static int same_world_body(tally_group *group, void *user)
     return 0;
 }
 
-/* Loads from copies that start so many bytes behind an aligned place. */
+/* Loads from copies that start this number of bytes after an aligned address. */
 static int load_shifted(tally_ddp *ddp, const struct hook_states *states, size_t shift)
 {
     const void *blobs[STATE_MAX_WORLD];
@@ -228,7 +230,7 @@ static int other_hook_body(tally_group *group, void *user)
 
 /* ---- other worlds ---- */
 
-/* What one world leaves to the next, in a file: processes share no memory. */
+/* Data that one world leaves to the next, in a file: processes share no memory. */
 struct legacy {
     const char *hook;
     FILE *file;
@@ -323,7 +325,7 @@ static int check_worlds(const char *hook, int from, int to)
     return n_failures;
 }
 
-/* ---- a hook of one's own ---- */
+/* ---- an application hook ---- */
 
 /* Multiplies gradients by a number that grows with every step, and looks at the step's number. */
 struct growing {
@@ -429,7 +431,7 @@ static int own_hook_body(tally_group *group, void *user)
 
         CHECK_OK(group, state_run_start(group, &setup, &run));
         CHECK_OK(group, use_growing(group, run.ddp, wrapper, &second));
-        /* Steps of its own before do not count. */
+        /* Earlier steps of this ddp do not count. */
         CHECK_OK(group, state_steps(group, &run, 0, 1, &hash));
         CHECK_OK(group, hook_states_load(run.ddp, &states));
         CHECK(group, second.n_loaded == states.n && second.factor == 2 + N_BEFORE);

@@ -123,7 +123,7 @@ static int scatter_body(tally_group *group, void *user)
             size_t cut[MOST_WORLD + 1];
             struct trial trial = {.hook = hook, .cut = cut};
 
-            /* A divisor of its own, as join has it. */
+            /* A divisor other than the number of ranks, as with join. */
             trial.bucket = (tally_bucket){.size = sizeof trial.bucket,
                                           .dtype = TALLY_F32,
                                           .n = lengths[i / 2],

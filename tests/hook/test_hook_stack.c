@@ -56,7 +56,7 @@ static int body(tally_group *group, void *user)
     return 0;
 }
 
-/* What is set here holds for programs that begin afterwards. */
+/* The limit holds for programs that start afterwards. */
 static int begin_again(char **argv)
 {
     struct rlimit limit;

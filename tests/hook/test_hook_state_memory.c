@@ -12,7 +12,7 @@
 
 #define N_BEFORE 3
 
-/* A hook with a state of its own, and residuals. */
+/* A hook with its own state, and residuals. */
 static const char *const hooks[] = {"int8", "powersgd:rank=1,start=1", "bf16(int8)"};
 
 static int meet(tally_group *group)
@@ -24,7 +24,7 @@ static int meet(tally_group *group)
     return 0;
 }
 
-/* What is tried, on all ranks. Returns its status. */
+/* The call under test, on all ranks. Returns its status. */
 typedef int attempt(struct state_run *run, const struct hook_states *states, const char *hook);
 
 /*

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What PyTorch's own tests ask of its hooks, with their tolerances: a model of one 40 x 20
- * parameter whose gradient with a hook is compared with the one without; and a model of one 2 x 2
- * parameter whose gradient is 0.25 everywhere, for hooks by name, by text, wrapped, and of one's
- * own.
+ * The requirements of PyTorch's own tests of its hooks, with their tolerances: a model of one 40 x
+ * 20 parameter whose gradient with a hook is compared with the one without; and a model of one 2 x
+ * 2 parameter whose gradient is 0.25 everywhere, for hooks by name, by text, wrapped, and of the
+ * application.
  */
 #include <math.h>
 #include <stdio.h>

@@ -76,7 +76,7 @@ static size_t shard_of(int size, int rank)
     return n;
 }
 
-/* What this rank sends within its host in a step: adding up, and the result. */
+/* Bytes that this rank sends within its host in a step: the sum, and the result. */
 static unsigned long long host_bytes_of(int world, int host_size, int rank)
 {
     int first = rank / host_size * host_size;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bits do not depend on the layout of buckets: every hook with error feedback, whatever the order
- * of announcements, the caps of buckets, views or copies, and whether buckets are arranged anew
- * after the first step; with hooks that are replaced and states that are loaded on the way; with a
- * sharded optimizer, from the start or later. Hooks that take a bucket for one matrix or one tensor
- * depend on the caps of buckets, and on nothing else of these.
+ * Bits do not depend on the layout of buckets: every hook with error feedback, for any order of
+ * announcements, caps of buckets, views or copies, with and without rearranged buckets after the
+ * first step; with hooks that are replaced and states that are loaded on the way; with a sharded
+ * optimizer, from the start or later. Hooks that treat a bucket as one matrix or one tensor depend
+ * on the caps of buckets, and on nothing else of these.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static const struct layout layouts[] = {
     {SHUFFLED, 1500, true},  {BACKWARD, 1 << 20, true}, {FORWARD, 1 << 20, false},
 };
 
-/* How a run goes: what happens after which step. */
+/* The events of a run, and the steps after which they happen. */
 struct course {
     const char *hook;
     const char *next; /* the hook that replaces it after step 5; NULL: none does */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The hook postlocal: means over all ranks up to a step, then over groups of consecutive ranks or
- * over none, to the bit, with copies and views, and what it sends; PyTorch's test of its own hook;
- * groups that do not divide the ranks; and the hook as an object, put in the place of the one
- * inside and back.
+ * over none, to the bit, with copies and views, and the bytes it sends; PyTorch's test of its hook;
+ * groups that do not divide the ranks; and the hook as an object, put in the place of the inner one
+ * and back.
  */
 #include <stdio.h>
 #include <string.h>
@@ -88,7 +88,7 @@ static int groups_body(tally_group *group, void *user)
     return 0;
 }
 
-/* What each hook inside sends among two ranks is what it sends in a world of two. */
+/* Among two ranks each inner hook sends the bytes that it sends in a world of two. */
 static int bytes_body(tally_group *group, void *user)
 {
     static const char *const hooks[] = {"allreduce", "bf16", "int8", "quantize_per_channel"};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks that follow one another with exchanges among different ranks: all, pairs, none. What one
- * left out of a mean, and its owner keeps, comes with the next ones: on average over all ranks,
- * nothing is lost. The same for a state that fewer ranks load.
+ * Hooks that follow one another with exchanges among different ranks: all, pairs, none. The next
+ * hooks deliver the residual of a mean that its owner keeps: on average over all ranks, nothing is
+ * lost. The same for a state that fewer ranks load.
  */
 #include <stdio.h>
 

@@ -145,7 +145,7 @@ static int train(tally_group *group, struct plan *plan)
     return 0;
 }
 
-/* What this rank sends in one exchange of all weights among so many. */
+/* Bytes that this rank sends in one exchange of all weights among this number of ranks. */
 static unsigned long long bytes_of(const tally_group *group, const char *hook, int n_ranks)
 {
     const struct hook_bucket bucket = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the hook postlocal keeps: nothing that compression leaves out is lost when exchanges go from
- * all ranks to groups of them; a saved state goes on to the bit in the middle of either; ranks that
- * run out of input; and a step that fails on one rank fails on all, after which the next works.
+ * The state of the hook postlocal: no residual is lost when exchanges go from all ranks to groups
+ * of them; a saved state continues to the bit in the middle of either; ranks that run out of input;
+ * and a step that fails on one rank fails on all, after which the next works.
  */
 #include <math.h>
 #include <stdio.h>
@@ -24,8 +24,10 @@ static int sum_job(tally_lane *lane, void *user)
 #define START 5
 #define N_STEPS 12
 
-/* What the means lack so far of element e, over all ranks: this rank's residual, and what it has
- * left out of the means that it owned, which all ranks of an exchange lack. */
+/*
+ * The part of element e that the means lack so far, over all ranks: this rank's residual, and the
+ * residual of the means that it owned, which all ranks of an exchange lack.
+ */
 static double lacks(const tally_ddp *ddp, size_t e)
 {
     const struct tally__residual *residual = &ddp->residuals->params[0];
@@ -166,7 +168,7 @@ static int join_body(tally_group *group, void *user)
 
 /* ---- failures ---- */
 
-/* A hook of one's own that fails on one rank in one step, while others are in its exchange. */
+/* An application hook that fails on one rank in one step, while others are in its exchange. */
 static int failing_reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     bool fails = *(const int *)state != 0;

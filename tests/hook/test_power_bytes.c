@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What PowerSGD sends: two exchanges per bucket, all P and the parameters that are not compressed,
- * then all Q; on every rank of every world the bytes of the formula, half of them in halves. And a
- * model of wide matrices, of which rank 1 sends less than a two-hundredth.
+ * The bytes of PowerSGD: two exchanges per bucket, all P and the parameters that are not
+ * compressed, then all Q; on every rank of every world the bytes of the formula, half of them with
+ * 16 bits. And a model of wide matrices, of which rank 1 sends less than a two-hundredth.
  */
 #include <stdio.h>
 
@@ -21,8 +21,10 @@ struct form {
     bool batched;
 };
 
-/* What a rank sends for n elements: to everybody, when they are few; else every shard to its owner
- * but its own, and its own, summed up, to everybody. */
+/*
+ * Bytes that a rank sends for n elements: all to every rank, if they are few; otherwise every shard
+ * except its own to its owner, and its own, summed, to every rank.
+ */
 static unsigned long long exchange_bytes(size_t n, size_t element_bytes, int world, int rank)
 {
     size_t offset;
@@ -89,7 +91,7 @@ static unsigned long long step_bytes(const struct form *form, const tally_ddp *d
     return sum;
 }
 
-/* What the statistics say: elements of fp32, and as how many they travel. */
+/* The statistics: elements of fp32, and as how many they travel. */
 static bool counts_are_right(const struct form *form, const tally_ddp *ddp,
                              const tally_ddp_stats *stats)
 {

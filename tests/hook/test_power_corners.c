@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PowerSGD where PyTorch's goes wrong: zero gradients, zero columns, more columns than the matrix
- * has, scalars and vectors, parameters without elements, what is no number, and parameters that are
- * not compressed, whose means must stay exact for ever.
+ * PowerSGD in the cases in which PyTorch's fails: zero gradients, zero columns, more columns than
+ * the matrix has, scalars and vectors, parameters without elements, values that are not finite, and
+ * parameters that are not compressed, whose means must stay exact for ever.
  */
 #include <math.h>
 #include <stdio.h>
@@ -165,12 +165,12 @@ static int small_body(tally_group *group, void *user)
     return 0;
 }
 
-/* ---- what is no number ---- */
+/* ---- values that are not finite ---- */
 
 #define N_STEPS 6
 #define BAD_STEP 2
 
-/* Which parameter, and what the last rank has there. For threads of one run, all the same. */
+/* The parameter, and the last rank's value there. The same for all threads of a run. */
 static struct {
     size_t param;
     float value;

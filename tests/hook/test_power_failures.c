@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * PowerSGD in steps that fail: on one rank there is no memory for the state, or a hook around it
- * gives up, while the others are in the middle of it. The step is then as if it had not been: done
- * again, it gives what it gives without the failure.
+ * fails, while the others are in the middle of it. Afterwards the step is as if it had not
+ * happened: repeated, it gives the result that it gives without the failure.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -152,7 +152,7 @@ static int fragile_reduce(void *state, tally_lane *lane, const tally_bucket *buc
     return fragile->inner->table.reduce(fragile->inner->state, lane, bucket);
 }
 
-/* How far the two are from each other. */
+/* Distance between the two. */
 static double distance(const struct pair *pair)
 {
     const struct ddp_model *model = &pair->models[0];

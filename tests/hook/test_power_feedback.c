@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What error feedback is for: the mean of what is applied becomes the true mean, with P and Q as
- * halves on the wire too, and a model learns as well as without compression. Without feedback
- * neither is so.
+ * The purpose of error feedback: the mean of the applied steps approaches the true mean, also with
+ * P and Q in 16 bits on the wire, and a model learns as well as without compression. Without
+ * feedback neither holds.
  */
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ struct sums {
     double sum[N_OF(matrices)][MOST];
 };
 
-/* How far the mean of n steps is from the mean of the gradients: of the worst parameter. */
+/* Distance of the mean of n steps from the mean of the gradients: that of the worst parameter. */
 static double distance(const struct ddp_model *model, const struct sums *sums, unsigned n,
                        int world)
 {
@@ -118,8 +118,10 @@ static int average_body(tally_group *group, void *user)
     return 0;
 }
 
-/* Halves on the wire: the mean of Q is a half. What ranks cannot say in halves they say later, so
- * the mean of many steps is nearer than one mean in halves. */
+/*
+ * 16 bits on the wire: the mean of Q has 16 bits. Later steps send what the rounding lost, so the
+ * mean of many steps is nearer than one mean in 16 bits.
+ */
 static int halves_body(tally_group *group, void *user)
 {
     double plain[2];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * PowerSGD against a reference in double precision, step by step: all options, in views and in
- * copies, whose buckets are arranged anew after the first step, in buckets of several sizes, in
- * every world; all ranks have the same bits. And five hundred steps in a row.
+ * copies, whose buckets are rearranged after the first step, in buckets of several sizes, in every
+ * world; all ranks have the same bits. And five hundred steps in a row.
  */
 #include <stdio.h>
 
@@ -54,7 +54,7 @@ static int check_step(tally_group *group, tally_ddp *ddp, const struct ddp_model
     if (s % STEPS_APART == 0 && s > 0) {
         CHECK_OK(group, power_reference_take(reference, group, ddp));
     }
-    /* Of the buckets that this step travels in: its end may arrange them anew. */
+    /* The buckets of this step: its end may rearrange them. */
     if (tally_group_rank(group) == 0) {
         power_reference_step(reference, ddp, &step);
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What PowerSGD keeps between steps. Its bits depend on nothing but the gradients, the options and
- * the number of ranks; layer by layer not even on the buckets. It counts its plain steps over
- * checkpoints and over a change of options, and takes nothing from a checkpoint that is not a
- * PowerSGD's of these parameters.
+ * The state of PowerSGD between steps. Its bits depend only on the gradients, the options and the
+ * number of ranks; layer by layer not even on the buckets. It counts its plain steps over
+ * checkpoints and over a change of options, and refuses a checkpoint that is not PowerSGD's for
+ * these parameters.
  */
 #include <math.h>
 #include <stdio.h>
@@ -235,7 +235,7 @@ static int check_load(tally_group *group, struct state_run *run, const tally_hoo
     return 0;
 }
 
-/* A Q that is no number is nothing to start from. It follows two words, and five of its matrix. */
+/* A Q that is not finite is refused. It follows two words, and five of its matrix. */
 static int refuse_nan(tally_group *group, struct state_run *run, const tally_hook_blob *blob)
 {
     const float nan = NAN;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A part of tally for MPI (comm/mpi/mpi_api.h) that passes every call on to the real one, the
- * object TALLY_TEST_MPI_REAL, but for one that fails: TALLY_TEST_MPI_FAIL="ENTRY N RANK" is the
+ * object TALLY_TEST_MPI_REAL, except for one that fails: TALLY_TEST_MPI_FAIL="ENTRY N RANK" is the
  * N-th call of that entry of the table on that rank.
  */
 #include <dlfcn.h>

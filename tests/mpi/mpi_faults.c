@@ -40,7 +40,7 @@ static int complain(const char *what, int rc)
     return 1;
 }
 
-/* The operation must fail like this, with these words, and in so many seconds at most. */
+/* The operation must fail with this status and these words, within this number of seconds. */
 static int expect(int rc, int wanted, const char *words, double most_s)
 {
     return rc == wanted && strstr(tally_last_error(), words) && seconds() < most_s

@@ -93,7 +93,7 @@ static int use_communicator(void)
     return 0;
 }
 
-/* Without a promise about threads there are no lane threads. */
+/* Without a thread level of MPI there are no lane threads. */
 static int use_one_thread(void)
 {
     tally_group *group;
@@ -132,7 +132,7 @@ static int let_tally_start(void)
     return 0;
 }
 
-/* Rank 0 ends without a word of its own: the others learn of it at once. */
+/* Rank 0 ends without closing its group: the others learn of it at once. */
 static int leave_early(void)
 {
     tally_group *group;
@@ -186,9 +186,10 @@ int MPI_Isend(const void *from, int n, MPI_Datatype type, int to, int tag, MPI_C
     return PMPI_Isend(from, n, type, to, tag, comm, request);
 }
 
-/* The hook that leaves sums to MPI: whole numbers, so that any order has the same bits. Views and
- * copies, several lanes; among some of the ranks there is no communicator, and the exchange does
- * it. */
+/*
+ * The hook that lets MPI sum: whole numbers, so that any order has the same bits. Views and copies,
+ * several lanes; among some of the ranks there is no communicator, and the exchange sums.
+ */
 static int use_native_sums(const char *hook, bool copies, int lanes, bool is_native)
 {
     enum { N_PARAMS = 5, N = 1003 };
@@ -279,7 +280,7 @@ static int fail_sum(void)
     CHECK(strstr(tally_last_error(), "MPI_Iallreduce") != NULL);
     CHECK(tally_ddp_free(ddp) == TALLY_OK);
     CHECK(tally_group_close(group) == TALLY_OK);
-    /* What can be freed of a closed group is freed with the next one. */
+    /* Memory of a closed group is freed with the next one, as far as possible. */
     (void)MPI_Barrier(MPI_COMM_WORLD);
     CHECK(open_group(NULL, 1, &group) == TALLY_OK);
     CHECK(tally_group_close(group) == TALLY_OK);
@@ -289,7 +290,7 @@ static int fail_sum(void)
 
         (void)PMPI_Iallreduce(MPI_IN_PLACE, data, kept_sum.n, MPI_FLOAT, MPI_SUM, kept_sum.comm,
                               &request);
-        /* Who was late has heard that it was refused, and has not begun it. */
+        /* The late rank has been refused, and has not begun the operation. */
         for (int i = 0; i < 300 && !is_done; i++) {
             (void)MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
             (void)poll(NULL, 0, 1);
@@ -364,8 +365,10 @@ static int lose_sender(void)
     return say_survived();
 }
 
-/* Rank 1 is killed. What rank 0 has sent to it stays under way, and must not keep it from working
- * with rank 2. */
+/*
+ * Rank 1 is killed. Messages of rank 0 to it stay under way, and must not keep rank 0 from working
+ * with rank 2.
+ */
 static int lose_in_sub_group(void)
 {
     tally_group *group;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Backend mpi, once per MPI that is installed. The tests of ranks run again under its launcher, with
-# the ranks that mpirun starts in place of processes (support/ranks_mpi.c). Where CI has little time,
-# a selection of them does, which reaches every file; TALLY_MPI_TESTS=all is all of them with 1, 2,
-# 3, 4 and 7 ranks.
+# the ranks that mpirun starts instead of processes (support/ranks_mpi.c). When CI has little time,
+# it runs a selection of them, which reaches every file; TALLY_MPI_TESTS=all is all of them with 1,
+# 2, 3, 4 and 7 ranks.
 set(TALLY_MPI_TESTS "some" CACHE STRING "Tests of ranks to run under MPI: some, or all")
 
 set(mpi_some test_collectives test_jobs test_lanes test_split test_group_end test_rounds test_fork

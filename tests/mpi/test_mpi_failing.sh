@@ -36,7 +36,7 @@ try() {
     ) </dev/null >"$out" 2>&1 && got=0 || got=$?
     n=$(grep -c '^[A-Z]\+: .' "$out" || true)
     wanted=2
-    # Where MPI cannot be started on one rank, the other waits in it until it is ended.
+    # If MPI cannot be started on one rank, the other waits in it until it is ended.
     if [ "$1" = start ] && grep -q 'failing_mpi: hit' "$out"; then
         wanted=1 got=1
     fi

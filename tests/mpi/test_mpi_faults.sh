@@ -66,7 +66,7 @@ check 7 part quick_exit &
 check 134 part abort &
 check any part return own &
 check 7 hosts-abort return &
-# What depends on the moment at which a rank ends.
+# Results that depend on the moment at which a rank ends.
 for trial in 1 2 3; do
     check 7 hosts-exit return $trial &
 done

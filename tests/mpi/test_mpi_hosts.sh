@@ -44,8 +44,8 @@ check_bits() {
         complain "hooks have other bits than between threads"
 }
 
-# In one step that counts and two before it, the hook and the plain all-reduce have their turn. A rank
-# sends all shards that are not of its own host, and its own shard to all ranks that are not.
+# In one step that counts and two before it, the hook and the plain all-reduce take turns. A rank
+# sends all shards of other hosts, and its own shard to all ranks on other hosts.
 check_bytes() {
     local plain=$((2 * mb * 1000000 * ranks * (world - ranks) / world))
     check_sent allreduce $((3 * (plain + plain)))
@@ -69,7 +69,7 @@ check_sent() {
         if [ "$sent" -lt "$payload" ]; then
             complain "bytes have gone past the link of host-$host"
         fi
-        # What ranks of one host send each other stays there; heads of packets are a twentieth.
+        # Bytes between ranks of one host stay there; packet headers are a twentieth.
         if [ "$sent" -gt $((payload + payload / 8 + 1000000)) ]; then
             complain "more has gone over the link of host-$host than between hosts"
         fi

@@ -8,8 +8,8 @@ target_link_libraries(tally_rank_support PRIVATE tally_flags)
 # Beyond POSIX: memory that a process shares with its children.
 set_source_files_properties(support/ranks.c PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 
-# A program tests/multi/<name>.c of its own: 0 is success. It sees the tally__ functions and counts
-# allocations. Its ranks need all the CPUs there are.
+# A separate program tests/multi/<name>.c: 0 is success. It sees the tally__ functions and counts
+# allocations. Its ranks need all CPUs.
 function(tally_multi_test name)
   add_executable(${name} multi/${name}.c)
   target_link_libraries(${name} PRIVATE

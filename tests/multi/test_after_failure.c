@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What may happen after a call has failed or a group was given up: buffers are freed while others
- * are still on their way, sub-groups are closed, splits are under way, late ranks arrive. And
- * failures after which nothing has happened: sizes that wrap around, pointers that are not the
- * group's, a forked child that closes what it does not own.
+ * Events after a call has failed or a group was aborted: buffers are freed while others still read
+ * them, sub-groups are closed, splits are under way, late ranks arrive. And failures that change
+ * nothing: sizes that wrap around, pointers that are not the group's, a forked child that closes
+ * its parent's group.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -293,7 +293,7 @@ static int too_much_body(tally_group *group, void *user)
     CHECK_STATUS(group, tally_group_alloc(NULL, 10, &memory), TALLY_ARG);
     CHECK_OK(group, tally_group_alloc(group, 0, &memory));
     CHECK_OK(group, tally_group_free(group, memory));
-    /* What is given back and taken again is zeroed again. */
+    /* Memory that was freed is zero when it is allocated again. */
     for (int i = 0; i < 5; i++) {
         CHECK_OK(group, tally_group_alloc(group, 100000, (void **)&good));
         for (size_t k = 0; k < 100000; k++) {

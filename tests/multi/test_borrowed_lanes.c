@@ -17,7 +17,7 @@
 
 static int n_failures;
 
-/* What is done with the sub-group after the failure. */
+/* The use of the sub-group after the failure. */
 enum next { NEXT_SAME_CALL, NEXT_BARRIER, NEXT_ALL_REDUCE, NEXT_SPLIT, N_NEXT };
 
 struct plan {

@@ -33,7 +33,7 @@ struct exchanged {
 static struct exchanged cases[MOST_CASES];
 static size_t n_cases;
 
-/* What a rank has for its exchanges. */
+/* The data of a rank for its exchanges. */
 struct rank_work {
     struct tally__counts counts; /* of values that saturate */
     const struct exchanged *x;
@@ -108,7 +108,7 @@ static float code_half(enum kind kind, float x)
     return oracle_from_half(oracle_to_half(x));
 }
 
-/* There and back, all of it: blocks start anew with each segment. */
+/* Encodes and decodes all of it: blocks restart with each segment. */
 static void code(const struct exchanged *x, float *data)
 {
     const size_t whole[2] = {0, x->n};

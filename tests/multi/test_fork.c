@@ -133,7 +133,7 @@ static const tally_param params[] = {
     X(tally_optimizer_get_stats, STATE,                                                            \
       tally_optimizer_get_stats(s->optimizer, &s->optimizer_stats))
 
-/* What gives something back does nothing, and is content. Twice: nothing may be freed. */
+/* Functions that free or close do nothing and succeed. Twice: nothing may be freed. */
 #define FREEING_LIST(X)                                                \
     X(tally_future_free, OK, (tally_future_free(s->future), TALLY_OK)) \
     X(tally_group_free, OK, tally_group_free(s->group, s->memory))     \
@@ -223,7 +223,7 @@ static const struct {
 
 /* ---- the child ---- */
 
-/* A child may open a group of its own, and use it. */
+/* A child may open and use its own group. */
 static int train_alone(void)
 {
     tally_group *group = NULL;

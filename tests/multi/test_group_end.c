@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How groups end: ranks that disagree, ranks that give up, ranks that close early. Every rank gets
+ * The end of groups: ranks that disagree, ranks that abort, ranks that close early. Every rank gets
  * the status and the reason, later calls get ABORTED at once, and closing works.
  */
 #include <stdatomic.h>

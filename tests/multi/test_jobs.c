@@ -11,7 +11,7 @@
 
 #define N_ROUNDS 4
 
-/* Who fails, and at which of the rounds: N_ROUNDS is after the last. */
+/* The rank that fails, and the round in which it does: N_ROUNDS is after the last. */
 struct plan {
     unsigned who; /* a bit per rank */
     int where;
@@ -290,7 +290,7 @@ static int wrong_body(tally_group *group, void *user)
     return 0;
 }
 
-/* The same as jobs of their own. */
+/* The same as separate jobs. */
 static int wrong_async_body(tally_group *group, void *user)
 {
     tally_future *future;

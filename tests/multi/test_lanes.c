@@ -151,7 +151,7 @@ static int callback_body(tally_group *group, void *user)
     CHECK(group, atomic_load(&early.n) == 0);
     atomic_store(&open, 1);
     CHECK_STATUS(group, tally_future_wait(future), TALLY_NUMERIC);
-    /* Who has waited finds the callback done. */
+    /* After waiting, the callback has run. */
     CHECK(group, atomic_load(&early.n) == 1 && early.status == TALLY_NUMERIC);
     CHECK(group, strcmp(early.text,
                         tally_group_size(group) == 1 ? "rank 0: on purpose" : "on purpose") == 0);

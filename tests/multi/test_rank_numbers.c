@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The numbers of ranks in messages. In a sub-group with an order of its own every kind of failure
- * names ranks by the launcher's number and adds the sub-group's. Death is in test_fault_exit.c.
+ * The numbers of ranks in messages. In a sub-group with another order every kind of failure names
+ * ranks by the launcher's number and adds the sub-group's. Death is in test_fault_exit.c.
  */
 #include <stdatomic.h>
 #include <stdio.h>

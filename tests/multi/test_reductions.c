@@ -49,7 +49,7 @@ static int run(tally_group *group, const struct call *call, bool blocking)
     return 0;
 }
 
-/* What reduce-scatter leaves alone is still this rank's input. */
+/* The part that reduce-scatter does not write is still this rank's input. */
 static int check_untouched(tally_group *group, const struct call *call, size_t start, size_t n)
 {
     size_t bytes = tally_dtype_bytes(call->dtype);

@@ -13,7 +13,7 @@
 
 #define MANY 60001
 
-/* Makes the group look as if it had finished so many rounds. All ranks, before any round. */
+/* Makes the group look as if it had finished this number of rounds. All ranks, before any round. */
 static void age(tally_group *group, uint32_t rounds)
 {
     for (int i = 0; i < group->n_lanes; i++) {
@@ -65,7 +65,7 @@ static int run_aged(tally_group *group, uint32_t before_end, struct work *work)
     tally_future *future;
     tally_group *child;
 
-    /* A sub-group has rounds of its own, and nobody is in one of them yet. */
+    /* A sub-group has its own rounds, and no rank is in one of them yet. */
     CHECK_OK(group, tally_group_split(group, 0, 0, &child));
     age(child, 0u - before_end);
     CHECK_OK(group, tally_barrier(group, &future));

@@ -199,7 +199,7 @@ static int mixed_body(tally_group *group, void *user)
 
 static _Atomic size_t live_after_warm_up;
 
-/* What all ranks' files of group memory take up. */
+/* The memory that all ranks' files of group memory occupy. */
 static size_t shared_kilobytes(void)
 {
     FILE *file = fopen("/proc/self/smaps", "r");

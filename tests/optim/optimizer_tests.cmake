@@ -6,7 +6,7 @@ target_include_directories(tally_opt_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_opt_support PRIVATE tally_flags)
 
-# A program tests/optim/<name>.c of its own, as in multi.cmake.
+# A separate program tests/optim/<name>.c, as in multi.cmake.
 function(tally_optimizer_test name)
   add_executable(${name} optim/${name}.c)
   target_link_libraries(${name} PRIVATE tally_flags tally_opt_support

@@ -89,7 +89,7 @@ static int failed_body(tally_group *group, void *user)
     CHECK_OK(group, check_skipped(group, optimizer, 1));
     CHECK_OK(group, step(group, ddp, 1, true));
     CHECK(group, owing.found == 2);
-    /* What a skipped step itself has changed is put back. */
+    /* Changes of a skipped step are undone. */
     CHECK_OK(group, step(group, ddp, INFINITY, true));
     CHECK(group, owing.found == 3);
     CHECK_OK(group, check_skipped(group, optimizer, 2));

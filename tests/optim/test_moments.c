@@ -54,7 +54,7 @@ static double lr_of(const struct tally__rule *rule, uint64_t t)
     return rule->lr / (double)t;
 }
 
-/* One parameter that is trained in pieces, each with moments of its own. */
+/* One parameter that is trained in pieces, each with its own moments. */
 struct model {
     float p[N];
     float g[N];
@@ -175,7 +175,7 @@ static void test_factor(void **state)
     tally__rule_free(rule);
 }
 
-/* ---- optimizers of one's own ---- */
+/* ---- application optimizers ---- */
 
 /* Steps of length lr along the mean of all gradients so far: looks at the whole parameter. */
 static int step_normalized(void *user, const tally_step_param *param)
@@ -194,7 +194,7 @@ static int step_normalized(void *user, const tally_step_param *param)
     return TALLY_OK;
 }
 
-/* What a call was given, for the tests; fails the call number fails. */
+/* The arguments of a call, for the tests; fails the call number fails. */
 struct calls {
     int n;
     int fails;

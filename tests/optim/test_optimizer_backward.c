@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which parameters a step updates: optimizers in backward with gradients that are released;
- * parameters nobody used, used by some, delayed, frozen and ignored ones; steps that only
- * accumulate; ranks that have run out of input. The plain loop, with the same bits, is the judge.
+ * The parameters that a step updates: optimizers in backward with gradients that are released;
+ * parameters used by no rank or by some, delayed, frozen and ignored ones; steps that only
+ * accumulate; ranks that have run out of input. The plain loop, with the same bits, is the
+ * reference.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ static bool all_zero(const float *x, size_t n)
 
 /* ---- released ---- */
 
-/* Gradients add up from zero in each step: whoever does not release them must set them to zero. */
+/* Gradients add up from zero in each step: without release the loop must zero them. */
 static int released(tally_group *group, const char *text, bool copies, double max_norm)
 {
     tally_optimizer_config config = in_backward();
@@ -237,7 +238,10 @@ static int no_sync_body(tally_group *group, void *user)
 
 /* ---- join ---- */
 
-/* What all ranks must hold: every rank computes the gradients of all that still have input. */
+/*
+ * The parameters that all ranks must have: every rank computes the gradients of all ranks with
+ * input.
+ */
 struct reference {
     float data[67 * 71];
     float buffer[67 * 71];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Groups of parameters, optimizers of one's own, and all that must be refused when an optimizer is
- * made or used: on every rank, with a text that names the thing.
+ * Groups of parameters, application optimizers, and everything that must be refused when an
+ * optimizer is made or used: on every rank, with a text that names the thing.
  */
 #include <math.h>
 #include <pthread.h>
@@ -26,7 +26,7 @@ static tally_optimizer_config config_of(const tally_optimizer_group *groups, siz
 
 /* ---- groups ---- */
 
-/* A run of its own for each group says what the parameters in it must be. */
+/* A separate run for each group gives the expected parameters of the group. */
 static int groups_body(tally_group *group, void *user)
 {
     static const int biases[] = {2, 6};

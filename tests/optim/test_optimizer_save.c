@@ -144,7 +144,7 @@ static int refused(struct opt_run *run, const struct opt_states *good,
     return 0;
 }
 
-/* Blob 0 cut to so many bytes, or with a bit flipped; on the last rank only. */
+/* Blob 0 truncated to this number of bytes, or with a bit flipped; on the last rank only. */
 static int refused_copy(struct opt_run *run, const struct opt_states *good, size_t bytes,
                         size_t flip)
 {
@@ -181,7 +181,7 @@ static int damaged(struct opt_run *run, const struct opt_states *good)
     return 0;
 }
 
-/* What is whole, but not of this optimizer. */
+/* Blobs that are whole, but not of this optimizer. */
 static int others(struct opt_run *run, const struct opt_states *good)
 {
     tally_group *group = run->group;

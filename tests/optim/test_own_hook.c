@@ -15,7 +15,7 @@
 
 #define N_STEPS 3
 
-/* What the hook below has seen; one rank's, so one thread's at a time. */
+/* The record of the hook below; one per rank, so one thread at a time. */
 struct seen {
     int n_reduces;
     int n_scatters;

@@ -81,7 +81,7 @@ static void test_mistakes(void **state)
                 "optimizer 'adam:lr=0.1 0.2': column 13: accepted here: ',', the end");
 }
 
-/* What does not go together: as PyTorch has it. */
+/* Options that exclude each other, as in PyTorch. */
 static void test_together(void **state)
 {
     (void)state;

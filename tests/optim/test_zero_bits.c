@@ -31,7 +31,7 @@ static const struct hook {
     {"allreduce", 4}, {"fp16", 2}, {"bf16", 2}, {"int8", 0}, {"powersgd:rank=2,start=3", 0},
 };
 
-/* Where gradients and parameters lie. */
+/* The memory of gradients and parameters. */
 enum memory { VIEWS, COPIES, PROVIDED, N_MEMORIES };
 
 static int start(tally_group *group, const char *optimizer, const char *hook, enum memory memory,
@@ -65,8 +65,7 @@ static int figures_job(tally_lane *lane, void *user)
                           : rc;
 }
 
-/* What a rank may have of n elements, at most: its share, in lines of the caches if there are
- * many. */
+/* The largest share of n elements that a rank may have; in cache lines if there are many. */
 static size_t share_of(size_t n, size_t world)
 {
     size_t unit = n <= 512 ? 1 : 64;
@@ -98,8 +97,10 @@ static int check_state(const struct opt_run *plain, const struct opt_run *sharde
     return 0;
 }
 
-/* What a rank sends of every bucket: in the first phase what it does not own, as the hook has it;
- * then what it owns, as it is, to all others. */
+/*
+ * Bytes that a rank sends for every bucket: in the first phase the elements it does not own, as the
+ * hook encodes them; then the elements it owns, unchanged, to all others.
+ */
 static int check_bytes(const struct opt_run *plain, const struct opt_run *sharded, size_t bytes)
 {
     tally_group *group = plain->group;

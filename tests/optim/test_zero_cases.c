@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sharded optimizer in all circumstances, against the plain loop with the same gradients: unused
- * and delayed parameters, several groups, tables of one's own, parameters that no group has,
+ * A sharded optimizer in many circumstances, against the plain loop with the same gradients: unused
+ * and delayed parameters, several groups, application tables, parameters that belong to no group,
  * clipping, accumulation, a static graph, sub-groups, and gradients that are released.
  */
 #include <math.h>
@@ -123,9 +123,9 @@ static int unused_body(tally_group *group, void *user)
     return 0;
 }
 
-/* ---- groups, and tables of one's own ---- */
+/* ---- groups, and application tables ---- */
 
-/* What a table has seen; both are updated on one lane. */
+/* The record of a table; both are updated on one lane. */
 struct seen {
     size_t n_parts;
     size_t n_elements;
@@ -356,7 +356,7 @@ static int clip_body(tally_group *group, void *user)
         }
         CHECK(group, ddp_hash_grads(&pair.sharded.model, pair.sharded.ddp) ==
                          ddp_hash_grads(&pair.plain.model, pair.plain.ddp));
-        /* What was sent late counts for the buckets all the same. */
+        /* Bytes that were sent late still count for the buckets. */
         CHECK_OK(group, tally_ddp_get_stats(pair.sharded.ddp, &stats));
         CHECK(group,
               exact || tally_group_size(group) == 1 || stats.wire_bytes >= stats.gradient_bytes);
@@ -369,8 +369,8 @@ static int clip_body(tally_group *group, void *user)
 
 /* ---- the ddp around it ---- */
 
-/* Under a static graph; and buckets of copies are arranged anew only when the optimizer has gone.
- * Each ddp has a group to itself: buckets of several ddps of one group are not arranged. */
+/* With a static graph; buckets of copies are rearranged only after the optimizer is freed. Each
+ * ddp has a separate group: buckets of several ddps of one group are not rearranged. */
 static int buckets_body(tally_group *group, void *user)
 {
     tally_group *apart[2];

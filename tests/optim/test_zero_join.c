@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sharded optimizer where ranks have different amounts of input: those without still update their
- * share, with the learning rates of those with. Two epochs, rank i with 3 + i inputs, Adam: after
- * every step the parameters of an optimizer that is not sharded. What is ignored stays where this
- * rank's last input left it. And a larger network, as PyTorch tests its own.
+ * A sharded optimizer when ranks have different amounts of input: ranks without input still update
+ * their share, with the learning rates of those with input. Two epochs, rank i with 3 + i inputs,
+ * Adam: after every step the parameters equal those of an optimizer that is not sharded. Ignored
+ * parameters stay as this rank's last input left them. And a larger network, as in PyTorch's tests.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -88,7 +88,7 @@ static int check_text(tally_group *group, const char *text)
         CHECK_OK(group, resume(&sharded, &plain, &parts, variant, text));
     }
     CHECK_OK(group, resume(&sharded, &plain, &of_plain, 3, text));
-    /* What is loaded is saved again as it was. */
+    /* A loaded state is saved again with the same bytes. */
     CHECK_OK(group, train(&sharded, 9, 1));
     CHECK_OK(group, opt_states_load(sharded.optimizer, &parts));
     CHECK(group, opt_states_same(sharded.optimizer, &parts, rank));

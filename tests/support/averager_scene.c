@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scene of averager_scene.h. Keeps no state: every rank has a scene of its own. */
+/* The scene of averager_scene.h. Keeps no state: every rank has its own scene. */
 #include "support/averager_scene.h"
 
 #include <stdio.h>

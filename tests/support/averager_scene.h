@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of averagers share that save and load: a ddp whose ranks train apart after three
- * steps, with an averager and maybe an optimizer; and the blobs of all ranks.
+ * Code shared by the tests of averagers that save and load: a ddp whose ranks train apart after
+ * three steps, with an averager and maybe an optimizer; and the blobs of all ranks.
  */
 #ifndef TALLY_TESTS_AVERAGER_SCENE_H
 #define TALLY_TESTS_AVERAGER_SCENE_H

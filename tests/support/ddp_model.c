@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model of the ddp tests. Keeps no state: every rank has a model of its own. */
+/* The model of the ddp tests. Keeps no state: every rank has its own model. */
 #include "support/ddp_model.h"
 
 #include <stdio.h>

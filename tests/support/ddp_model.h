@@ -51,12 +51,14 @@ void ddp_fill_grad(const struct ddp_model *model, const tally_ddp *ddp, size_t i
                    int rank);
 void ddp_fill_grads(const struct ddp_model *model, const tally_ddp *ddp, unsigned seed, int rank);
 
-/* How many elements of an array are not rank's values. */
+/* Number of elements of an array that are not rank's values. */
 size_t ddp_not_of(const struct ddp_model *model, size_t i, const void *array, unsigned seed,
                   int rank);
 
-/* What a gradient must be: the sum, in rank order, over the ranks in a mask, the others counting as
- * zeros, divided by the divisor. */
+/*
+ * The expected gradient: the sum, in rank order, over the ranks in a mask, with zeros for the
+ * others, divided by the divisor.
+ */
 struct ddp_mean {
     unsigned seed;
     int world;
@@ -64,7 +66,7 @@ struct ddp_mean {
     double divisor;
 };
 
-/* How many elements of parameter i's gradient are not that, to the bit. */
+/* Number of elements of parameter i's gradient that differ from it, to the bit. */
 size_t ddp_wrong(const struct ddp_model *model, const tally_ddp *ddp, size_t i,
                  struct ddp_mean mean);
 

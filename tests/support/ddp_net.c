@@ -23,7 +23,7 @@ void ddp_net_init(int layer, float *weight)
     }
 }
 
-/* What goes through one sample, layer by layer. */
+/* The activations of one sample, layer by layer. */
 struct pass {
     double out[DDP_NET_LAYERS + 1][MAX_WIDTH];
     double error[DDP_NET_LAYERS + 1][MAX_WIDTH]; /* of the loss by each of these */

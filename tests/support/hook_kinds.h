@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A list of kinds for the tests of the text form: every type of option, wrappers, and hooks that
- * cannot be made. Their reduce does nothing. What make was given last is kept.
+ * cannot be made. Their reduce does nothing. The arguments of the last make are kept.
  */
 #ifndef TALLY_TESTS_HOOK_KINDS_H
 #define TALLY_TESTS_HOOK_KINDS_H
@@ -17,7 +17,7 @@
  */
 extern const struct tally__rows hook_kinds;
 
-/* What the last make got; no inner: "". */
+/* The arguments of the last make; without an inner hook: "". */
 struct hook_record {
     int n_makes; /* since the start */
     char name[256];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model of the hook tests. Keeps no state: every rank has a model of its own. */
+/* The model of the hook tests. Keeps no state: every rank has its own model. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
 /* Buckets that take no more on the wire go to everybody at once, unless there is feedback. */
 #define ONE_PHASE_BYTES 2048
 
-/* Of what a rank sends, a tensor has one map; of the means, so many elements have one. */
+/* Elements with one map: the whole tensor in a contribution, this number in the means. */
 #define TENSOR_BLOCK 4096
 
 /* A rule: its text, its form, and what else there is to say. */
@@ -89,7 +89,7 @@ static float held(float x)
     return to_half_and_back(TALLY_F16, fminf(fmaxf(x, -65504.0f), 65504.0f));
 }
 
-/* What one element is after its way to the owner, or from there. */
+/* The value of one element after its way to the owner, or back. */
 static float travelled(const struct hook_rule *rule, float x)
 {
     switch (rule->form) {
@@ -128,8 +128,10 @@ static void expect_stepwise(const struct hook_rule *rule, size_t n, int world,
     }
 }
 
-/* A scale and a zero point for n values, and all of them there and back with it. What is not to be
- * PyTorch's to the bit is multiplied by 1 / scale. */
+/*
+ * A scale and a zero point for n values, and all of them encoded and decoded with it. If the result
+ * need not equal PyTorch's to the bit, values are multiplied by 1 / scale.
+ */
 static void affine(bool exact, size_t n, float *x)
 {
     float lo = 0;
@@ -227,7 +229,7 @@ void hook_expect(const struct hook_rule *rule, int n_dims, size_t n, int world,
 
 /* ---- bytes ---- */
 
-/* A bucket's blocks, which are never cut: so many, and the bytes of some of them. */
+/* The blocks of a bucket, which are never divided: their number, and the bytes of some of them. */
 struct blocks {
     size_t n;
     uint64_t bytes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What tally's hooks must do, written from the header and from what PyTorch documents of its own
- * hooks, by plain loops that share nothing with the library: the means they leave and the bytes
- * they send. And a model to try them on, with gradients that every rank can compute for all.
+ * The expected results of tally's hooks, written from the header and from PyTorch's documentation
+ * of its hooks, by plain loops that share nothing with the library: the means they leave and the
+ * bytes they send. And a model to try them on, with gradients that every rank can compute for all.
  */
 #ifndef TALLY_TESTS_HOOK_RULES_H
 #define TALLY_TESTS_HOOK_RULES_H
@@ -10,9 +10,9 @@
 #include "support/ddp_model.h"
 
 /*
- * How fp32 travels: as it is; as halves, added in fp32; the same with what is too large held at the
- * largest half; as halves that are divided first and rounded after each addition; as bytes with a
- * scale and a zero point per tensor, or per block; as bytes with one scale per block; not at all.
+ * The form of fp32 on the wire: unchanged; 16 bits, added in fp32; the same, saturated at the
+ * largest half; 16 bits that are divided first and rounded after each addition; 8 bits with a scale
+ * and a zero point per tensor, or per block; 8 bits with one scale per block; nothing.
  */
 enum hook_form {
     HOOK_PLAIN,
@@ -54,7 +54,7 @@ struct hook_bucket {
     int n_dims[DDP_MAX_PARAMS];
 };
 
-/* What rank sends for the bucket in one step. */
+/* Bytes that rank sends for the bucket in one step. */
 uint64_t hook_sent_bytes(const struct hook_rule *rule, const struct hook_bucket *bucket, int world,
                          int rank);
 
@@ -72,8 +72,10 @@ float hook_value(unsigned seed, int rank, size_t i, size_t e);
 /* A whole step; parameters that are not fp32 have ddp_model.h's values. */
 int hook_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, unsigned seed);
 
-/* How many gradients are not, to the bit, the means expected of the rule: fp32 ones of expected,
- * which has HOOK_MOST elements per parameter, the others as if plain. */
+/*
+ * Number of gradients that are not, to the bit, the expected means of the rule: fp32 ones of
+ * expected, which has HOOK_MOST elements per parameter, the others as with allreduce.
+ */
 size_t hook_wrong(const struct ddp_model *model, const tally_ddp *ddp, unsigned seed, int world,
                   const float *expected);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of saved states share. Keeps no state: every rank has a run of its own. */
+/* Code shared by the tests of saved states. Keeps no state: every rank has its own run. */
 #include "support/hook_states.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ int state_run_end(tally_group *group, struct state_run *run)
 int state_step(const tally_group *group, struct state_run *run, unsigned seed)
 {
     for (size_t k = 0; k < STATE_N_PARAMS; k++) {
-        /* From the first to the last, but for one. */
+        /* From the first to the last, except one. */
         size_t i = k < 2 ? 1 - k : k;
         int rc = TALLY_OK;
 

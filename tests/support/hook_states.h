@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of saved states share: a model with all that a state must tell apart, steps with
- * gradients that every rank knows, what they deliver in all, and the blobs of all ranks.
+ * Code shared by the tests of saved states: a model with everything that a state must distinguish,
+ * steps with gradients that every rank knows, the sum of what they deliver, and the blobs of all
+ * ranks.
  */
 #ifndef TALLY_TESTS_HOOK_STATES_H
 #define TALLY_TESTS_HOOK_STATES_H
@@ -42,7 +43,9 @@ int state_step(const tally_group *group, struct state_run *run, unsigned seed);
 int state_steps(tally_group *group, struct state_run *run, unsigned first, unsigned n,
                 uint64_t *hash);
 
-/* What steps delivered, and what they ought to have: per element of the fp32 parameters, in fp64.
+/*
+ * The sums that steps delivered, and the expected sums: per element of the fp32 parameters, in
+ * fp64.
  */
 #define STATE_N_ELEMENTS 4400
 struct state_totals {

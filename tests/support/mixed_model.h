@@ -13,7 +13,7 @@
 struct mixed_case {
     int param_dtype;
     int reduce_dtype;
-    bool copies; /* the application has arrays of its own for gradients */
+    bool copies; /* the application has its own gradient arrays */
 };
 
 #define MIXED_N_CASES 8
@@ -39,11 +39,11 @@ void mixed_fill(const struct ddp_model *model, const tally_ddp *ddp, const struc
 /* The reference for one element. */
 float mixed_mean(const struct mixed_case *of, size_t i, size_t e, struct ddp_mean mean);
 
-/* How many elements of parameter i's mean are not that, to the bit. */
+/* Number of elements of parameter i's mean that differ from it, to the bit. */
 size_t mixed_wrong(const struct ddp_model *model, const tally_ddp *ddp, const struct mixed_case *of,
                    size_t i, struct ddp_mean mean);
 
-/* How many elements of low copies are not the rounded masters; those of the ignored one are. */
+/* Number of elements of low copies that are not the rounded masters; the ignored one is skipped. */
 size_t mixed_wrong_lows(const struct ddp_model *model, const tally_ddp *ddp, int param_dtype);
 
 /* A whole step on all parameters that are not delayed, and its means are right. */

@@ -198,7 +198,7 @@ static void check_affine_encode_fast_blocks(const struct num_case *c)
     for (size_t i = 0; i < c->n; i++) {
         assert_fast(c, want[i], x[i], want_affine[i / block], i);
     }
-    /* The maps are those of the exact form, which has a test of its own. */
+    /* The maps are those of the exact form, which has a separate test. */
     tally__kernels_ref.affine_encode_blocks(c->n, x, block, affine, q);
     num_assert_f32(c, &affine[0].scale, &want_affine[0].scale, 2 * n_blocks(c));
 }

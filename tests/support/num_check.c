@@ -119,7 +119,7 @@ static struct array *take(size_t bytes, size_t before, size_t after)
     struct array *array = &arrays[n_arrays];
 
     assert_true(n_arrays < MAX_ARRAYS);
-    /* At least one byte, so that an empty array has an address of its own. */
+    /* At least one byte, so that an empty array has a distinct address. */
     array->block = malloc(before + bytes + after + 1);
     assert_non_null(array->block);
     array->data = array->block + before;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the kernels share: a walk over lengths, misalignments and kinds of data; arrays
- * that end where their memory ends (inputs) or are followed by guard bytes (outputs); comparisons
- * that say where two levels differ; oracles that share no code with the kernels.
+ * Code shared by the tests of the kernels: a walk over lengths, misalignments and kinds of data;
+ * arrays that end where their memory ends (inputs) or are followed by guard bytes (outputs);
+ * comparisons that show where two levels differ; oracles that share no code with the kernels.
  */
 #ifndef TALLY_TESTS_NUM_CHECK_H
 #define TALLY_TESTS_NUM_CHECK_H

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The means by way of codes: every level and the reference against the chain of kernels that they
- * stand for, each of which has a test of its own. */
+/*
+ * The means that pass through codes: every level and the reference against the chain of kernels
+ * that they replace, each of which has a separate test.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

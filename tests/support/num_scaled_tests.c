@@ -37,7 +37,7 @@ static float largest(size_t n, const float *x)
     return most;
 }
 
-/* What a block must be whatever its size: codes in 1..255, values within half a step. */
+/* The properties of a block of any size: codes in 1..255, values within half a step. */
 static void check_block(const struct num_case *c, size_t n, const float *x, float scale,
                         const uint8_t *q)
 {

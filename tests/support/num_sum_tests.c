@@ -14,8 +14,7 @@
 #define MAX_IN 5
 #define MAX_OUT 3
 
-/* How many arrays a case has and by what it divides. In place: the first output is the last
- * input. */
+/* The number of arrays of a case and its divisor. In place: the first output is the last input. */
 struct plan {
     size_t n_in;
     size_t n_out;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model of the tests of optimizers. Keeps no state: every rank has runs of its own. */
+/* The model of the tests of optimizers. Keeps no state: every rank has its own runs. */
 #include "support/opt_model.h"
 
 #include <stdio.h>

@@ -25,7 +25,7 @@ struct opt_run {
     bool provided;
 };
 
-/* What to train with; NULL and 0: as the ddp and the optimizer have it. */
+/* The hook and the optimizer; NULL and 0: the defaults of the ddp and the optimizer. */
 struct opt_setup {
     const struct ddp_spec *specs; /* NULL: opt_specs */
     size_t n_specs;
@@ -53,7 +53,7 @@ int opt_step(struct opt_run *run, unsigned seed, unsigned absent);
 /* n passes whose gradients add up; the last one announces. */
 int opt_accumulated_step(struct opt_run *run, unsigned seed, int n_passes);
 
-/* How many elements of the parameters of two runs differ, to the bit. */
+/* Number of elements of the parameters of two runs that differ, to the bit. */
 size_t opt_differ(const struct opt_run *a, const struct opt_run *b);
 
 uint64_t opt_hash(const struct opt_run *run);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of saved optimizers share: the blobs of some or all ranks, known to all. */
+/* Code shared by the tests of saved optimizers: the blobs of some or all ranks, known to all. */
 #ifndef TALLY_TESTS_OPT_STATES_H
 #define TALLY_TESTS_OPT_STATES_H
 

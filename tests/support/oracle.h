@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every rank's input is, from a seed, and what a reduction of all of them must give: plain
- * loops in rank order, written from the documentation and sharing nothing with the library. The
- * inputs hold NaN, infinities, both zeros, subnormals, and numbers near overflow.
+ * Every rank's input, from a seed, and the expected reduction of all inputs: plain loops in rank
+ * order, written from the documentation and sharing nothing with the library. The inputs contain
+ * NaN, infinities, both zeros, subnormals, and numbers near overflow.
  */
 #ifndef TALLY_TESTS_ORACLE_H
 #define TALLY_TESTS_ORACLE_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model of power_reference.h. Keeps no state: every rank has a model of its own. */
+/* The model of power_reference.h. Keeps no state: every rank has its own model. */
 #include "support/power_reference.h"
 
 const struct ddp_spec power_specs[POWER_N_PARAMS] = {

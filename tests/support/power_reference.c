@@ -169,7 +169,7 @@ static void correct(const struct power_reference *reference, const struct matrix
     }
 }
 
-/* What the ranks' share of a factor adds up to: of P = C Q, or of Q = C^T P. */
+/* The sum of all ranks' parts of a factor: of P = C Q, or of Q = C^T P. */
 static void add_product(const struct matrix *matrix, const double *c, bool transposed,
                         const double *by, double *sum)
 {
@@ -267,7 +267,7 @@ static void step_matrix(struct power_reference *reference, const struct matrix *
 
 /* ---- one bucket ---- */
 
-/* What travels as it is has no residual. */
+/* A parameter that travels unchanged has no residual. */
 static void step_plain(struct power_reference *reference, const tally_bucket_param *param,
                        const struct power_step *step)
 {

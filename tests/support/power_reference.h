@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What PowerSGD must do, by plain loops in double precision over all ranks' gradients. Of the
- * library it takes only the random numbers that Q starts from, and a ddp's bucket layout. And a
- * model to try it on, with gradients that every rank can compute for all.
+ * The expected result of PowerSGD, by plain loops in double precision over all ranks' gradients.
+ * From the library it takes only the random numbers that Q starts from, and a ddp's bucket layout.
+ * And a model to try it on, with gradients that every rank can compute for all.
  */
 #ifndef TALLY_TESTS_POWER_REFERENCE_H
 #define TALLY_TESTS_POWER_REFERENCE_H
@@ -54,8 +54,10 @@ const double *power_reference_mean(const struct power_reference *reference, size
  */
 int power_reference_take(struct power_reference *reference, tally_group *group, tally_ddp *ddp);
 
-/* How far the ddp's fp32 gradients are from those means: the largest of the difference's 2-norm,
- * divided by the mean's, of all parameters; batched, of all together. */
+/*
+ * Distance of the ddp's fp32 gradients from those means: the largest 2-norm of the difference,
+ * divided by that of the mean, of all parameters; batched, of all together.
+ */
 double power_reference_distance(const struct power_reference *reference, const tally_ddp *ddp);
 
 /* ---- a model ---- */

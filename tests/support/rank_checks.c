@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What bodies say and do often: checks, waiting, hashing. Any rank's thread enters; no state. */
+/* Helpers for the bodies of ranks: checks, waiting, hashing. Any rank's thread enters; no state. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

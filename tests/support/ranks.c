@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The harness for ranks. The main thread starts the ranks of one run and waits for them; every rank
- * enters with its own context. What ranks tell each other and the main thread, beside tally, lies
- * in one shared mapping.
+ * enters with its own context. One shared mapping contains everything that ranks tell each other
+ * and the main thread without tally.
  */
 #include "support/ranks.h"
 
@@ -201,7 +201,7 @@ static int count_descriptors(void)
     return n;
 }
 
-/* What must be the same after a run as before it. */
+/* Counts that must be the same before and after a run. */
 struct holdings {
     int descriptors;
     size_t blocks;
@@ -237,7 +237,7 @@ void ranks_fill_config(const struct ranks *ranks, tally_group_config *config)
     config->timeout_s = ranks->timeout_s > 0 ? ranks->timeout_s : 60;
 }
 
-/* Who is not done says nothing: the main thread says it for them. */
+/* The main thread reports ranks that are not done. */
 static void say_missing(const struct ranks *ranks)
 {
     for (int r = 0; r < ranks->world; r++) {

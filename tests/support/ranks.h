@@ -14,7 +14,7 @@
 
 enum ranks_kind { RANKS_THREADS, RANKS_PROCESSES };
 
-/* How data gets from rank to rank: where the buffers lie, and whether stages are forced. */
+/* The way of data from rank to rank: the memory of the buffers, and whether stages are forced. */
 enum ranks_memory { RANKS_GROUP_MEMORY, RANKS_HEAP, RANKS_STAGED, RANKS_MIXED };
 
 struct ranks {
@@ -27,8 +27,8 @@ struct ranks {
 };
 
 /*
- * How much of what takes the same path again: all, and under a sanitizer, which is ten times slower
- * and looks for other mistakes than the checks do, few.
+ * Number of repetitions of one path: all of them, or few under a sanitizer, which is ten times
+ * slower and finds other mistakes than the checks do.
  */
 #define RANKS_REPEATS(all, few) (TALLY_TESTS_SANITIZED ? (few) : (all))
 
@@ -47,8 +47,8 @@ typedef int ranks_body(tally_group *group, void *user);
 int ranks_run(const struct ranks *ranks, ranks_body *body, void *user);
 
 /*
- * The same for all of ranks_worlds, as threads and as processes, by every way that data
- * can take. Where compare is set, what rank 0 noted must be the same for all runs of one world.
+ * The same for all of ranks_worlds, as threads and as processes, by every way of data. If compare
+ * is set, rank 0's notes must be the same for all runs of one world.
  */
 int ranks_run_all(ranks_body *body, void *user, int lanes, bool compare);
 

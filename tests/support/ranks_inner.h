@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the harness's own files share: ranks.c, and ranks_mpi.c for ranks that mpirun has started.
+/*
+ * Declarations shared by the files of the harness: ranks.c, and ranks_mpi.c for ranks that mpirun
+ * has started.
  */
 #ifndef TALLY_TESTS_RANKS_INNER_H
 #define TALLY_TESTS_RANKS_INNER_H
@@ -43,7 +45,7 @@ void ranks_fill_config(const struct ranks *ranks, tally_group_config *config);
 /* Whether all ranks noted the same for this run. Returns the number of failures. */
 int ranks_compare_notes(const struct ranks *ranks);
 
-/* How many ranks mpirun has started for this test; 0: it has not. */
+/* Number of ranks that mpirun has started for this test; 0: it has not. */
 int ranks_mpi_world(void);
 
 /* Whether this process is the only one, or the first of mpirun's. */

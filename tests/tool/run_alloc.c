@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank of a real group that takes memory, for the tests of limits: for each argument, so many MiB
- * of group memory, which it fills and sums over all ranks. Prints what came of it, rank by rank.
+ * A rank of a real group that allocates memory, for the tests of limits: for each argument, that
+ * number of MiB of group memory, which it fills and sums over all ranks. Prints the result, rank by
+ * rank.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_terminal N KEYS COMMAND...: runs the command at a terminal of its own. When N lines that
- * contain "ready" have come out, presses the keys. Prints what the terminal shows, and exits with
- * the command's status; 99 when the deadline passes first. The command is killed with its terminal.
+ * run_terminal N KEYS COMMAND...: runs the command at a new terminal. When N lines that contain
+ * "ready" have come out, presses the keys. Prints the output of the terminal, and exits with the
+ * command's status; 99 when the deadline passes first. The command is killed with its terminal.
  */
 #include <fcntl.h>
 #include <poll.h>

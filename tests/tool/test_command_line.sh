@@ -15,8 +15,8 @@ commands() {
     "$@" --help | sed -n 's/^  \([a-z]\{1,\}\) .*/\1/p'
 }
 
-# Every help has an example of its own command; all but run, which prints what the program prints,
-# speak JSON.
+# Every help text has an example of its command; all commands have --json, except run, which prints
+# the output of the program.
 accepts '^Example: tally ' "$tally" --help
 for command in $(commands "$tally"); do
     accepts "^Example: (TALLY_ISA=ref )?tally $command" "$tally" "$command" --help

@@ -21,8 +21,8 @@ line="^\{\"hook\": \"[a-z0-9_:=,()]+\", \"ranks\": [0-9]+, \"accuracy\": $number
 verdict="^\{\"favoured\": \"[a-z0-9_:=,()]+\", \"fewest_bytes\": \"[a-z0-9_:=,()]+\", \
 \"below_gbit_per_s\": $number\}\$"
 
-# check N: the lines of N ranks. The loss of the exact hook is that of one process on the full
-# batch (the first line of all), but for the order of sums; the others' is not far from it, unless
+# check N: the lines of N ranks. The loss of the exact hook is that of one process on the full batch
+# (the first line of all), except for the order of sums; the others' loss is not far from it, unless
 # nothing travels.
 check() {
     awk -v ranks="$1" -v accuracy=$accuracy -v alone="$(grep '"hook": "allreduce"' "$work/json1")" '
@@ -65,8 +65,8 @@ for ranks in $worlds; do
 done
 [ $failures -eq 0 ] || tail "$work"/json*
 
-# As make demo runs it: every hook that exchanges reads as well as the exact one, but for one image in
-# a hundred.
+# As make demo runs it: every hook that exchanges reads as well as the exact one, except for one
+# image in a hundred.
 if [ -z "$slow" ]; then
     "$tally" run -n 2 "$digits" --json >"$work/whole" || complain "the whole demo exited with $?"
     awk -F'"accuracy": ' '/"accuracy"/ {
@@ -78,7 +78,7 @@ if [ -z "$slow" ]; then
         complain "a hook has learned less than the exact one: $(cat "$work/whole")"
 fi
 
-# The table; hooks of one's own choice.
+# The table; hooks that the user chooses.
 accepts '^hook +accuracy +loss +ms/step +exposed ms +bytes/step$' "$digits" --steps 1 bf16
 accepts '^fp16 .*% +[0-9.]+ +[0-9.]+ +[0-9.]+ +0$' "$digits" --steps 1 fp16
 accepts '^The figures favour (fp16|int8) here: ' "$tally" run -n 2 "$digits" --steps 1 fp16 int8

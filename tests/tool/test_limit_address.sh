@@ -16,7 +16,7 @@ run() {
     output=$( (ulimit -v "$kib" && exec timeout -k 5 100 "$@") 2>&1) || rc=$?
 }
 
-# expect N PATTERN: so many lines match.
+# expect N PATTERN: this number of lines match.
 expect() {
     if [ "$(grep -c -- "$2" <<<"$output")" -ne "$1" ]; then
         printf "FAILED: '%s', status %d: not %d lines /%s/ in:\n%s\n" "$what" "$rc" "$1" "$2" "$output"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `tally optimizers`: all of them, one of them, as text and as JSON; and mistakes. What it shares with
-# `tally hooks` is tested there.
+# `tally optimizers`: all of them, one of them, as text and as JSON; and mistakes. The test of
+# `tally hooks` covers the code they share.
 set -u
 # shellcheck source=tests/tool/command_support.sh
 source "$(dirname "$0")/command_support.sh"

@@ -50,7 +50,7 @@ expect_rc 0
 } >"$work/expected"
 cmp "$work/out" "$work/expected" || complain "'$what': bytes got lost"
 
-# What a rank wrote comes before the word that it failed.
+# A rank's output comes before the message that it failed.
 run -n 2 --prefix bash -c '[ "$TALLY_RANK" = 0 ] && exec sleep 1000; echo "last words" >&2; exit 8'
 expect_rc 8
 [ "$(head -n 2 "$work/err")" = "[1] last words

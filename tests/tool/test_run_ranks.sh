@@ -41,7 +41,7 @@ run --help
 expect_rc 0
 expect out '^Example: tally run -n 4' 1
 
-# What a rank finds.
+# The environment of a rank.
 run -n 3 -- bash -c 'echo "$TALLY_RANK/$TALLY_WORLD/$TALLY_ATTEMPT/$TALLY_RENDEZVOUS"'
 expect_rc 0
 for rank in 0 1 2; do
@@ -55,7 +55,7 @@ expect_rc 0
 expect out '^hello$' 1
 expect out '' 1
 
-# How the job ends. The others sleep for longer than any test may last.
+# The end of the job. The others sleep for longer than any test may last.
 run -n 3 bash -c '[ "$TALLY_RANK" = 1 ] && exit 3; exec sleep 1000'
 expect_rc 3
 expect err '^tally run: rank 1 exited with status 3$' 1

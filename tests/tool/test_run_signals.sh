@@ -120,8 +120,8 @@ for option in --prefix --bind ''; do
     : >"$work/alive"
 done
 
-# So is nothing that a wrapper script has started: neither its child, nor the child's child that has
-# left for a session of its own, nor a rank that is stopped meanwhile.
+# Nor is any process left that a wrapper script has started: neither its child, nor the child's
+# child that has started a new session, nor a rank that is stopped meanwhile.
 wrapper='trap "" TERM HUP INT
 bash -c "trap \"\" TERM HUP INT; echo x >>\"$1\"
     setsid bash -c \"echo x >>$1; while :; do sleep 0.1; done\" & while :; do sleep 0.1; done"

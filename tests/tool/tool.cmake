@@ -9,7 +9,7 @@ foreach(list hooks optimizers)
   set_tests_properties(tool_${list} PROPERTIES LABELS tool TIMEOUT 300)
 endforeach()
 
-# What the tests of `tally run` start: ranks of a real group, and a terminal.
+# Programs that the tests of `tally run` start: ranks of a real group, and a terminal.
 add_executable(run_reduce tool/run_reduce.c)
 target_link_libraries(run_reduce PRIVATE tally_flags tally)
 add_executable(run_alloc tool/run_alloc.c)

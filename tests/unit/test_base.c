@@ -149,7 +149,7 @@ static void test_log_level_from_environment(void **state)
     assert_int_equal(tally_log_set(NULL, NULL, TALLY_LOG_NONE), TALLY_OK);
 }
 
-/* What tally writes to stderr while it says something, with TALLY_LOG as given. */
+/* The output of tally on stderr for one message, with this TALLY_LOG. */
 static void log_to_stderr(const char *level, int rank, char *text, size_t bytes)
 {
     FILE *file = tmpfile();
@@ -220,7 +220,7 @@ static void test_env_choice(void **state)
     assert_true(tally__env_is_set(TALLY__ENV_ISA));
     assert_int_equal(tally__env_choice_index(TALLY__ENV_ISA, &index), TALLY_OK);
     assert_int_equal(index, 2);
-    /* A prefix, two words and the separator itself are no accepted words. */
+    /* A prefix, two words and the separator itself are not accepted. */
     static const char *const bad[] = {"avx", "avx2|avx512", "|", "AVX2", " avx2"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(setenv("TALLY_ISA", bad[i], 1), 0);

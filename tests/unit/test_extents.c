@@ -65,7 +65,7 @@ static void test_alignment(void **state)
     assert_int_equal(tally__extents_take(&extents, PAGE, PAGE, &small), TALLY_OK);
     assert_int_equal(tally__extents_take(&extents, HUGE, HUGE, &large), TALLY_OK);
     assert_int_equal(large, HUGE);
-    /* What alignment left free is used by the small ones. */
+    /* Small allocations use the gaps that alignment left. */
     assert_int_equal(tally__extents_take(&extents, PAGE, PAGE, &other), TALLY_OK);
     assert_int_equal(other, PAGE);
     assert_int_equal(tally__extents_give(&extents, small), PAGE);

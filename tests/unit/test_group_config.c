@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a process belongs: every combination of config and environment, and a clear text for each
- * that makes no sense.
+ * The rank, world and backend of a process: every combination of config and environment, and a
+ * clear text for each that makes no sense.
  */
 #include <setjmp.h>
 #include <stdarg.h>

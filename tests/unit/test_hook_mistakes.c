@@ -170,7 +170,7 @@ static void test_null(void **state)
     assert_string_equal(tally_last_error(), "tally_hook_parse: hook is NULL");
 }
 
-/* What a kind itself refuses comes with the name of the hook in front, however deep it lies. */
+/* An error of a kind starts with the name of the hook, at any depth. */
 static void test_kind_refuses(void **state)
 {
     (void)state;

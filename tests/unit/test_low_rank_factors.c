@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What low-rank factors are made of: orthonormal columns, whatever they were before, and random
- * numbers that are the same everywhere. */
+/*
+ * Low-rank factors: orthonormal columns from any input, and random numbers that are the same
+ * everywhere.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +37,7 @@ static bool is_zero(size_t n, const float *column)
     return dot(n, column, column) == 0.0;
 }
 
-/* Orthonormal but for the columns that are zero, of which there are r - n_kept. */
+/* Orthonormal, except for the columns that are zero, of which there are r - n_kept. */
 static void assert_orthonormal(size_t n, size_t r, size_t n_kept)
 {
     size_t n_found = 0;

@@ -150,7 +150,7 @@ static void bf16_then_half(void **state)
     }
 }
 
-/* What num.h says about ranges that have no finite scale. */
+/* The rule of num.h for ranges that have no finite scale. */
 static void affine_of_special_ranges(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The choice of a level. It is made once per process, so every TALLY_ISA has a child of its own. */
+/* The choice of a level. It is made once per process, so every TALLY_ISA has a separate child. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -35,8 +35,9 @@ static struct optim_arrays arrays_of(struct memory *m, const struct optim_varian
     return a;
 }
 
-/* What gradients look like, never the same; smaller later on, so that a maximum differs from what
- * it is taken of. */
+/*
+ * Typical gradients, never the same; smaller later on, so that a maximum differs from its inputs.
+ */
 static void fill_gradient(struct memory *m, uint64_t t)
 {
     float scale = t <= 20 ? 1.0f : 0.125f;
@@ -227,7 +228,7 @@ static void what_is_not_finite_shows(void **state)
     }
 }
 
-/* What memory the first step finds does not matter. */
+/* The contents of memory before the first step do not matter. */
 static void momentum_begins_with_the_gradient(void **state)
 {
     (void)state;
@@ -251,7 +252,7 @@ static void momentum_begins_with_the_gradient(void **state)
     }
 }
 
-/* Where rounding takes the centered variance below 0, it counts as 0. */
+/* If rounding takes the centered variance below 0, it counts as 0. */
 static void a_variance_is_never_negative(void **state)
 {
     const struct tally__rmsprop_options options = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much memory can be had, as fake trees of /proc and /sys/fs/cgroup say it. */
+/* The available memory, according to fake trees of /proc and /sys/fs/cgroup. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -152,7 +152,7 @@ static void test_trees(void **state)
     }
 }
 
-/* What this machine says can be read. */
+/* The values of this machine can be read. */
 static void test_here(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void test_collectives(void **state)
     assert_int_equal(tally__take_memory(100 * MIB, 1, take, &some, "it"), TALLY_NOMEM);
     assert_true(some.taken < 40 * MIB);
     assert_non_null(strstr(tally_last_error(), "cannot reserve 104857600 bytes of it"));
-    /* A descriptor that the program has closed is no lack of memory. */
+    /* A descriptor that the program has closed is not a lack of memory. */
     assert_int_equal(tally__take_memory(MIB, 1, take, &closed, "it"), TALLY_SYSTEM);
     assert_int_equal(tally__take_memory(UINT64_C(1) << 60, 1, take, &none, "it"), TALLY_NOMEM);
     assert_int_equal(none.taken, 0);

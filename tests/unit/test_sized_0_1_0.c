@@ -239,7 +239,7 @@ static void make_ddp(struct program *program)
 
     tally_ddp_config_init((tally_ddp_config *)config, sizeof *config);
     assert_int_equal(config->size, sizeof *config);
-    /* What a compiler may do to padding. */
+    /* A change that a compiler may make to padding. */
     memset((char *)&config->buffer_dtype + sizeof config->buffer_dtype, 0xa5,
            sizeof *config - offsetof(struct v010_ddp_config, buffer_dtype) -
                sizeof config->buffer_dtype);

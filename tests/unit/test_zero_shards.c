@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a sharded optimizer cuts a bucket: everything belongs to exactly one rank, in rank order, and
- * as evenly as elements or parameters allow. */
+/*
+ * The shards of a bucket under a sharded optimizer: every element belongs to exactly one rank, in
+ * rank order, and as evenly as elements or parameters allow.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
