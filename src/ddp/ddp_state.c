@@ -114,8 +114,8 @@ static int read_residual(const struct tally__state *state, size_t r, size_t i)
     tally__take_residual(reader, param, state->n, &residual[i]);
     if ((residual[i].sent || residual[i].n_owned > 0) && param->grad.reduce_dtype != TALLY_F32) {
         return tally__fail(TALLY_ARG,
-                           "blob %zu has a residual of parameter '%.200s', which travelled as fp32 "
-                           "then: config.reduce_dtype is another here",
+                           "blob %zu has a residual of parameter '%.200s', which was reduced in "
+                           "fp32: set config.reduce_dtype to fp32 to load it",
                            r, param->name);
     }
     return TALLY_OK;

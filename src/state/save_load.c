@@ -80,8 +80,8 @@ static int save(const struct tally__state *state, const char *call, void *blob, 
 
     write_blob(state, &counter);
     if (blob && *bytes < counter.used) {
-        return tally__fail(TALLY_ARG, "%s: room for %zu bytes, needed are %zu", call, *bytes,
-                           counter.used);
+        return tally__fail(TALLY_ARG, "%s: blob has room for %zu bytes, but the state takes %zu",
+                           call, *bytes, counter.used);
     }
     if (blob) {
         write_blob(state, &writer);
@@ -122,8 +122,8 @@ static int check_head(const struct tally__state *state, size_t r, size_t n_bytes
 
     if (head->magic != kind->magic) {
         return tally__fail(TALLY_ARG,
-                           "blob %zu is not what tally_%s_save wrote on a machine like this one", r,
-                           kind->name);
+                           "blob %zu was not written by tally_%s_save on a machine like this one",
+                           r, kind->name);
     }
     if (head->version != kind->version) {
         return tally__fail(TALLY_ARG, "blob %zu has version %u, this tally reads version %u", r,
@@ -135,8 +135,8 @@ static int check_head(const struct tally__state *state, size_t r, size_t n_bytes
     }
     if (head->world != state->n || head->rank != r) {
         return tally__fail(TALLY_ARG,
-                           "blob %zu of %zu is that of rank %u of %u: all ranks' are needed, in "
-                           "order",
+                           "blob %zu of %zu was saved by rank %u of %u: pass the blobs of all its "
+                           "ranks, in rank order",
                            r, state->n, head->rank, head->world);
     }
     return TALLY_OK;
@@ -167,7 +167,7 @@ static int open_blob(const struct tally__state *state, size_t r, const void *byt
     blob->reader = (struct tally__blob_reader){.from = bytes, .left = bytes ? n_bytes : 0};
     tally__blob_take(&blob->reader, &blob->head, sizeof blob->head);
     if (blob->reader.bad) {
-        return tally__fail(TALLY_ARG, "blob %zu has %zu bytes: less than any that was saved", r,
+        return tally__fail(TALLY_ARG, "blob %zu has %zu bytes: too few for a saved state", r,
                            bytes ? n_bytes : 0);
     }
     TRY(check_head(state, r, n_bytes));

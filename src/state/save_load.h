@@ -44,10 +44,10 @@ struct tally__state {
     int world;
     size_t n_params;
     uint64_t n_steps;
-    /* Runs a job on the ddp's lane 0, if all ranks come with OK, and waits for it. */
+    /* Agrees with all ranks on a status; if all have OK, runs the job, if any, on lane 0. */
     int (*agree)(tally_ddp *ddp, int status, tally_job_fn job, void *user);
     tally_ddp *ddp;
-    tally_hook_blob hook; /* snapshot fills it; its data is freed */
+    tally_hook_blob hook; /* of a ddp: the state of its hook; the driver frees the data */
     /* To save. */
     bool is_whole;     /* one blob for all ranks, which is that of a world of one */
     const void *parts; /* for write */
@@ -57,7 +57,7 @@ struct tally__state {
     void *fresh;               /* kind->fresh_bytes of zeros at first: what check prepares */
 };
 
-/* What differs from one kind of object to the next. Functions that are NULL have nothing to do. */
+/* The row of one kind of object. */
 struct tally__state_kind {
     uint64_t magic;
     uint32_t version;
@@ -66,19 +66,20 @@ struct tally__state_kind {
     const char *owner;  /* what has n_params parameters: "model" */
     size_t fresh_bytes;
     size_t param_bytes;
-    /* Before write and before start: takes what they need and what may fail. Maybe NULL. */
+    /* Comes before write and before start: fills hook, for example. NULL: there is nothing to do.
+     */
     int (*snapshot)(struct tally__state *state);
     /* Writes the entries. Called several times; writes as many bytes each time. */
     void (*write)(const struct tally__state *state, struct tally__blob_writer *writer);
     /* Reads all entries of all blobs and prepares fresh. Changes nothing. */
     int (*check)(struct tally__state *state);
-    /* start calls what may fail, and leaves no trace when it fails; undo takes a success back.
-     * Maybe NULL; only the innermost object has them. */
+    /* start calls the application's code, which may fail and then leaves no trace; undo reverts a
+     * success. Only an object without an inner object may have them. NULL: nothing to do. */
     int (*start)(const struct tally__state *state);
     void (*undo)(const struct tally__state *state);
-    /* Exchanges the object's state for fresh. Cannot fail. */
+    /* Swaps the object's state with fresh. Cannot fail. */
     void (*take_over)(const struct tally__state *state);
-    /* Frees what fresh has now. check may have failed anywhere. Maybe NULL. */
+    /* Frees the memory that fresh has now. check may have failed anywhere. NULL: nothing to do. */
     void (*free)(void *fresh);
 };
 

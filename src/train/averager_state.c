@@ -32,8 +32,8 @@ static int snapshot(struct tally__state *state)
 
     return state->is_whole && averager->is_lossy
                ? tally__fail(TALLY_UNSUPPORTED,
-                             "averager: its hook '%s' leaves something out, on each rank "
-                             "something else: save every rank's state",
+                             "averager: its hook '%s' has residuals, which differ from rank to "
+                             "rank: save every rank's state",
                              averager->hook->table.name)
                : TALLY_OK;
 }

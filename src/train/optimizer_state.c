@@ -117,8 +117,8 @@ static int read_group(struct tally__state *state, size_t r, size_t g)
     }
     if (kind_bytes(name, bytes) != kind_bytes(ours, strlen(ours)) ||
         memcmp(name, ours, kind_bytes(name, bytes)) != 0) {
-        return tally__fail(TALLY_ARG, "blob %zu has group %zu with '%s', but it is '%.200s'", r, g,
-                           tally__blob_show(name, bytes).text, ours);
+        return tally__fail(TALLY_ARG, "blob %zu has '%s' in group %zu, this optimizer has '%.200s'",
+                           r, tally__blob_show(name, bytes).text, g, ours);
     }
     fresh->lr[g] = r == 0 ? lr : fresh->lr[g];
     return TALLY_OK;

@@ -158,7 +158,7 @@ static int refused_body(tally_group *group, void *user)
     CHECK_OK(group, refuse(group, &scene, &blobs, "is damaged"));
     *last ^= 4;
     blobs.n--;
-    CHECK_OK(group, refuse(group, &scene, &blobs, "all ranks' are needed"));
+    CHECK_OK(group, refuse(group, &scene, &blobs, "pass the blobs of all its ranks"));
     blobs.n++;
     blobs.bytes[0]--;
     CHECK_OK(group, refuse(group, &scene, &blobs, "but was saved with"));

@@ -301,7 +301,7 @@ static int checkpoint_body(tally_group *group, void *user)
         group,
         tally_ddp_load(ddp[2], (const void *const *)blobs.bytes, blobs.n_bytes, (size_t)world),
         TALLY_ARG);
-    CHECK_TEXT(group, tally_last_error(), "travelled as fp32 then");
+    CHECK_TEXT(group, tally_last_error(), "which was reduced in fp32");
     free(blobs.bytes[0]);
     for (unsigned s = 3; s < 6; s++) {
         CHECK_OK(group, mixed_step(group, ddp[0], &model[0], &wide, s));

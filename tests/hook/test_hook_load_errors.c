@@ -134,13 +134,13 @@ static int refused_head(tally_group *group, const struct scene *scene, size_t of
 static int wrong_heads(tally_group *group, const struct scene *scene)
 {
     CHECK_OK(group, refused_head(group, scene, offsetof(struct tally__blob_head, magic), 7,
-                                 "not what tally_ddp_save wrote"));
+                                 "not written by tally_ddp_save"));
     CHECK_OK(group, refused_head(group, scene, offsetof(struct tally__blob_head, version), 99,
                                  "blob 0 has version 99"));
     CHECK_OK(group, refused_head(group, scene, offsetof(struct tally__blob_head, world), 40,
-                                 "is that of rank 0 of 40"));
+                                 "was saved by rank 0 of 40"));
     CHECK_OK(group, refused_head(group, scene, offsetof(struct tally__blob_head, rank), 5,
-                                 "is that of rank 5 of"));
+                                 "was saved by rank 5 of"));
     CHECK_OK(group, refused_head(group, scene, offsetof(struct tally__blob_head, n_params), 9,
                                  "blob 0 has 9 parameters, this model has 8"));
     return 0;
@@ -164,11 +164,11 @@ static int wrong_sets(tally_group *group, const struct scene *scene)
 
     CHECK_OK(group, scene->states.n == 2 ? alone(group, scene) : TALLY_OK);
     changed.n--;
-    CHECK_OK(group, refused(group, scene, &changed, TALLY_ARG, "all ranks' are needed"));
+    CHECK_OK(group, refused(group, scene, &changed, TALLY_ARG, "pass the blobs of all its ranks"));
     changed = scene->states;
     changed.blob[0] = scene->states.blob[last];
     changed.bytes[0] = scene->states.bytes[last];
-    CHECK_OK(group, refused(group, scene, &changed, TALLY_ARG, "in order"));
+    CHECK_OK(group, refused(group, scene, &changed, TALLY_ARG, "in rank order"));
     changed = scene->states;
     changed.blob[last] = scene->later.blob[last];
     changed.bytes[last] = scene->later.bytes[last];
@@ -325,7 +325,7 @@ static int calls_body(tally_group *group, void *user)
     for (size_t less = bytes; less > 0; less /= 2) {
         room = bytes - less;
         CHECK_STATUS(group, tally_ddp_save(scene.run.ddp, blob, &room), TALLY_ARG);
-        CHECK_TEXT(group, tally_last_error(), "needed are");
+        CHECK_TEXT(group, tally_last_error(), "but the state takes");
         CHECK(group, room == bytes - less && blob[0] == 0x5a);
     }
     room = bytes + 1;

@@ -203,7 +203,8 @@ static int others(struct opt_run *run, const struct opt_states *good)
         CHECK_OK(group, opt_end(&other));
     }
     missing.n = world - 1;
-    CHECK_OK(group, refused(run, good, &missing, TALLY_ARG, world > 1 ? "all ranks'" : "no blobs"));
+    CHECK_OK(group,
+             refused(run, good, &missing, TALLY_ARG, world > 1 ? "all its ranks" : "no blobs"));
     /* Saved later. */
     CHECK_OK(group, start(group, texts[1], false, &other));
     CHECK_OK(group, opt_states_take(group, other.optimizer, world, &states));
@@ -263,13 +264,13 @@ static int arguments(struct opt_run *run)
     CHECK_STATUS(group, tally_optimizer_save(NULL, NULL, &bytes), TALLY_ARG);
     CHECK_STATUS(group, tally_optimizer_save(run->optimizer, NULL, NULL), TALLY_ARG);
     CHECK_STATUS(group, tally_optimizer_save(run->optimizer, few, &bytes), TALLY_ARG);
-    CHECK_TEXT(group, tally_last_error(), "room for 16 bytes, needed are");
+    CHECK_TEXT(group, tally_last_error(), "room for 16 bytes, but the state takes");
     CHECK_STATUS(group, tally_optimizer_load(run->optimizer, NULL, NULL, 2), TALLY_ARG);
     CHECK_STATUS(group, tally_optimizer_consolidate(run->optimizer, world, NULL, &bytes),
                  TALLY_ARG);
     /* Only root has too little room; all are told. */
     CHECK_STATUS(group, tally_optimizer_consolidate(run->optimizer, 0, few, &bytes), TALLY_ARG);
-    CHECK_TEXT(group, tally_last_error(), "needed are");
+    CHECK_TEXT(group, tally_last_error(), "but the state takes");
     CHECK_OK(group, opt_step(run, 0, 0));
     for (int i = 0; i < OPT_N_PARAMS; i++) {
         CHECK_OK(group, tally_ddp_grad_ready(run->ddp, i));

@@ -168,7 +168,7 @@ static int refused_body(tally_group *group, void *user)
     /* Only root's room counts, and all are told. */
     CHECK_STATUS(group, tally_optimizer_consolidate(run.optimizer, world - 1, few, &bytes),
                  TALLY_ARG);
-    CHECK_TEXT(group, tally_last_error(), "needed are");
+    CHECK_TEXT(group, tally_last_error(), "but the state takes");
     /* Parts are nothing without the others. */
     CHECK_OK(group, opt_states_take(group, run.optimizer, (size_t)world, &parts));
     parts.n = 1;
