@@ -186,6 +186,9 @@ int tally__hook_state_take(const tally_hook *hook, tally_hook_blob *state)
 
     *state = (tally_hook_blob){.size = sizeof *state};
     TRY(save(hook, NULL, &room));
+    if (room == 0) {
+        return TALLY_OK;
+    }
     data = tally__alloc(room, "the hook's state");
     if (!data) {
         return TALLY_NOMEM;
