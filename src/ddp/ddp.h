@@ -54,7 +54,7 @@ struct tally__param {
     int n_dims;
     size_t *shape;
     bool permuted;    /* not row-major */
-    uint64_t strides; /* a checksum of the strides of dimensions that have more than one element */
+    uint64_t strides; /* a hash of those of dimensions with several elements; blobs contain it */
     unsigned flags;
     size_t n;
     int dtype;

@@ -104,6 +104,17 @@ static int check_param(const tally_param *param, size_t i)
     return TALLY_OK;
 }
 
+/* FNV-1a, not tally__checksum: blobs of earlier versions contain this hash. */
+static uint64_t hash_stride(uint64_t before, uint64_t stride)
+{
+    uint64_t hash = before ^ UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < sizeof stride; i++) {
+        hash = (hash ^ (stride >> 8 * i & 0xff)) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
 /* Ignores strides that do not matter: those of dimensions with one element, and all of an empty
  * parameter. */
 static void note_strides(const tally_param *from, struct tally__param *to)
@@ -114,7 +125,7 @@ static void note_strides(const tally_param *from, struct tally__param *to)
         size_t stride = from->strides ? from->strides[d] : row_major;
 
         if (from->shape[d] > 1) {
-            to->strides = tally__checksum(to->strides, &stride, sizeof stride);
+            to->strides = hash_stride(to->strides, stride);
             to->permuted = to->permuted || stride != row_major;
         }
         row_major *= from->shape[d];

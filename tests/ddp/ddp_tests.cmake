@@ -49,6 +49,7 @@ tally_ddp_test(test_averager_state)
 tally_ddp_test(test_averager_optimizer)
 tally_ddp_test(test_averager_memory)
 tally_ddp_test(test_load_nothing)
+tally_ddp_test(test_old_blobs)
 
 # Linear work takes seconds, quadratic work takes minutes.
 set_tests_properties(test_ddp_many PROPERTIES TIMEOUT 60)
