@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public reductions: the two-phase exchange with elements as they are. Only jobs enter. */
+/* The public reductions: the two-phase exchange with the plain codec. Only jobs enter. */
 #include "base/status.h"
 #include "comm/threads.h"
 #include "exchange/two_phase.h"
@@ -38,7 +38,7 @@ static int reduce(tally_lane *lane, enum tally__kind kind, void *data, size_t co
     if (!lane) {
         return tally__fail(TALLY_ARG, "lane is NULL");
     }
-    TRY(tally__check_owner(&lane->group->owner)); /* before anything is written to a stage */
+    TRY(tally__check_owner(&lane->group->owner)); /* before the first write to a stage */
     if (rc != TALLY_OK) {
         return tally__refuse(lane, kind, rc);
     }

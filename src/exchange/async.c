@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collectives as jobs of their own: the arguments wait in the future until lane 0 gets to them.
+ * The asynchronous collectives: each is a job; the future keeps the arguments until lane 0 runs it.
  * Application threads submit; the lane thread runs.
  */
 #include "base/status.h"

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The byte codec with a scale and a zero point per block, or, for what a rank sends, per segment.
- */
+/* The byte codec with a scale and a zero point per block, or, for contributions, per segment. */
 #include <string.h>
 
 #include "exchange/codec_u8.h"
 #include "num/num.h"
 
-/* The map of the whole segment that a run is of. No element of it has been replaced by its mean
- * yet: what is replaced was encoded before. */
+/* The map of the whole segment of a run. None of its elements has been replaced by its mean yet:
+ * elements are encoded before they are replaced. */
 static struct tally__affine find_map(const struct tally__segments *segments,
                                      const struct tally__run *run, const float *x)
 {
@@ -24,7 +23,7 @@ static void affine_encode(const struct tally__codec *codec, const struct tally__
 {
     struct tally__affine *map = to->maps;
 
-    /* Only where the result is to be PyTorch's does an element pay for a division. */
+    /* Divides only where the bits must equal PyTorch's. */
     if (!codec->maps) {
         (codec->gathers ? tally__affine_encode_blocks
                         : tally__affine_encode_fast_blocks)(run->n, x, codec->block, map, to->q);
@@ -95,8 +94,8 @@ static bool has_raw(const struct tally__segments *segments)
     return false;
 }
 
-/* Others need the maps of what this rank would have sent. Without segments it could not be said
- * whose gradient is no number. */
+/* Publishes the maps of this rank's contribution. Without segments a message could not name the
+ * parameter that is not finite. */
 static bool affine_tell(const struct tally__codec *codec, const void *data, void *stage)
 {
     const struct tally__segments *segments = codec->segments;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The codecs for fp32 that travels as fp16 or bf16. Three ways: added in fp32; the same with what
- * would overflow held at the largest finite value, and counted; and stepwise, as PyTorch's hooks
- * compute: cast, divide in halves, add in halves, rounded after each addition. Keep no state.
+ * The codecs for fp32 that travels as fp16 or bf16, in three variants: added in fp32; the same with
+ * overflowing values clamped to the largest finite value and counted; and stepwise, as PyTorch's
+ * hooks compute: cast, divide and add in 16 bits, rounding after each operation. Stateless.
  */
 #include "exchange/codec.h"
 #include "tally_extend.h"
@@ -89,7 +89,7 @@ static int bf16_direct(const struct tally__codec *codec, const struct tally__ran
     return TALLY_OK;
 }
 
-/* ---- held at the largest finite value ---- */
+/* ---- clamped to the largest finite value ---- */
 
 static void encode_saturated(const struct tally__codec *codec, size_t n, const float *x,
                              uint16_t *wire)
@@ -162,7 +162,7 @@ static void bf16_step_reduce(const struct tally__codec *codec, const struct tall
     tally__sum_bf16_stepwise(range->n, n_in, (const uint16_t *const *)wire, result);
 }
 
-/* What all of them have alike. */
+/* Fields that all variants share. */
 #define HALF_OPS .wire_bytes = half_wire_bytes, .block_bytes = half_block_bytes
 
 static const struct tally__codec_ops f16_ops = {

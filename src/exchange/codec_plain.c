@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The codec for elements that travel as they are. Keeps no state. */
+/* The codec for elements that travel unchanged. Stateless. */
 #include "exchange/codec.h"
 #include "num/num.h"
 #include "num/reduce.h"

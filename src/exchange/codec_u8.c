@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The codecs that travel as bytes: per block of elements a map (scale and zero point, or a scale
- * alone) and a byte per element; the elements of raw segments travel as numbers. On the wire all
- * maps of a range come first, then its raw elements, then its bytes. The owner works block by
- * block, so that a block's sum stays in the nearest cache. Keep no state but the feedback.
+ * The codecs that travel as bytes: per block a map (scale and zero point, or a scale alone) and a
+ * byte per element; the elements of raw segments travel as numbers. On the wire, all maps of a
+ * range come first, then its raw elements, then its bytes. The owner works block by block, so that
+ * a block's sum stays in the nearest cache. Stateless except for the feedback.
  */
 #include <math.h>
 
@@ -20,7 +20,7 @@ struct form {
     size_t n_coded;
 };
 
-/* The next run of the range; seen is what the runs before it had. False at the range's end. */
+/* The next run of the range; seen counts the runs before it. False at the end of the range. */
 static bool next_run(const struct tally__codec *codec, const struct tally__range *range,
                      struct form *seen, struct tally__run *run)
 {
@@ -134,7 +134,7 @@ static void raw_reduce(const struct task *task, const struct tally__run *run,
 
 /* ---- runs of either kind ---- */
 
-/* The parameter that a run without a scale is of. */
+/* The parameter of a run without a scale. */
 static const char *name_of(const struct tally__codec *codec, const struct tally__run *run)
 {
     const tally_bucket *bucket = codec->names;
@@ -154,7 +154,7 @@ static const char *name_of(const struct tally__codec *codec, const struct tally_
 #define NO_SCALE \
     "the gradient of parameter '%s' has an infinity, a NaN, or values too far apart for 8 bits"
 
-/* Refuses what is no number: then some block has no scale. */
+/* Refuses infinity and NaN: then some block has no scale. */
 static int check_scales(const struct task *task, const struct tally__run *run, const void *maps)
 {
     for (size_t b = 0; b < tally__blocks_in(run->n, task->codec->block); b++) {
@@ -221,7 +221,7 @@ static struct tally__block_place block_of(const struct task *task, const struct 
     };
 }
 
-/* The means of a run, block by block, encoded together with what the owner owes. */
+/* Encodes the means of a run, block by block, with the owner's residual. */
 static void reduce_run(const struct task *task, const struct tally__run *run,
                        const struct tally__inputs *inputs, void *result)
 {

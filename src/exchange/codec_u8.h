@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the codecs that travel as bytes have in common (codec_u8.c), and what a kind of map has to
- * do for it (codec_affine.c, codec_scaled.c).
+ * The common part of the codecs that travel as bytes (codec_u8.c), and the operations of a kind of
+ * map (codec_affine.c, codec_scaled.c).
  */
 #ifndef TALLY_EXCHANGE_CODEC_U8_H
 #define TALLY_EXCHANGE_CODEC_U8_H
 
 #include "exchange/codec.h"
 
-/* A run of whole blocks within one segment: what a kernel can take in one call. */
+/* A run of whole blocks within one segment: the input of one kernel call. */
 struct tally__run {
     size_t segment;
     bool raw;
-    size_t start; /* first element, counted from the range's; the rest likewise */
+    size_t start; /* first element, counted from the range's first; the other counts too */
     size_t n;
     size_t offset;  /* of its first element, in its segment */
     size_t map;     /* maps before its own */
     size_t element; /* raw elements before its own if it is raw, else coded ones */
 };
 
-/* What all ranks sent for a range. */
+/* The contributions of all ranks to a range. */
 struct tally__inputs {
     size_t n;
     const void *const *wire;
@@ -33,14 +33,14 @@ struct tally__block_place {
     size_t n;
 };
 
-/* Where a run's codes go, and what they leave out. */
+/* The destination of a run's codes, and of their rounding error. */
 struct tally__coded {
     void *maps;
     uint8_t *q;
     float *feedback; /* NULL: nowhere */
 };
 
-/* What the two kinds of map do differently. */
+/* The operations in which the two kinds of map differ. */
 struct tally__map_kind {
     size_t bytes;
     /* Encodes a run of blocks that starts at x. */
@@ -51,8 +51,8 @@ struct tally__map_kind {
     void (*mean)(const struct tally__block_place *at, const struct tally__inputs *inputs,
                  double divisor, float *y);
     float (*scale)(const void *maps, size_t block);
-    /* The way of reduce_direct for a run of blocks; arrays start with the run's first element.
-     * Returns the first rank whose values have no scale, or direct->n_in. NULL: there is none. */
+    /* reduce_direct for a run of blocks; arrays start with the run's first element. Returns the
+     * first rank whose values have no scale, or direct->n_in. NULL: not available. */
     size_t (*direct)(const struct tally__codec *codec, const struct tally__run *run,
                      const struct tally__direct *direct);
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks, segments and shards: arithmetic only, no data. Keeps no state. */
+/* Blocks, segments and shards: arithmetic on sizes, no data. Stateless. */
 #include "exchange/layout.h"
 
 size_t tally__blocks_in(size_t n, size_t block)
@@ -64,7 +64,7 @@ size_t tally__block_start(const struct tally__layout *layout, size_t block)
     size_t segment;
 
     if (!segments) {
-        /* The product may be beyond size_t where the last block is not whole. */
+        /* The product may exceed size_t where the last block is not whole. */
         return block >= tally__blocks_in(layout->n, layout->block) ? layout->n
                                                                    : block * layout->block;
     }

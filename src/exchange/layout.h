@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How data is divided. A segment is a run of elements that belong together: a parameter. Blocks
- * start at segment starts and have the same length but for a segment's last; they are the units
- * that are never divided further. A shard is a run of blocks, one shard per rank; a range is any
- * run of blocks.
+ * start at segment starts and have the same length, except the last of a segment; they are never
+ * divided. A shard is a run of blocks, one shard per rank; a range is any run of blocks.
  */
 #ifndef TALLY_EXCHANGE_LAYOUT_H
 #define TALLY_EXCHANGE_LAYOUT_H
@@ -11,11 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Elements of a block where the codec does not need any: shards then start on cache lines. */
+/* Elements per block where the codec needs no blocks: shards then start on cache lines. */
 #define TALLY__SHARD_UNIT 64
 
-/* Where segments start, in elements and in blocks; both arrays have n + 1 entries, the last one
- * being the end. Made by tally__segments_fill. */
+/* The starts of segments, in elements and in blocks; both arrays have n + 1 entries, the last is
+ * the end. Filled by tally__segments_fill. */
 struct tally__segments {
     size_t n;
     size_t *start;
@@ -40,7 +39,7 @@ struct tally__range {
     size_t n;
 };
 
-/* Fills first_block from start, for blocks of so many elements. */
+/* Fills first_block from start, for blocks of block elements. */
 void tally__segments_fill(struct tally__segments *segments, size_t block);
 
 size_t tally__layout_blocks(const struct tally__layout *layout);
@@ -48,7 +47,7 @@ size_t tally__layout_blocks(const struct tally__layout *layout);
 /* The first element of a block; of the block after the last, the end. */
 size_t tally__block_start(const struct tally__layout *layout, size_t block);
 
-/* How many blocks n elements make. */
+/* The number of blocks of n elements. */
 size_t tally__blocks_in(size_t n, size_t block);
 
 /* Elements of a whole block of this segment. */
@@ -61,8 +60,7 @@ size_t tally__segment_at(const struct tally__segments *segments, size_t element)
 struct tally__range tally__range_of(const struct tally__layout *layout, size_t first_block,
                                     size_t n_blocks);
 
-/* The blocks that rank owns: all ranks' shares differ by one block at most, unless they are cut
- * otherwise. */
+/* The blocks that rank owns: shards differ by one block at most, unless shard_starts is set. */
 struct tally__range tally__shard_of(const struct tally__layout *layout, int size, int rank);
 
 #endif

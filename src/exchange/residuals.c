@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Residuals, and every change of who has one; see residuals.h. Passing them on to other
- * ranks is in residuals_move.c. */
+/* Residuals and their ownership; see residuals.h. residuals_move.c moves them between ranks. */
 #include "exchange/residuals.h"
 
 #include <string.h>
@@ -63,7 +62,7 @@ void tally__residuals_free(struct tally__residuals *residuals)
     tally__free(residuals);
 }
 
-/* ---- what was sent ---- */
+/* ---- residuals of contributions ---- */
 
 int tally__residual_send(struct tally__residual *residual, size_t n)
 {
@@ -132,7 +131,7 @@ void tally__residual_add(struct tally__residual *residual, size_t n, const float
     }
 }
 
-/* ---- what is owned ---- */
+/* ---- residuals of means ---- */
 
 struct tally__owned *tally__residual_owned(const struct tally__residual *residual, int n_ranks)
 {
@@ -192,7 +191,7 @@ int tally__residual_own(struct tally__residual *residual, size_t first, size_t n
     if (!is_new && !found->is_whole && found->first == first && found->n == n) {
         return TALLY_OK;
     }
-    /* A run of none is what a step that failed for lack of memory leaves. */
+    /* A step that failed for lack of memory leaves a run of no elements. */
     if (!is_new && !found->is_whole && found->n > 0) {
         return tally__fail(TALLY_INTERNAL, "a residual was not passed on to another layout");
     }
@@ -220,7 +219,7 @@ static size_t length_of(const struct tally__residual *residual, const struct tal
     return owned->is_whole ? residual->n : owned->n;
 }
 
-/* Whether what both own is as long, so that one can be written over the other. */
+/* Whether both own runs of the same length, so that one can overwrite the other. */
 static bool are_alike(const struct tally__residual *a, const struct tally__residual *b)
 {
     const struct tally__owned *x = a->owned;

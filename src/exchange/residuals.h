@@ -7,17 +7,17 @@
  *   owned   of the means whose shard this rank owns: a run of elements, per size of the group that
  *           exchanged. All ranks of that group lack it, and its owner adds it to the next mean
  *
- * Both follow their element, not its bucket. Who has them:
+ * Both follow their element, not its bucket. Their states:
  *
  *   sent    PLAIN    sent is the residual; NULL: zeros. All hooks can read it.
- *           HELD     a hook has it in a form of its own; only its holder can write it down.
+ *           HELD     a hook holds it in another form; only that hook can write it down.
  *   owned   placed   each owner has its run, as the layout of buckets says.
  *           whole    this rank has all elements of its group's, and takes its run of the next
  *                    layout from that.
  *
  *   PLAIN -- tally__residual_hold ----> HELD    a hook goes on in its own form
- *   HELD  -- tally__residual_make_plain --> PLAIN   somebody else is to see it: save, another hook,
- *                                               another layout, another reader
+ *   HELD  -- tally__residual_make_plain --> PLAIN   another reader: save, another hook,
+ *                                               another layout
  *   PLAIN -- tally__residual_deliver -> zeros   it was added to a gradient
  *   placed -- tally__residuals_move -----> whole   before the layout changes
  *   whole  -- tally__residual_own ----> placed  the first step in the new layout
@@ -38,8 +38,9 @@
 
 struct tally__residuals;
 
-/* Who holds a residual in another form. write_down settles parameter i, and all that are held
- * together with it, by tally__residual_became_plain. Errors: NOMEM, and all are still held. */
+/* The hook that holds a residual in its own form. write_down makes parameter i, and all parameters
+ * held together with it, plain by tally__residual_became_plain. Errors: NOMEM; then all are still
+ * held. */
 struct tally__holder {
     int (*write_down)(void *state, struct tally__residuals *residuals, size_t i);
     void *state;
@@ -47,12 +48,12 @@ struct tally__holder {
 
 struct tally__owned {
     struct tally__owned *next; /* of a larger group */
-    int n_ranks;               /* that the means were of */
+    int n_ranks;               /* size of the group whose means they are */
     size_t first;              /* this rank's run */
     size_t n;
     bool is_whole;
     float *values;  /* of the run; whole: of all elements; NULL: none */
-    float *pending; /* of all elements, while they are on their way */
+    float *pending; /* of all elements, while they move */
 };
 
 struct tally__residual {
@@ -68,16 +69,16 @@ struct tally__residuals {
     struct tally__residual *params;
 };
 
-/* One without residuals, for so many parameters. Errors: NOMEM. */
+/* Makes an object without residuals, for n parameters. Errors: NOMEM. */
 int tally__residuals_make(size_t n_params, struct tally__residuals **residuals);
 void tally__residuals_free(struct tally__residuals *residuals);
 
 /* Forgets one parameter's residuals, held or not. */
 void tally__residual_clear(struct tally__residual *residual);
 
-/* ---- what was sent ---- */
+/* ---- residuals of contributions ---- */
 
-/* Makes sure that there is sent, of n elements. Errors: NOMEM. */
+/* Makes sent an array of n elements, if it is not. Errors: NOMEM. */
 int tally__residual_send(struct tally__residual *residual, size_t n);
 
 /* The residual is now in the holder's array, in the holder's form. */
@@ -86,73 +87,74 @@ void tally__residual_hold(struct tally__residual *residual, float *held,
 /* The holder has written it to sent. */
 void tally__residual_became_plain(struct tally__residual *residual);
 
-/* Makes one residual plain; all of them. Errors: NOMEM, and what is not settled is still held. */
+/* Makes one residual plain; all of them. Errors: NOMEM; the remaining ones are then still held. */
 int tally__residual_make_plain(struct tally__residuals *residuals, size_t i);
 int tally__residuals_make_plain(struct tally__residuals *residuals);
 
-/* Adds a plain residual of what was sent to a gradient, or a copy of it, and forgets it. */
+/* Adds the plain residual of contributions to a gradient, or to a copy of it, and zeroes the
+ * residual. */
 void tally__residual_deliver(struct tally__residual *residual, float *gradient);
 
-/* The same for all parameters of a bucket, settled before: for a hook without feedback that follows
- * one with. Nothing on a rank that shadows. Errors: NOMEM. */
+/* As above for all parameters of a bucket, which are plain: for a hook without feedback after one
+ * with. Does nothing on a rank that shadows. Errors: NOMEM. */
 int tally__residuals_deliver(struct tally__residuals *residuals, const tally_bucket *bucket);
 
-/* Adds values to what is left out of a parameter, in whatever form it is; nothing where nothing was
- * left out so far. */
+/* Adds values to the residual of a parameter, in its present form; does nothing where there is
+ * none. */
 void tally__residual_add(struct tally__residual *residual, size_t n, const float *values);
 
-/* ---- what is owned ---- */
+/* ---- residuals of means ---- */
 
-/* What is owned of means of so many ranks; NULL: nothing ever was. */
+/* The owned residual of means of n_ranks ranks; NULL: none. */
 struct tally__owned *tally__residual_owned(const struct tally__residual *residual, int n_ranks);
 
-/* The same, made if need be: this rank has no run of it yet. Errors: NOMEM. */
+/* As above, made if needed, without a run. Errors: NOMEM. */
 int tally__residual_add_owned(struct tally__residual *residual, int n_ranks,
                               struct tally__owned **owned);
 
 /*
- * Makes sure that owned covers the n elements from first on of means of n_ranks ranks, and nothing
- * else. Errors: NOMEM; INTERNAL when it is placed otherwise, in a layout that was changed without
- * tally__residuals_move. Nothing has changed then.
+ * Makes owned cover exactly the n elements from first on of means of n_ranks ranks. Errors: NOMEM;
+ * INTERNAL when it is placed otherwise, in a layout that was changed without tally__residuals_move.
+ * Nothing has changed then.
  */
 int tally__residual_own(struct tally__residual *residual, size_t first, size_t n, int n_ranks,
                         struct tally__owned **owned);
 
-/* Forgets what is owned of means of so many ranks. */
+/* Removes the owned residual of means of n_ranks ranks. */
 void tally__residual_disown(struct tally__residual *residual, int n_ranks);
 
-/* Makes to a plain copy of from, which is plain. Where it was of the same size, it allocates
- * nothing. Errors: NOMEM, and what to has is undefined. */
+/* Makes to a plain copy of from, which is plain. Allocates nothing if the sizes are equal. Errors:
+ * NOMEM; then to is undefined. */
 int tally__residual_copy(const struct tally__residual *from, struct tally__residual *to);
 
-/* ---- passing on (residuals_move.c) ---- */
+/* ---- moving between ranks (residuals_move.c) ---- */
 
-/* Whether rank lacks what owner, both of the same group, owns of means of n_ranks ranks: groups are
- * of consecutive ranks. */
+/* Whether owner's residual of means of n_ranks ranks is missing from rank's means: groups are of
+ * consecutive ranks. */
 bool tally__lacks(int rank, int owner, int n_ranks);
 
 enum tally__move {
-    TALLY__MOVE_WHOLE, /* to all ranks that have a run: before another layout */
-    TALLY__MOVE_SENT   /* to sent of all ranks that lack it: before another hook, other groups */
+    TALLY__MOVE_WHOLE, /* to all ranks with a run: before another layout */
+    TALLY__MOVE_SENT   /* to sent of all ranks whose means lack it: before another hook, or other
+                          groups */
 };
 
-/* What is passed on. */
+/* What to move. */
 struct tally__moving {
     enum tally__move how;
-    const tally_bucket *bucket; /* of its parameters; NULL: of all */
-    /* Whether what is owned of means of so many ranks stays; NULL: nothing stays. */
+    const tally_bucket *bucket; /* only its parameters; NULL: all */
+    /* Whether the owned residual of means of n_ranks ranks stays; NULL: nothing stays. */
     bool (*stays)(const void *user, int n_ranks);
     const void *user;
 };
 
-/* Whether this rank has anything to pass on; all ranks of an exchange have or have not. */
+/* Whether this rank has residuals to move; the same on all ranks of an exchange. */
 bool tally__residuals_must_move(const struct tally__residuals *residuals,
                                 const struct tally__moving *passing);
 
 /*
- * Passes owned residuals on, in one exchange of all ranks of the lane, those of the ddp. On a lane,
- * in a job. Errors: NOMEM on any rank: on all of them, and nothing has changed; those of an
- * exchange.
+ * Moves owned residuals, in one exchange of all ranks of the ddp. In a job. Errors: NOMEM on any
+ * rank: on all, and nothing has changed; those of an exchange.
  */
 int tally__residuals_move(tally_lane *lane, struct tally__residuals *residuals,
                           const struct tally__moving *passing);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Passing on what is owned; see residuals.h. A piece is the run that one rank owns of one
- * parameter. All ranks learn of all pieces, make room, and only then do pieces go from their owners
- * to everybody, in rounds of some megabytes: whatever fails for lack of memory fails before
- * anything has changed. On a lane, in a job; keeps no state.
+ * Moving owned residuals; see residuals.h. A piece is the run that one rank owns of one parameter.
+ * All ranks learn of all pieces and allocate room; only then do pieces go from their owners to all
+ * ranks, in rounds of some megabytes. So a lack of memory fails before anything has changed. In a
+ * job; stateless.
  */
 #include <stdint.h>
 #include <string.h>
@@ -81,7 +81,7 @@ bool tally__residuals_must_move(const struct tally__residuals *residuals,
 
 static const char what[] = "residuals that change hands";
 
-/* This rank's pieces; without room only counts. */
+/* Lists this rank's pieces; without room it only counts them. */
 static size_t list_own(const struct pass *pass, struct piece *pieces)
 {
     size_t n = 0;
@@ -108,7 +108,7 @@ static size_t list_own(const struct pass *pass, struct piece *pieces)
     return n;
 }
 
-/* How many pieces each rank has. */
+/* The number of pieces of each rank. */
 static int count_all(const struct pass *pass)
 {
     uint64_t own = list_own(pass, NULL);
@@ -165,7 +165,7 @@ static struct tally__residual *residual_of(const struct pass *pass, const struct
     return &pass->residuals->params[piece->param];
 }
 
-/* Where a piece goes on this rank; NULL: nowhere. */
+/* The destination of a piece on this rank; NULL: none. */
 static float *place_of(const struct pass *pass, const struct piece *piece)
 {
     const struct tally__residual *residual = residual_of(pass, piece);
@@ -191,7 +191,7 @@ static int make_room_for(const struct pass *pass, const struct piece *piece)
     if (pass->passing->how == TALLY__MOVE_SENT) {
         return tally__residual_send(residual, (size_t)piece->elements);
     }
-    /* A rank that takes no part in exchanges, as behind a leader, needs none of it. */
+    /* A rank that takes no part in exchanges, such as one behind a leader, needs none. */
     if (owned && !owned->pending) {
         owned->pending = tally__alloc_array((size_t)piece->elements, sizeof(float), "a residual");
     }
@@ -212,14 +212,14 @@ static int make_room(const struct pass *pass)
     return TALLY_OK;
 }
 
-/* ---- on their way ---- */
+/* ---- rounds ---- */
 
 static size_t bytes_of(const struct piece *piece)
 {
     return (size_t)piece->n * sizeof(float);
 }
 
-/* The pieces of one group that go around next; how many bytes these are. */
+/* Chooses the pieces of one group for the next round; returns their bytes. */
 static size_t choose(const struct pass *pass, uint64_t group)
 {
     size_t total = 0;
@@ -306,8 +306,8 @@ static uint64_t next_group(const struct pass *pass, uint64_t above)
     return next;
 }
 
-/* All rounds; without room only finds out how much it takes. By size of group: an element's sum
- * must not depend on which ranks own its pieces. */
+/* All rounds; without room it only computes the bytes. Ordered by group size: an element's sum must
+ * not depend on which ranks own its pieces. */
 static int go_all_around(struct pass *pass)
 {
     for (uint64_t group = next_group(pass, 0); group > 0; group = next_group(pass, group)) {
@@ -335,7 +335,7 @@ static int pass_pieces(struct pass *pass)
     return pass->values ? go_all_around(pass) : TALLY_NOMEM;
 }
 
-/* What was on its way has arrived; or it never will. */
+/* Takes over the moved residuals, or drops them after a failure. */
 static void end_owned(struct tally__owned *owned, bool has_arrived)
 {
     if (has_arrived && owned->pending) {

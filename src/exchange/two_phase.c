@@ -73,19 +73,20 @@ static struct tally__range piece_of(const struct exchange *x, int rank, size_t c
                            n_blocks < x->piece_blocks ? n_blocks : x->piece_blocks);
 }
 
-/* Where, in holder's stage, piece c of owner's shard lies. */
+/* The address in holder's stage of piece c of owner's shard. */
 static unsigned char *staged(const struct exchange *x, int holder, int owner, size_t c)
 {
     return tally__stage_of(x->lane, holder, x->first_round + c) + (size_t)owner * x->piece_bytes;
 }
 
-/* Whether this rank's own shard passes through its stage: only where the codec changes it. */
+/* Whether this rank's own shard goes through its stage: only where the codec changes it. */
 static bool passes(const struct exchange *x, int owner)
 {
     return owner != x->lane->group->rank || !x->codec->ops->wire_is_data;
 }
 
-/* Piece c of a shard is in our stage: sends it to its owner, or, if that is us, to everybody. */
+/* Sends piece c of a shard, which is in our stage, to its owner, or, if we are the owner, to all.
+ */
 static int send_piece(const struct exchange *x, int owner, size_t c,
                       const struct tally__range *piece)
 {
@@ -105,7 +106,7 @@ static int encode_piece(const struct exchange *x, size_t c)
 {
     int me = x->lane->group->rank;
 
-    /* The ranks after us first: where contributions travel, no owner gets all of them at once. */
+    /* Begin with the ranks after ours: then no owner gets all contributions at once. */
     for (int i = 1; i <= x->lane->group->size; i++) {
         int owner = (me + i) % x->lane->group->size;
         struct tally__range piece = piece_of(x, owner, c);
@@ -132,7 +133,7 @@ static int reduce_own(const struct exchange *x, size_t c)
     for (int r = 0; r < group->size; r++) {
         inputs[r] = staged(x, r, group->rank, c);
     }
-    /* Nobody but the owner looks at this part of its stage before the next round. */
+    /* Only the owner reads this part of its stage before the next round. */
     if (x->codec->ops->wire_is_data) {
         void *outputs[2] = {data, own};
         const struct tally__direct direct = {.n_in = (size_t)group->size,
@@ -171,7 +172,8 @@ static void decode_piece(const struct exchange *x, size_t c)
     }
 }
 
-/* Makes a piece the largest number of whole blocks of which a stage holds one per rank, maybe 0. */
+/* Sets the piece to the largest number of whole blocks of which a stage holds one piece per rank;
+ * may be 0. */
 static void choose_piece(struct exchange *x)
 {
     size_t room = x->lane->stage_bytes / (size_t)x->lane->group->size / LINE_BYTES * LINE_BYTES;
@@ -181,8 +183,8 @@ static void choose_piece(struct exchange *x)
 }
 
 /*
- * The round that piece c passes in. Where pieces travel, the next one is sent before the others are
- * waited for: they take it in while ranks agree on this one, and the line is never idle.
+ * The round of piece c. Where pieces travel, the next one is sent before this rank waits for the
+ * others: they receive it while ranks agree on this one, and the line is never idle.
  */
 static int pass(struct exchange *x, size_t c, size_t n_pieces)
 {
@@ -200,7 +202,7 @@ static int pass(struct exchange *x, size_t c, size_t n_pieces)
     return rc == TALLY_OK ? met : rc;
 }
 
-/* started: piece 0 has passed in the round just finished. */
+/* started: piece 0 has travelled in the round just finished. */
 static int run_staged(struct exchange *x, bool started)
 {
     size_t most_blocks = 0;
@@ -267,7 +269,7 @@ static int run_direct(struct exchange *x)
     return tally__round(x->lane, &x->call);
 }
 
-/* Everybody will read this range from our next stage. */
+/* All ranks will read this range from our next stage. */
 static int send_next_stage(const struct exchange *x, const struct tally__range *range)
 {
     if (!tally__carries(x->lane)) {
@@ -295,14 +297,15 @@ static int run_one_phase(struct exchange *x)
     for (int r = 0; r < group->size; r++) {
         inputs[r] = tally__stage_of(x->lane, r, x->lane->round.number);
     }
-    /* Nobody looks at our next stage before the next round: room for the encoded result. */
+    /* No rank reads our next stage before the next round: room for the encoded result. */
     result = tally__next_stage(x->lane);
     x->codec->ops->reduce(x->codec, &all, (size_t)group->size, inputs, result);
     x->codec->ops->decode(x->codec, &all, result, x->data);
     return TALLY_OK;
 }
 
-/* Where others find the data, if that is of use to them; what they must know of it is told. */
+/* The offset at which others find the data, if they can use it; also publishes what they must know.
+ */
 static uint64_t offset_for_peers(const struct exchange *x)
 {
     const struct tally__codec *codec = x->codec;
@@ -319,7 +322,7 @@ static uint64_t offset_for_peers(const struct exchange *x)
     return offset;
 }
 
-/* What ranks must agree on about the codec: its kind, its block, its divisor. */
+/* The properties of the codec that ranks must agree on: its kind, its block, its divisor. */
 static uint64_t codec_detail(const struct tally__codec *codec)
 {
     float divisor = (float)codec->divisor;
@@ -348,7 +351,7 @@ static void count_two_phase(struct exchange *x)
     tally__count_sent(x->lane, bytes);
 }
 
-/* Whether no rank's data can be reached by the others. */
+/* Whether no rank's data is reachable for the others. */
 static bool none_shares(const tally_lane *lane)
 {
     for (int r = 0; r < lane->group->size; r++) {
@@ -363,8 +366,8 @@ static int run_two_phase(struct exchange *x)
 {
     choose_piece(x);
     x->call.offset = offset_for_peers(x);
-    /* Data that others cannot reach will be staged in any case: its first piece passes in the round
-     * in which the ranks learn that. */
+    /* Unreachable data will be staged in any case: its first piece travels in the round in which
+     * the ranks learn that. */
     if (x->call.offset == TALLY__NOT_SHARED && x->piece_blocks > 0) {
         x->first_round = x->lane->round.number + 1;
         TRY(encode_piece(x, 0));
@@ -375,7 +378,7 @@ static int run_two_phase(struct exchange *x)
     return tally__all_share(x->lane) ? run_direct(x) : run_staged(x, none_shares(x->lane));
 }
 
-/* Piece c of all data, which everybody gets. */
+/* Piece c of all data, which all ranks get. */
 static struct tally__range gathered_piece(const struct exchange *x, size_t c)
 {
     size_t n_blocks = tally__layout_blocks(&x->layout);
@@ -393,7 +396,7 @@ static int encode_gathered(const struct exchange *x, size_t c)
     return send_next_stage(x, &piece);
 }
 
-/* One phase, in pieces, and the result is not coded again. */
+/* One phase, in pieces; the result is not encoded again. */
 static int run_gathered(struct exchange *x)
 {
     const void **inputs = x->lists.inputs;
@@ -421,7 +424,8 @@ static int run_gathered(struct exchange *x)
     return TALLY_OK;
 }
 
-/* Between two ranks one phase sends what two do, and where bytes travel a round is what costs. */
+/* Between two ranks one phase sends as much as two phases; where bytes travel, a round is the cost.
+ */
 static size_t one_phase_bytes(const tally_lane *lane)
 {
     return tally__carries(lane) && lane->group->size == 2 ? CARRIED_ONE_PHASE_BYTES
@@ -459,7 +463,7 @@ int tally__exchange(tally_lane *lane, const struct tally__codec *codec, struct t
     take_lists(&x, codec);
     x.call.count = n;
     x.call.detail = codec_detail(codec);
-    /* One phase cannot add what only the owner of a shard has: its residual. */
+    /* One phase cannot add the residual that only the owner of a shard has. */
     if (!codec->gathers &&
         (codec->scatters || codec->feedback || wire_bytes > one_phase_bytes(lane))) {
         return run_two_phase(&x);

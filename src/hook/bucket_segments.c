@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The segments of buckets; see bucket_segments.h. Lanes enter, several at once, each with another
- * bucket. */
+/* The segments of buckets; see bucket_segments.h. Lanes enter, several at once, each with a
+ * different bucket. */
 #include "hook/bucket_segments.h"
 
 #include "base/memory.h"
@@ -97,7 +97,7 @@ static int make(const struct tally__segment_table *table, const tally_bucket *bu
     return TALLY_OK;
 }
 
-/* The place of the bucket's segments in the table, which is made at the first call. */
+/* The bucket's entry in the table, which is made at the first call. */
 static struct tally__bucket_segments *find(struct tally__segment_table *table,
                                            const tally_bucket *bucket)
 {

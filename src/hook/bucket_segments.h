@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The segments of a bucket for a byte codec: one per parameter, and what the codec needs to know
- * of each. Made when a bucket is first seen in a layout, so that later steps allocate nothing.
+ * The segments of a bucket for a byte codec: one per parameter, with the codec's data for each.
+ * Made when a bucket is first seen in a layout, so that later steps allocate nothing.
  */
 #ifndef TALLY_HOOK_BUCKET_SEGMENTS_H
 #define TALLY_HOOK_BUCKET_SEGMENTS_H
@@ -18,7 +18,7 @@ struct tally__bucket_segments {
     struct tally__feedback *feedback; /* per segment: room for it */
 };
 
-/* The table of all buckets that one hook has seen. Several lanes may ask at once. */
+/* The table of all buckets that one hook has seen. Several lanes may enter at once. */
 struct tally__segment_table {
     size_t block;
     bool keeps_small;      /* vectors and scalars are raw */
@@ -31,8 +31,8 @@ struct tally__segment_table {
 void tally__segment_table_init(struct tally__segment_table *table, size_t block, bool keeps_small);
 void tally__segment_table_clear(struct tally__segment_table *table);
 
-/* A table serves one ddp: a second one is refused until the first has gone. Application's thread.
- * Errors: STATE. */
+/* A table serves one ddp: a second one is refused until the first is detached. Application threads
+ * enter. Errors: STATE. */
 int tally__segment_table_attach(struct tally__segment_table *table);
 void tally__segment_table_detach(struct tally__segment_table *table);
 

@@ -44,13 +44,13 @@ struct tally_hook {
     atomic_int n_holds;                  /* the maker's, and one per ddp or wrapper that uses it */
 };
 
-/* What tally_hook_create does, with the private part; NULL for the defaults. */
+/* tally_hook_create with the private part; NULL for the defaults. */
 int tally__hook_make(const tally_hook_table *table, const struct tally__hook_private *private,
                      void *state, tally_hook **hook);
 
 /*
  * Runs the hook's reduce, or, if shard_starts is given and the hook has one, its scatter. On a
- * lane, in a reduction (exchange/reduction.h). Errors: what the hook returns.
+ * lane, in a reduction (exchange/reduction.h). Errors: the status that the hook returns.
  */
 int tally__hook_reduce(const tally_hook *hook, tally_lane *lane, const tally_bucket *bucket,
                        const size_t *shard_starts);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hook that sends gradients as they are: one exchange per bucket, or its first phase alone. No
- * state; on lanes. */
+/* The hook allreduce, which sends gradients unchanged: one exchange per bucket, or its first phase
+ * alone. Stateless; on lanes. */
 #include "base/status.h"
 #include "comm/mpi_all_reduce.h"
 #include "exchange/two_phase.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wrapper hosts, for many ranks on each of several machines: the ranks of a host add their
- * gradients up in rank order, one of them, the leader, exchanges the sum with the other leaders by
- * the hook inside, and gives the result to its host. What crosses the network does not grow with
- * the ranks of a host. The order of summation is its own: within hosts, then over hosts.
+ * The wrapper hosts, for several ranks on each of several machines: the ranks of a host add their
+ * gradients in rank order; one of them, the leader, exchanges the sum with the other leaders by the
+ * inner hook and distributes the result on its host. Network traffic does not grow with the number
+ * of ranks per host. The order of summation is: within hosts, then over hosts.
  *
- * Reduces on lane 0; the rest is the application's thread's, between steps. Serves one ddp at a
- * time. State of the hook inside, residuals among it, is the leaders'.
+ * Reduces on lane 0; application threads enter between steps. Serves one ddp at a time. The leaders
+ * have the state of the inner hook, residuals included.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,18 +30,18 @@
 
 struct hosts {
     struct tally__wrapper wrapper;
-    int host_size; /* 0: as the machines are */
+    int host_size; /* 0: the ranks of each machine */
     tally_ddp *ddp;
     int n_entered;
     tally_group *local; /* the ranks of this host, in the ddp's group */
     tally_group
-        *shared; /* the same through shared memory, where the ddp's group is of MPI; or NULL */
-    tally_group *leaders; /* NULL: this rank is none */
+        *shared; /* the same ranks through shared memory, if the ddp's group is MPI's; or NULL */
+    tally_group *leaders; /* NULL on ranks that are not leaders */
 };
 
-/* ---- who is where ---- */
+/* ---- hosts and their ranks ---- */
 
-/* What a call has begun. */
+/* Waits for the collective that a call has begun. */
 static int finish(int rc, tally_future *const *future)
 {
     if (rc == TALLY_OK) {
@@ -51,7 +51,7 @@ static int finish(int rc, tally_future *const *future)
     return rc;
 }
 
-/* The machine's name, and which start of it: two machines may have one name. */
+/* The host's name and boot ID: host names are not unique. */
 static void name_host(char *name)
 {
     size_t n;
@@ -62,7 +62,7 @@ static void name_host(char *name)
     tally__boot_id(name + n, HOST_BYTES - n);
 }
 
-/* The first rank that is on this one's machine. */
+/* The lowest rank on this rank's machine. */
 static int find_first(tally_group *all, int *first)
 {
     size_t size = (size_t)tally_group_size(all);
@@ -89,7 +89,7 @@ static int find_first(tally_group *all, int *first)
     return rc;
 }
 
-/* MPI's messages are slow within a machine: its ranks meet in shared memory. */
+/* Opens a shared-memory group of the host's ranks: MPI is slow within a machine. */
 static int open_shared(struct hosts *hosts)
 {
     tally_group_config config;
@@ -108,7 +108,7 @@ static int open_shared(struct hosts *hosts)
     config.rank = tally_group_rank(hosts->local);
     config.world = tally_group_size(hosts->local);
     config.rendezvous = name;
-    config.lanes = 0; /* its lane is borrowed by the jobs of the ddp's group */
+    config.lanes = 0; /* jobs of the ddp's group borrow its lane */
     rc = tally__open_inner(&config, &hosts->shared);
     if (rc != TALLY_OK) {
         return tally__fail(
@@ -150,7 +150,7 @@ static int open_groups(struct hosts *hosts, tally_group *all)
     return TALLY_OK;
 }
 
-/* Opens in any case: another rank may have entered with another object of the same name. */
+/* Always opens the groups: another rank may have entered with another object of the same name. */
 static int enter(void *state, tally_ddp *ddp)
 {
     struct hosts *hosts = state;
@@ -184,8 +184,8 @@ static void leave(void *state)
 
 /* ---- reducing ---- */
 
-/* Residuals are the leaders': what others had left out before, they add to what they send. What
- * they have of means that a leader owns now is a copy. */
+/* Leaders have the residuals: other ranks add theirs to their gradients. Their residuals of means
+ * that a leader owns now are copies. */
 static int give_up_residuals(const tally_bucket *bucket)
 {
     struct tally__residuals *residuals = tally__reduction_here()->residuals;

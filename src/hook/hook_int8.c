@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hook int8: uint8 with one scale per block, and error feedback where a rank sends and where
- * the owner of a shard sends the means on. Vectors and scalars, which are few and matter, travel as
- * numbers. What is not fp32 travels as it is. On lanes, several at once. State: the
+ * The hook int8: uint8 with one scale per block, and error feedback for contributions and for the
+ * means that the owner of a shard sends. Vectors and scalars, which are few and sensitive, travel
+ * as numbers. Other dtypes than fp32 travel unchanged. On lanes, several at once. State: the
  * segments of buckets; residuals.h has the residuals.
  */
 #include "base/memory.h"
@@ -16,7 +16,7 @@
 struct int8 {
     struct tally__segment_table table;
     bool feedback;
-    bool passes; /* infinity and NaN */
+    bool passes; /* accepts infinity and NaN */
 };
 
 /* The part of segment s that lies in the shard, counted from the segment's start. */
@@ -33,7 +33,7 @@ static size_t owned_part(const struct tally__segments *segments, size_t s,
     return from < to ? to - from : 0;
 }
 
-/* Points the codec at the residuals: a rank that shadows sends zeros, and keeps what it owes. */
+/* Points the codec at the residuals: a rank that shadows sends zeros, and keeps its residual. */
 static int find_feedback(const tally_group *group, const tally_bucket *bucket,
                          struct tally__bucket_segments *segments, size_t block)
 {
@@ -50,7 +50,7 @@ static int find_feedback(const tally_group *group, const tally_bucket *bucket,
         size_t n = owned_part(&segments->of_codec, s, &shard, &first);
 
         if (segments->raw[s]) {
-            /* Left by a hook that compressed this one too. */
+            /* Residual of a hook that compressed this segment too. */
             if (!bucket->shadows) {
                 tally__residual_deliver(residual, bucket->params[s].gradient);
             }

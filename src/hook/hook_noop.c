@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hook that does nothing: every rank keeps its own gradients. No state. Lanes enter. */
+/* The hook noop, which does nothing: every rank keeps its own gradients. Stateless. Lanes enter. */
 #include "base/status.h"
 #include "hook/hook.h"
 #include "hook/kind.h"

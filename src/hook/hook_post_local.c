@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wrapper postlocal, for post-local SGD: the hook inside means gradients over all ranks up to a
- * step, and from then on over groups of consecutive ranks, or not at all. An
- * averager brings the parameters together again (train/averager.h). Reduces on lanes; the rest is
- * the application's thread's, between steps. Serves one ddp at a time.
+ * The wrapper postlocal, for post-local SGD: up to a step the inner hook averages gradients over
+ * all ranks, and from then on over groups of consecutive ranks, or not at all. An averager then
+ * averages the parameters (train/averager.h). Reduces on lanes; application threads enter between
+ * steps. Serves one ddp at a time.
  */
 #include "base/memory.h"
 #include "base/status.h"
@@ -15,12 +15,12 @@ struct post_local {
     struct tally__wrapper wrapper;
     uint64_t start;
     int group_size;     /* 0 or 1: nothing is exchanged */
-    tally_ddp *ddp;     /* whose group was divided */
-    int n_entered;      /* a hook around this one may take its own place */
+    tally_ddp *ddp;     /* the ddp whose group was divided */
+    int n_entered;      /* an outer hook may replace itself, and enter twice */
     tally_group *group; /* the ranks that exchange from start on; NULL: none */
 };
 
-/* Divides the ddp's group; NULL where every rank is alone. */
+/* Divides the ddp's group; NULL where each rank is alone. */
 static int divide(const struct post_local *local, tally_ddp *ddp, tally_group **group)
 {
     tally_group *all = tally_ddp_group(ddp);
@@ -38,7 +38,7 @@ static int divide(const struct post_local *local, tally_ddp *ddp, tally_group **
     return tally_group_split(all, rank / local->group_size, rank, group);
 }
 
-/* Divides in any case: another rank may have entered with another object of the same name. */
+/* Always divides: another rank may have entered with another object of the same name. */
 static int enter(void *state, tally_ddp *ddp)
 {
     struct post_local *local = state;
@@ -69,7 +69,7 @@ static void leave(void *state)
     }
 }
 
-/* What is left out of the means of groups stays with them. */
+/* Residuals of a group's means stay with that group. */
 static bool stays(const void *user, int n_ranks)
 {
     const struct post_local *local = user;
@@ -87,12 +87,12 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     if (bucket->step < local->start) {
         return tally__hook_reduce(inner, lane, bucket, NULL);
     }
-    /* All ranks lack what was left out of the means of all. */
+    /* Residuals of the means of all ranks belong to all of them. */
     if (tally__residuals_must_move(residuals, &passing)) {
         TRY(tally__residuals_move(lane, residuals, &passing));
     }
     if (!local->group) {
-        /* Nobody is sent what was left out before: this rank applies it itself. */
+        /* Nothing is sent any more: this rank applies its residual itself. */
         return tally__residuals_deliver(residuals, bucket);
     }
     return tally__hook_reduce_in_subgroup(inner, lane, local->group, TALLY__DIVISOR_OF_GROUP,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hooks powersgd and batched_powersgd: their options, making, attaching and detaching them.
- * What they do in a step is in power_step.c. The application's thread enters, between steps.
+ * The hooks powersgd and batched_powersgd: options, making, attaching and detaching. power_step.c
+ * has the step. Application threads enter, between steps.
  */
 #include "base/memory.h"
 #include "base/status.h"
@@ -46,8 +46,8 @@ static int attach(void *state, tally_ddp *ddp)
     return TALLY_OK;
 }
 
-/* Residuals are plain by now, or nobody wants them any more. The next ddp's steps make their plans
- * anew, and find the residuals there are then. */
+/* Residuals are plain now, or no longer needed. The steps of the next ddp make new plans and find
+ * its residuals. */
 static void detach(void *state, tally_ddp *ddp)
 {
     struct tally__power *power = state;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hooks that PyTorch calls quantize_per_tensor and quantize_per_channel: uint8 with a scale and
- * a zero point per parameter or per block of elements. In two phases the owner of a shard sends the
- * means on with a scale and a zero point per block. exchange=gather is PyTorch's own arithmetic:
- * everybody gets everything, and the mean is not quantized. What is not fp32 travels as it is. On
+ * The hooks quantize_per_tensor and quantize_per_channel of PyTorch: uint8 with a scale and a zero
+ * point per parameter or per block of elements. In two phases the owner of a shard sends the means
+ * with a scale and a zero point per block. exchange=gather is PyTorch's arithmetic: each rank gets
+ * all contributions, and the mean is not quantized. Other dtypes than fp32 travel unchanged. On
  * lanes, several at once. State: the segments of buckets.
  */
 #include <string.h>
@@ -16,10 +16,11 @@
 #include "hook/kind.h"
 #include "num/num.h"
 
-/* Elements per map of the means, where what a rank sends has one map per parameter. */
+/* Elements per map of the means, where a contribution has one map per parameter. */
 #define TENSOR_BLOCK TALLY__BLOCK_MAX
 
-/* A parameter's map takes a pass over its elements, which should be near when they are coded. */
+/* Computing a parameter's map takes a pass over its elements, which should stay in the cache until
+ * they are encoded. */
 #define CACHED_ELEMENTS ((size_t)1 << 20)
 
 struct quantize {
@@ -27,10 +28,10 @@ struct quantize {
     bool per_tensor;
     bool of_bucket; /* the whole bucket is one tensor */
     bool gathers;
-    bool passes; /* infinity and NaN */
+    bool passes; /* accepts infinity and NaN */
 };
 
-/* The one map of a bucket that is one tensor; parameters' maps are found on the way. */
+/* The map of a bucket that is one tensor; maps of parameters are computed during encoding. */
 static struct tally__affine map_of(const tally_bucket *bucket)
 {
     float lo;

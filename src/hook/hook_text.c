@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks by text: names with options, as base/text.h has them, and hooks inside one another in
- * brackets. A text is read to its end before the first hook is made, and then they are made from
- * the inside out. Any thread enters.
+ * Hooks by text: names with options (base/text.h), and inner hooks in brackets. A text is read to
+ * its end before the first hook is made; hooks are made from the inside out. Any thread enters.
  */
 #include "hook/hook_text.h"
 
@@ -13,7 +12,7 @@
 
 #define PLAIN "allreduce"
 
-/* Hooks inside one another, the outermost first; one more than a text may have, for PLAIN. */
+/* A chain of hooks, the outermost first; one more than a text may have, for PLAIN. */
 struct chain {
     size_t n;
     struct tally__setting level[TALLY__MAX_HOOK_DEPTH + 1];
@@ -50,7 +49,8 @@ static int read_bracket(struct tally__scan *scan, const struct chain *chain, boo
     return TALLY_OK;
 }
 
-/* The brackets of all levels but the first, and the end; another bracket only if brackets. */
+/* Reads the closing brackets of all levels except the first, and the end; reports another bracket
+ * only if brackets is set. */
 static int read_end(struct tally__scan *scan, const struct chain *chain, bool brackets)
 {
     const struct tally__setting *last = &chain->level[chain->n - 1];
@@ -111,7 +111,7 @@ static int make_level(const struct tally__rows *rows, const struct tally__settin
     return rc == TALLY_ARG ? tally__fail(rc, "hook '%s': %s", name.text, tally_last_error()) : rc;
 }
 
-/* From the inside out, around made, whose hold passes to the chain; NULL for none. */
+/* Makes the chain from the inside out, around made, whose hold goes to the chain; NULL for none. */
 static int make_chain(const struct tally__rows *rows, const struct chain *chain, tally_hook *made,
                       tally_hook **hook)
 {

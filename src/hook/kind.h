@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What there is to parse: every hook of tally's own is one row, a const table with its name, its
- * options and how to make it. The rows are listed in hook/kinds.c; hook_text.c reads their text.
+ * Every hook of tally is one row: a const table with its name, its options and its constructor.
+ * hook/kinds.c lists the rows; hook_text.c reads their text.
  */
 #ifndef TALLY_HOOK_KIND_H
 #define TALLY_HOOK_KIND_H
@@ -13,12 +13,12 @@
 #include "tally.h"
 
 struct tally__hook_kind {
-    struct tally__row row; /* first */
+    struct tally__row row; /* first member */
     bool wraps;            /* takes a hook in brackets */
     /*
      * Makes the hook; name is its canonical text, values are in the order of options, inner is NULL
-     * unless it wraps. Takes a hold of inner on success, none on failure. Errors: ARG where values
-     * do not go together (the caller puts the name in front of the text), NOMEM.
+     * unless it wraps. Takes a hold of inner on success, none on failure. Errors: ARG for
+     * incompatible values (the caller prefixes the name), NOMEM.
      */
     int (*make)(const char *name, const double *values, tally_hook *inner, tally_hook **hook);
 };
@@ -35,10 +35,10 @@ extern const struct tally__hook_kind tally__hook_kind_hosts;
 extern const struct tally__hook_kind tally__hook_kind_post_local;
 extern const struct tally__hook_kind tally__hook_kind_noop;
 
-/* All of them; every list of hooks has the rows of such kinds. */
+/* The list of all hooks; every list of hooks has rows of such kinds. */
 extern const struct tally__rows tally__hook_kinds;
 
-/* The kind that a row is the first member of. */
+/* The kind whose first member is row. */
 const struct tally__hook_kind *tally__hook_kind_of(const struct tally__row *row);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of tally's own hooks, in the order `tally hooks` shows them, and the public functions
- * that describe it. Any thread enters. */
+/* The list of tally's hooks, in the order of `tally hooks`, and the public functions that describe
+ * it. Any thread enters. */
 #include <string.h>
 
 #include "base/sized.h"

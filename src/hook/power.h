@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state of PowerSGD, as its files share it. A matrix is what is approximated by P Q^T: one
+ * The state of PowerSGD, shared by its files. A matrix is approximated by P Q^T: it is one
  * parameter, or, batched, a whole bucket. Its factors are keyed by parameter (batched: by the
  * bucket's first), so they outlive bucket layouts.
  *
- * The residual of a matrix is not stored while steps follow one another: the residuals's array
- * (batched: the matrix's own) holds the corrected gradient, from which P Q^T is yet to be taken
- * away (num/ low_rank.h). The residuals counts it as held then, and has it written down before
- * anybody else sees it; nothing here knows in which of the two forms it is.
+ * During consecutive steps the residual of a matrix is not stored: the array in residuals.h
+ * (batched: the matrix's own) holds the corrected gradient, from which P Q^T must still be
+ * subtracted (num/low_rank.h). residuals.h counts it as held, and has it written down before
+ * another reader sees it; code here does not depend on its form.
  *
- * A rank takes away what it sent, P times its own Q. PyTorch takes away P times the mean of all Q:
- * the sum over the ranks is the same, and so are the means, but a rank's residual then also has all
- * that set its gradients apart from the others' in all steps so far. Here it has of that only what
- * no P came near, and a rank that leaves takes nothing with it that is others'.
+ * A rank subtracts what it sent: P times its own Q. PyTorch subtracts P times the mean of all Q:
+ * the sum over the ranks is the same, and so are the means, but a rank's residual then also
+ * accumulates the difference between its gradients and those of the others. Here it holds only what
+ * no P covered, and a rank that leaves takes nothing with it that belongs to others.
  */
 #ifndef TALLY_HOOK_POWER_H
 #define TALLY_HOOK_POWER_H
@@ -27,7 +27,7 @@
 
 struct tally__power_options {
     size_t rank;
-    uint64_t start; /* steps that travel uncompressed */
+    uint64_t start; /* number of uncompressed steps at the start */
     double min_rate;
     bool feedback;
     bool warm_start;
@@ -40,7 +40,7 @@ struct tally__power_options {
 struct tally__power_matrix {
     struct tally__low_rank shape;
     float *p;     /* of the last step; NULL: no step yet */
-    float *q;     /* likewise; the next step starts from it */
+    float *q;     /* of the last step; the next step starts from it */
     float *own_q; /* what this rank gave to the mean that q is. Of a residual that is held, P
                        own_q^T is yet to be taken away; zeros: nothing is */
     struct tally__holder holder; /* of its residuals: this matrix */
@@ -54,9 +54,9 @@ struct tally__power_matrix {
 struct tally__power_plan {
     unsigned generation; /* of the layout it was made for */
     int n_matrices;
-    int *matrix; /* places in the bucket of the parameters that are matrices */
+    int *matrix; /* positions in the bucket of the parameters that are matrices */
     int n_rest;
-    int *rest;      /* places in the bucket of the parameters that travel as they are */
+    int *rest;      /* positions in the bucket of the parameters that travel unchanged */
     size_t p_count; /* elements of all P, of the rest, and of all Q */
     size_t rest_count;
     size_t q_count;
@@ -67,7 +67,7 @@ struct tally__power_plan {
 
 struct tally__power {
     struct tally__power_options options;
-    pthread_mutex_t mutex; /* guards what follows; plans and matrices are their bucket's */
+    pthread_mutex_t mutex; /* guards the following; plans and matrices belong to their bucket */
     size_t n_params;
     struct tally__power_matrix *matrices; /* n_params, by parameter */
     struct tally__power_plan *plans;      /* n_params, by a bucket's first parameter */
@@ -78,7 +78,7 @@ struct tally__power {
     unsigned long long last_step;
     uint64_t next_report;
     bool attached;
-    size_t own_rank; /* in the ddp it was attached to last, and how many there are */
+    size_t own_rank; /* in the last ddp it was attached to, and the number of ranks there */
     size_t n_ranks;
 };
 
@@ -89,8 +89,7 @@ static inline struct tally__residual *tally__power_residual(const tally_bucket_p
 }
 
 /* power_plan.c */
-/* The bucket's plan, made if need be, with room for everything the step needs. On a lane. Errors:
- * NOMEM. */
+/* The bucket's plan, made if needed, with all memory of the step. On a lane. Errors: NOMEM. */
 int tally__power_plan_of(struct tally__power *power, const tally_bucket *bucket,
                          struct tally__power_plan **plan);
 void tally__power_plan_clear(struct tally__power_plan *plan);
@@ -102,13 +101,13 @@ bool tally__power_worth(const struct tally__power_options *options, size_t n, si
 int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucket);
 
 /* power_residual.c */
-/* Holds the residual of a matrix, if it is not held already: of the parameter; batched, of all
- * parameters of the bucket. On a lane. Errors: NOMEM, and nothing has changed. */
+/* Holds the residual of a matrix, if it is not held: of the parameter, or, batched, of all
+ * parameters of the bucket. On a lane. Errors: NOMEM; then nothing has changed. */
 int tally__power_hold(const tally_bucket *bucket, const tally_bucket_param *param,
                       struct tally__power_matrix *matrix, bool batched);
-/* Takes P own_q^T away from what is held, which stays held. */
+/* Subtracts P own_q^T from the held residual, which stays held. */
 void tally__power_take_away(struct tally__power_matrix *matrix, float *corrected);
-/* Nothing is to be taken away from what is held. */
+/* Clears P own_q^T: nothing is to be subtracted from the held residual. */
 void tally__power_forget_factors(struct tally__power_matrix *matrix);
 
 /* power_state.c */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PowerSGD's plan of a bucket: which parameters are matrices worth compressing, which travel as
- * they are, and where each lies in the two messages. Made when a bucket is first seen in a layout,
- * so that later steps allocate nothing. Lanes enter, several at once; each has a bucket of its own.
+ * PowerSGD's plan of a bucket: the parameters that are matrices worth compressing, those that
+ * travel unchanged, and the position of each in the two messages. Made when a bucket is first seen
+ * in a layout, so that later steps allocate nothing. Lanes enter, several at once, each with a
+ * different bucket.
  */
 #include <math.h>
 
@@ -44,7 +45,7 @@ bool tally__power_worth(const struct tally__power_options *options, size_t n, si
     return ((double)n + (double)m) * r * options->min_rate < (double)n * (double)m;
 }
 
-/* The matrix that a parameter is: rows by its first dimension. A scalar is one by one. */
+/* A parameter as a matrix: rows by its first dimension. A scalar is one by one. */
 static struct tally__low_rank shape_of(const struct tally__power_options *options,
                                        const tally_bucket_param *param)
 {
@@ -54,7 +55,7 @@ static struct tally__low_rank shape_of(const struct tally__power_options *option
     return (struct tally__low_rank){n, m, smallest(n, m, options->rank), param->n};
 }
 
-/* The square that a whole bucket is, the end of its last row missing. */
+/* A whole bucket as a square; the end of its last row is missing. */
 static struct tally__low_rank square_of(const struct tally__power_options *options, size_t n)
 {
     size_t side = (size_t)sqrt((double)n);
@@ -70,7 +71,7 @@ static bool same_shape(const struct tally__low_rank *a, const struct tally__low_
     return a->n == b->n && a->m == b->m && a->r == b->r && a->size == b->size;
 }
 
-/* Room for the factors; those there are stay if they fit the shape. */
+/* Allocates the factors; existing ones stay if they fit the shape. */
 static int prepare_matrix(struct tally__power_matrix *matrix, struct tally__low_rank shape)
 {
     if (matrix->q && !same_shape(&matrix->shape, &shape)) {
@@ -143,8 +144,8 @@ static int plan_bucket(struct tally__power *power, const tally_bucket *bucket,
     return plan->message && plan->start ? TALLY_OK : TALLY_NOMEM;
 }
 
-/* What a bucket of a new layout must find. No bucket of the old one is under way, and all residuals
- * are plain. */
+/* Prepares for a new layout. No bucket of the old layout is under way, and all residuals are plain.
+ */
 static void enter_layout(struct tally__power *power, const tally_bucket *bucket)
 {
     (void)pthread_mutex_lock(&power->mutex);

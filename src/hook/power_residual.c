@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PowerSGD's residuals between two forms: plain, as the residuals has them, and held, as steps use
- * them (hook/power.h). Lanes enter, several at once, each with matrices of its own; between steps
- * the application's thread.
+ * PowerSGD's residuals in two forms: plain, as in residuals.h, and held, as steps use them
+ * (hook/power.h). Lanes enter, several at once, each with different matrices; between steps
+ * application threads.
  */
 #include <string.h>
 
@@ -23,7 +23,7 @@ void tally__power_take_away(struct tally__power_matrix *matrix, float *corrected
     tally__power_forget_factors(matrix);
 }
 
-/* The residuals's array is where the matrix is corrected. */
+/* The matrix is corrected in the array of residuals.h. */
 static int write_down_layer(void *state, struct tally__residuals *residuals, size_t i)
 {
     tally__power_take_away(state, residuals->params[i].held);
@@ -31,7 +31,7 @@ static int write_down_layer(void *state, struct tally__residuals *residuals, siz
     return TALLY_OK;
 }
 
-/* From the matrix's array to those of its parameters. */
+/* Copies from the matrix's array to those of its parameters. */
 static int write_down_square(void *state, struct tally__residuals *residuals, size_t i)
 {
     struct tally__power_matrix *matrix = state;
@@ -63,8 +63,8 @@ static int hold_layer(struct tally__residual *residual, size_t n,
     return TALLY_OK;
 }
 
-/* The bucket's residuals, one after the other, become the matrix's. What this hook wrote down
- * itself stays where it is: it may have to do so in every step. */
+/* Copies the bucket's residuals into the matrix's array. Residuals that this hook wrote down itself
+ * are there already: that may happen in every step. */
 static int hold_square(const tally_bucket *bucket, struct tally__power_matrix *matrix)
 {
     struct tally__residuals *residuals = tally__reduction_here()->residuals;

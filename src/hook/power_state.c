@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PowerSGD's state between steps, as it goes into a checkpoint: the number of steps, and every Q.
- * All ranks have the same, so all load rank 0's. The application's thread enters, between steps.
+ * PowerSGD's state for a checkpoint: the number of steps, and every Q. It is the same on all ranks,
+ * so all load rank 0's. Application threads enter, between steps.
  */
 #include <string.h>
 
@@ -121,7 +121,7 @@ static void clear_matrices(struct tally__power_matrix *matrices, size_t n)
 int tally__power_load(void *state, const tally_hook_blob *blobs, size_t n_blobs)
 {
     struct tally__power *power = state;
-    /* Ranks that have exchanged in groups have different ones. */
+    /* Ranks that exchanged in groups have different Q. */
     const tally_hook_blob *blob = &blobs[n_blobs == power->n_ranks ? power->own_rank : 0];
     struct tally__power_matrix *matrices;
     uint64_t head[2];
@@ -143,7 +143,7 @@ int tally__power_load(void *state, const tally_hook_blob *blobs, size_t n_blobs)
     }
     clear_matrices(power->matrices, power->n_params);
     power->matrices = matrices;
-    /* Made anew by the next step, which finds the residuals there are then. */
+    /* The next step makes them again and finds the residuals. */
     for (size_t i = 0; i < power->n_params; i++) {
         tally__power_plan_clear(&power->plans[i]);
     }

@@ -30,11 +30,11 @@ struct step {
     struct tally__power *power;
     const tally_bucket *bucket;
     struct tally__power_plan *plan;
-    const struct tally__wire *wire; /* how the factors travel */
-    uint64_t number;                /* of steps done before */
+    const struct tally__wire *wire; /* the wire type of the factors */
+    uint64_t number;                /* steps done before */
 };
 
-/* Matrix number k of the bucket: the parameter it is, or, batched, the first of those it is. */
+/* The parameter of matrix number k of the bucket, or, batched, its first parameter. */
 static const tally_bucket_param *param_of(const struct step *step, int k)
 {
     return &step->bucket->params[step->plan->matrix[k]];
@@ -45,7 +45,7 @@ static struct tally__power_matrix *matrix_of(const struct step *step, int k)
     return &step->power->matrices[param_of(step, k)->index];
 }
 
-/* Where the matrix is corrected; without feedback the gradient itself. */
+/* The array in which the matrix is corrected; without feedback the gradient itself. */
 static float *corrected_of(const struct step *step, int k)
 {
     const tally_bucket_param *param = param_of(step, k);
@@ -53,7 +53,7 @@ static float *corrected_of(const struct step *step, int k)
     return step->power->options.feedback ? tally__power_residual(param)->held : param->gradient;
 }
 
-/* A name's number: all ranks, and all layouts, draw the same Q for it. */
+/* A number from the parameter's name: the same Q on all ranks and in all layouts. */
 static uint64_t key_of(const char *name)
 {
     return tally__checksum(0, name, strlen(name));
@@ -87,7 +87,7 @@ static void start_from(const struct step *step, int k, float *q)
     (void)tally__low_rank_orthogonalise(m, r, options->epsilon, q);
 }
 
-/* P = C Q, where C takes the gradient in. */
+/* P = C Q, after adding the gradient to C. */
 static void multiply(const struct step *step, int k, float *p)
 {
     struct tally__power_matrix *matrix = matrix_of(step, k);
@@ -112,7 +112,7 @@ static void sit_out(const struct step *step, int k)
     }
 }
 
-/* 1: all P, and behind them what travels as it is. */
+/* 1: all P, followed by the parameters that travel unchanged. */
 static void fill_first(const struct step *step)
 {
     float *to = step->plan->message;
@@ -137,7 +137,7 @@ static void fill_first(const struct step *step)
     }
 }
 
-/* What the others get when n numbers travel as the lane says. */
+/* Rounds n numbers as the wire type does. */
 static void as_sent(const struct tally__wire *wire, size_t n, const float *x, float *y)
 {
     uint16_t halves[512];
@@ -195,8 +195,8 @@ static void fill_second(const struct step *step)
     }
 }
 
-/* A gradient that is no number makes the mean none either, as without compression; but it must not
- * stay in the residual for ever. All ranks see it in P and Q, and start afresh together. */
+/* A gradient that is not finite makes the mean not finite, as without compression; but it must not
+ * stay in the residual. All ranks see it in P and Q, and restart together. */
 static void forget_nonfinite(const struct step *step, int k)
 {
     struct tally__power_matrix *matrix = matrix_of(step, k);
@@ -225,7 +225,7 @@ static void take_means(const struct step *step)
         tally__low_rank_expand(&matrix->shape, (struct tally__factors){matrix->p, matrix->q},
                                past_caches, param_of(step, k)->gradient);
         forget_nonfinite(step, k);
-        /* A rank that shadows gave nothing to these means. */
+        /* A rank that shadows contributed nothing to these means. */
         if (step->bucket->shadows) {
             tally__power_forget_factors(matrix);
         }
@@ -241,7 +241,8 @@ static int send_mean(tally_lane *lane, const tally_bucket *bucket, float *data, 
     return tally__exchange(lane, &codec, call, data, n);
 }
 
-/* The step has failed: its gradient, which is still there, must not be applied by the next one. */
+/* The step has failed: its gradient, which is still in the array, must not be applied by the next
+ * step. */
 static void give_up(const struct step *step)
 {
     for (int k = 0; k < step->plan->n_matrices && step->power->options.feedback; k++) {
@@ -287,7 +288,7 @@ static int compress(tally_lane *lane, const struct step *step)
     return TALLY_OK;
 }
 
-/* Which step this is, for the hook; and whether to report it. */
+/* Counts the steps of the hook, and decides whether to report this one. */
 static uint64_t count_step(struct tally__power *power, const tally_bucket *bucket, bool *report)
 {
     uint64_t number;

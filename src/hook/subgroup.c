@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hook among the ranks of a sub-group, inside a job of the group around it. On lanes. */
+/* A hook among the ranks of a sub-group, inside a job of the parent group. On lanes. */
 #include <stdio.h>
 
 #include "base/status.h"
@@ -7,7 +7,8 @@
 #include "comm/threads.h"
 #include "hook/hook.h"
 
-/* The number of ranks; where that of the group around is not its divisor, those that have input. */
+/* The divisor: the number of ranks, or, if the bucket's divisor is not that of its group, the
+ * number of ranks with input. */
 static int find_divisor(tally_lane *sub, bool by_active, tally_bucket *bucket)
 {
     int32_t n_active = !bucket->shadows;
@@ -30,7 +31,7 @@ static int reduce(const tally_hook *hook, tally_lane *sub, enum tally__divisor d
     return tally__hook_reduce(hook, sub, bucket, NULL);
 }
 
-/* Adds the ranks among which it happened to the thread's error text. */
+/* Prefixes the thread's error text with the ranks of the sub-group. */
 static int fail_among(const tally_group *group, int rc)
 {
     struct tally__rank_list list = {0};
@@ -59,7 +60,7 @@ int tally__hook_reduce_in_subgroup(const tally_hook *hook, tally_lane *lane, tal
         return TALLY_ARG;
     }
     rc = tally__end_job(sub, TALLY__ENDS_WITH_ROUND, reduce(hook, sub, divisor, &part, by_active));
-    /* Those that keep the divisor are not side by side. */
+    /* Sub-groups that keep the bucket's divisor are not of consecutive ranks. */
     if (rc != TALLY_OK && divisor == TALLY__DIVISOR_OF_GROUP) {
         return fail_among(group, rc);
     }
