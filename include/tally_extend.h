@@ -115,8 +115,8 @@ TALLY_API tally_group *tally_lane_group(const tally_lane *lane);
 TALLY_API int tally_lane_index(const tally_lane *lane);
 
 /*
- * Records the text of a job's failure and returns status: `return tally_job_fail(...);`. Inside a
- * job; never blocks.
+ * Records the text of a failure and returns status: `return tally_job_fail(...);`. Inside a job,
+ * or, with lane NULL, in a function of your own table that runs outside a job; never blocks.
  */
 TALLY_API int tally_job_fail(tally_lane *lane, int status, const char *text);
 

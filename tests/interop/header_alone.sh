@@ -15,3 +15,9 @@ for language in c:c99 c:c17 c++:c++11 c++:c++17; do
                 -Werror -fsyntax-only -I "$include" -
     done
 done
+
+# A binding calls symbols of the library: the headers define no function.
+if "$cc" -E -P -x c -std=c17 "$include/tally_extend.h" | grep -nE '\b(static|inline)\b'; then
+    echo "header_alone: the public headers define a function" >&2
+    exit 1
+fi

@@ -83,6 +83,7 @@ _Static_assert(sizeof(struct v010_averager_level) == sizeof(tally_averager_level
                    #name "." #field " is in the padding of 0.1.0")
 
 AFTER_0_1_0(ddp_config, check);
+AFTER_0_1_0(hook_table, elementwise);
 AFTER_0_1_0(ddp_stats, host_bytes);
 AFTER_0_1_0(bucket_stats, host_bytes);
 AFTER_0_1_0(averager_stats, host_bytes);
