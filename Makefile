@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The front door. Everything is built below build/ by CMake; this file only saves the typing.
+# Short names for the common commands. CMake builds everything below build/.
 
 JOBS ?= $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
@@ -16,7 +16,7 @@ demo: build ## train a network to read digits on two ranks, with each of several
 test: build ## run all tests
 	ctest --preset release
 
-bench: build ## measure this machine, beside peers that are installed; BENCH_ARGS=--help lists options
+bench: build ## measure this machine, and installed peers; BENCH_ARGS=--help lists options
 	@python3 -B bench/run_all.py $(BENCH_ARGS)
 
 soak: build ## long campaigns: random calls, kills, damaged blobs, failing calls; SOAK_SECONDS, SOAK_TRIALS, SOAK_SEED
@@ -26,7 +26,7 @@ lint: ## check format, static analysis, include direction, sizes and names
 	scripts/setup --lint
 	scripts/lint
 
-format: ## lay out all C files as .clang-format says
+format: ## format all C files with clang-format
 	scripts/setup --lint
 	scripts/c-files | xargs clang-format -i
 
@@ -36,7 +36,7 @@ clean: ## remove build/
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
-# Installs what is missing; instant when nothing is.
+# Installs missing packages; returns at once if there are none.
 setup:
 	@scripts/setup
 

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: hosts.sh [--hosts N] [--mbit RATE] [--sent FILE] COMMAND [ARGUMENT...]
 # Makes N hosts (2) on this machine and runs COMMAND on the first of them. A host is a network
-# namespace with a name (host-0, host-1, ...), an address, a CPU of its own as long as there are
-# enough, and one link, net0, to a switch that joins them all. No link leads anywhere else, so nothing
-# gets out. With --mbit each host sends at RATE million bits per second at most, and the switch sends
-# at most as much to it. --sent leaves in FILE, in one line per host, how many bytes its interface has
-# sent when COMMAND has ended. `hosts_agent.sh HOST COMMAND` runs a command on another host, as ssh would;
+# namespace with a name (host-0, host-1, ...), an address, its own CPU as long as there are enough,
+# and one link, net0, to a switch that joins all hosts. No link leads anywhere else, so no packet
+# leaves the machine. With --mbit each host sends at most RATE million bits per second, and the switch
+# sends at most as much to it. --sent writes to FILE, one line per host, the bytes that its interface
+# has sent when COMMAND has ended. `hosts_agent.sh HOST COMMAND` runs a command on another host, as ssh would;
 # `hosts_mpirun.sh` starts the ranks of an MPI on all of them, `hosts_each.sh` any program.
 #
-# All of it lives in namespaces of its own, also of mounts and processes: with the last process all
-# is gone, even after kill -9 of this one; no name and no process is left. Exit code 77, with the
+# Everything is in new namespaces, also of mounts and processes: with the last process all of it
+# goes, even after kill -9 of this script; no name and no process is left. Exit code 77, with the
 # reason: namespaces cannot be made here.
 set -euo pipefail
 
@@ -22,8 +22,8 @@ skip() {
     exit 77
 }
 
-# Tells whether there is all we need, by making and dropping it. Without root: as root of a user
-# namespace, where that is allowed.
+# Checks that everything needed exists, by making and dropping it. Without root: as root of a user
+# namespace, if that is allowed.
 find_unshare() {
     local command
     for command in ip tc unshare taskset; do
@@ -36,11 +36,11 @@ find_unshare() {
     "${unshare[@]}" sh -c 'mount -t tmpfs none /run && ip netns add probe &&
         ip link add name a type veth peer name b netns probe &&
         ip link add name c type bridge' \
-        >/dev/null 2>&1 || skip "this system lets us make no network namespaces, veth or bridge"
+        >/dev/null 2>&1 || skip "this system does not allow network namespaces, veth or bridge"
 }
 
-# limit RUN... DEVICE: the token bucket holds what the line sends in 2 ms, and no less than one packet
-# of the largest size that TCP hands down.
+# limit RUN... DEVICE: the token bucket holds the bytes that the line sends in 2 ms, and at least one
+# packet of the largest size that TCP passes down.
 limit() {
     local burst=$((mbit * 250))
     [ "$burst" -ge 131072 ] || burst=131072

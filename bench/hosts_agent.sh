@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: hosts_agent.sh [-OPTION...] HOST COMMAND [ARGUMENT...]
 # Runs a command on one of the hosts that hosts.sh has made, as ssh would on another machine: the
-# words of the command are joined and given to a shell. Launchers of MPI take it in place of ssh;
-# options of ssh without a value mean nothing here.
+# words of the command are joined and given to a shell. Launchers of MPI call it instead of ssh;
+# options of ssh without a value are ignored.
 set -euo pipefail
 
 while [[ ${1-} == -* ]]; do
@@ -11,7 +11,7 @@ while [[ ${1-} == -* ]]; do
 done
 host=$1
 shift
-# Hosts take turns where there are more of them than CPUs.
+# Hosts share CPUs if there are more hosts than CPUs.
 mapfile -t cpus < <(taskset -cp 1 | sed 's/.*: //' | tr , '\n' |
     while IFS=- read -r from to; do seq "$from" "${to:-$from}"; done)
 cpu=${cpus[${host#host-} % ${#cpus[@]}]}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures tally over links of a given speed between hosts of its own (hosts.sh), for one MPI.
+# Measures tally over links of a given speed between hosts that it makes (hosts.sh), for one MPI.
 # Needs root, or a system that lets users make namespaces.
 set -euo pipefail
 
@@ -13,11 +13,12 @@ Makes N hosts (2), each with a link of RATE million bits per second (1000; 0: no
 (1) on it, and runs over them `tally bench hooks` with --mb million bytes of gradients (100), then
 `tally bench step` with a backward pass that computes for MS milliseconds (as long as fp32 is on the
 line; 0: no such step) and buckets of --bucket-mb million bytes (4), the last of which nothing can
-hide. Prints what each takes, the part of the line that fp32 has, how much faster each hook is than
-fp32 in the same run, and how much of fp32's communication a backward pass hides; with --json one
-object per hook, and one for the backward pass. Fails when an interface has sent less than it should
-have: then it was not the link that was measured. FOLDER is where tally is built (build). Every host
-has one CPU as long as there are enough. Open MPI takes more parameters from its environment.
+hide. Prints the time of each hook, the part of the line that fp32 uses, the speed of each hook
+relative to fp32 in the same run, and the part of fp32's communication that a backward pass hides;
+with --json one object per hook, and one for the backward pass. Fails if an interface has sent fewer
+bytes than it should have, because then the link was not measured. FOLDER is the build folder of
+tally (build). Every host has one CPU, as long as there are enough. Open MPI reads more parameters
+from its environment.
 Example: bench/link.sh --mpi mpich --mbit 100 --hook bf16 --hook powersgd:rank=1,start=0
          OMPI_MCA_btl_tcp_links=2 bench/link.sh --json --hook int8 --backward-ms 0
 END
@@ -60,7 +61,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 tally=$(cd "$build" && pwd)/tally
 export TALLY_MPI=${tally%/*}/src/libtally-$mpi.so
 if [ ! -x "$tally" ] || [ ! -e "$TALLY_MPI" ]; then
-    echo "link.sh: no $tally, or no $TALLY_MPI" >&2
+    echo "link.sh: $tally or $TALLY_MPI does not exist: build tally with this MPI first" >&2
     exit 1
 fi
 work=$(mktemp -d)

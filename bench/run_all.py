@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench`: measures tally on this machine, beside Open MPI, MPICH and PyTorch where they are
+"""`make bench`: measures tally on this machine, beside Open MPI, MPICH and PyTorch if they are
 installed, prints tables and which goals were missed, and can write tables and plots into the pages of a
 folder. What is measured is in bench_parts.py, goals are in bench_goals.py."""
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: soak.sh BUILD [CAMPAIGN...]
-# Long campaigns of what the tests do for seconds: calls (random programs), kills (fault trials), blobs
-# and texts (fuzzers of what is read), failing (calls of the system and of MPI that fail). Each runs for
-# SOAK_SECONDS (60), or SOAK_TRIALS programs and trials; SOAK_SEED (from the clock) is where the random
-# ones begin. A finding prints what to type to see it again. BUILD may be one with sanitizers.
+# Runs for long what the tests run for seconds: calls (random programs), kills (fault trials), blobs
+# and texts (fuzzers of saved states and texts), failing (failing calls of the system and of MPI). Each
+# runs for SOAK_SECONDS (60), or SOAK_TRIALS programs and trials; SOAK_SEED (from the clock) is the first
+# seed of the random ones. A failure prints the command that repeats it. BUILD may have sanitizers.
 set -uo pipefail
 
 build=$(realpath "$1")

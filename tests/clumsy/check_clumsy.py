@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes every mistake of docs/troubleshooting.md and compares what ranks read with the page.
+"""Makes every mistake of docs/troubleshooting.md and compares the error texts with the page.
 
 usage: check_clumsy.py ROOT BUILD PROGRAM STATIC_PROGRAM [--update] [--only NAME]
 
-The tables of the page stand between two markers and are written by --update alone: what a rank prints
-becomes a row, with numbers masked that differ from run to run. A row without a mistake, a mistake
-without a row, another text, another status and another time are failures.
+Only --update writes the tables of the page, between two markers: the output of a rank becomes a row, with
+numbers masked that differ from run to run. A row without a mistake, a mistake without a row, and another
+text, status or time are failures.
 """
 
 import concurrent.futures
@@ -25,7 +25,7 @@ OPEN_DEADLINE = "after `open_timeout_s`"
 
 
 class Mistake:
-    """launch: how ranks are started; env: variables; says: how the launcher's lines begin that count."""
+    """launch: the launcher of the ranks; env: variables; says: the start of the launcher's lines that count."""
 
     def __init__(self, name, text, mode=None, launch="run", env=None, after=AT_ONCE, says=None,
                  program="clumsy", limit=""):
@@ -190,7 +190,7 @@ def tables(rows, inside):
     old = {line.split(" | ")[0]: line for line in inside.splitlines() if line.startswith("| ")}
     lines = [""]
     for title, mistakes in SECTIONS:
-        lines += [f"## {title}", "", "| mistake | what you read | status | when |", "|---|---|---|---|"]
+        lines += [f"## {title}", "", "| mistake | error text | status | when |", "|---|---|---|---|"]
         for mistake in mistakes:
             lines.append(rows[mistake.name].text() if mistake.name in rows
                          else old.get(f"| {mistake.text}", f"| {mistake.text} | | | |"))
