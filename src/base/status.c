@@ -85,3 +85,11 @@ bool tally__take_back(const struct tally__aside *aside, int rc)
     memcpy(last_error, aside->text, strlen(aside->text) + 1);
     return true;
 }
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+const char *tally_version(void)
+{
+    return TEXT(TALLY_VERSION_MAJOR) "." TEXT(TALLY_VERSION_MINOR) "." TEXT(TALLY_VERSION_PATCH);
+}

@@ -263,3 +263,16 @@ int tally_group_split(tally_group *parent, int color, int key, tally_group **gro
 {
     return tally__group_split(parent, color, key, TALLY__THREADS_SHARED, group);
 }
+
+/* The ranks of a group over MPI that run on one machine meet in shared memory too, and jobs of the
+ * first group borrow lanes of the second. */
+void tally__group_adopt(tally_group *group, tally_group *parent)
+{
+    assert(!group->parent && group->size == parent->size && group->rank == parent->rank);
+    tally__threads_stop(group->threads);
+    group->threads = parent->threads;
+    group->parent = parent;
+    group->is_adopted = true;
+    group->timeout_ns = parent->timeout_ns;
+    atomic_fetch_add_explicit(&parent->n_children, 1, memory_order_relaxed);
+}

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/futex.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -19,7 +20,6 @@
 #include "comm/future.h"
 #include "comm/parcel.h"
 #include "comm/round.h"
-#include "num/fpenv.h"
 
 #define IDLE_NS 100000000u
 

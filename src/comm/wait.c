@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/futex.h"
-#include "base/relax.h"
 #include "base/status.h"
 #include "comm/ask.h"
 #include "comm/doing.h"

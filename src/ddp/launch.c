@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/status.h"
 #include "comm/doing.h"
 #include "comm/group.h"
@@ -16,7 +17,6 @@
 #include "ddp/ddp.h"
 #include "ddp/grad_cast.h"
 #include "ddp/stats.h"
-#include "num/fpenv.h"
 
 /* Small gradients are reduced together up to this size: they should stay in the caches until the
  * means are copied back. */

@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "num/fpenv.h"
-#include "num/level_tables.h"
+#include "num/num.h"
 
 /* Written once in choose(), release; read by every kernel call, acquire. The tables are constant:
  * acquire costs nothing on the machines we have and spares the reader the argument. */

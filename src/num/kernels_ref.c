@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "num/level_tables.h"
+#include "num/num.h"
 
 static uint32_t bits_of(float x)
 {
@@ -302,5 +302,4 @@ static size_t find_nonfinite_f32(size_t n, const float *x)
     return i;
 }
 
-#define ENTRY(name, result, parameters, arguments) .name = name,
-const struct tally__kernels tally__kernels_ref = {TALLY__KERNEL_LIST(ENTRY)};
+const struct tally__kernels tally__kernels_ref = {TALLY__KERNEL_LIST(TALLY__KERNEL_ENTRY)};

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "num/level_tables.h"
+#include "num/num.h"
 #include "num/sums_simd.h"
 
 /* Floats per vector. */
@@ -259,6 +259,3 @@ static size_t find_nonfinite_f32(size_t n, const float *x)
     }
     return i + tally__kernels_ref.find_nonfinite_f32(n - i, x + i);
 }
-
-/* The table of a level: TALLY__KERNEL_LIST(KERNEL_ENTRY) between braces. */
-#define KERNEL_ENTRY(name, result, parameters, arguments) .name = name,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The levels of a build for a machine without vector kernels. */
-#include "num/level_tables.h"
 #include "num/low_rank.h"
+#include "num/num.h"
 #include "num/optim.h"
 
 static int always(void)

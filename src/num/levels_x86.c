@@ -2,8 +2,8 @@
 /* The levels of an x86-64 build. */
 #include <cpuid.h>
 
-#include "num/level_tables.h"
 #include "num/low_rank.h"
+#include "num/num.h"
 #include "num/optim.h"
 
 static int always(void)

@@ -3,7 +3,7 @@
  * environment. Any thread enters; nothing is kept. */
 #include "num/low_rank.h"
 
-#include "num/fpenv.h"
+#include "base/cpu.h"
 #include "num/num.h"
 
 /* A kernel with a result and one without differ only in how the result gets past leave(). */

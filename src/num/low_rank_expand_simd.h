@@ -15,7 +15,7 @@ INLINE void add_rows(size_t n_rows, size_t r, struct strip at, const float *x, c
         vf row[FOUR];
 
         for (size_t i = 0; i < n_rows; i++) {
-            fetch_ahead(x + i * at.m + j, at.ahead);
+            prefetch(x + i * at.m + j, at.ahead);
             row[i] = load_once(x + i * at.m + j);
         }
         for (size_t k = 0; k < r; k++) {
@@ -103,7 +103,7 @@ INLINE void expand_strip(size_t n_rows, size_t r, struct strip at, struct p_rows
                          float *y)
 {
     for (size_t j = 0; j < at.n; j += LANES) {
-        vf row[PAIR];
+        vf row[ROW_PAIR];
 
         product_at(n_rows, r, p, at, j, row);
         for (size_t i = 0; i < n_rows; i++) {
@@ -140,8 +140,8 @@ INLINE float *staged(float *room, const float *y)
 INLINE void stream_strip(size_t n_rows, size_t r, struct strip at, struct p_rows p, size_t apart,
                          float *y)
 {
-    float room[PAIR * STAGING];
-    float *from[PAIR] = {NULL};
+    float room[ROW_PAIR * STAGING];
+    float *from[ROW_PAIR] = {NULL};
 
     for (size_t i = 0; i < n_rows; i++) {
         from[i] = staged(&room[i * STAGING], y + i * apart);
@@ -165,7 +165,7 @@ INLINE void expand_block(size_t r, const struct tally__low_rank *s, struct tally
 
         struct strip at = strip_of(r, s->m, step, f.q + j, room);
 
-        for (size_t row = 0; row < b.n_rows; row += PAIR) {
+        for (size_t row = 0; row < b.n_rows; row += ROW_PAIR) {
             struct p_rows pair = {p.p + row, p.pitch};
             float *rows = y + row * s->m + j;
 
@@ -251,6 +251,3 @@ static double dot_f32(size_t n, const float *x, const float *y)
     }
     return lanes[0];
 }
-
-/* The table of a level: TALLY__LOW_RANK_LIST(KERNEL_ENTRY) between braces. */
-#define KERNEL_ENTRY(name, result, parameters, arguments) .name = name,

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "num/fpenv.h"
+#include "base/cpu.h"
 #include "num/low_rank.h"
 #include "num/num.h"
 

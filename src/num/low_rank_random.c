@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The initial random numbers of low-rank factors: a function of their position. Stateless. Any
  * thread enters. */
-#include "num/fpenv.h"
+#include "base/cpu.h"
 #include "num/low_rank.h"
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)

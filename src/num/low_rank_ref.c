@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "num/low_rank.h"
+#include "num/num.h"
 
 #define LANES 16
 #define FOUR 4
@@ -142,5 +143,5 @@ static double dot_f32(size_t n, const float *x, const float *y)
     return lanes[0];
 }
 
-#define KERNEL_ENTRY(name, result, parameters, arguments) .name = name,
-const struct tally__low_rank_kernels tally__low_rank_ref = {TALLY__LOW_RANK_LIST(KERNEL_ENTRY)};
+const struct tally__low_rank_kernels tally__low_rank_ref = {
+    TALLY__LOW_RANK_LIST(TALLY__KERNEL_ENTRY)};

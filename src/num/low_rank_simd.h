@@ -11,10 +11,7 @@
  * of rows: it stays in the first-level cache, where columns of Q that are a power of two apart
  * would push each other out. Functions marked INLINE get numbers of rows and columns as constants.
  * Elements of a row that do not fill a vector are computed one by one. None of this changes a bit.
- *
- * No include guard: one level is one source file that includes this once, defines its table from
- * the functions below, and is compiled with the options of its instruction set. Everything is
- * static, so that no such code reaches another level.
+ * No include guard, as in kernels_simd.h.
  */
 #include <string.h>
 
@@ -24,7 +21,7 @@
 
 /* Floats per vector. */
 #define LANES ((size_t)16)
-#define PAIR ((size_t)2)
+#define ROW_PAIR ((size_t)2)
 /* Rows that share a copy of a strip of Q. */
 #define BLOCK ((size_t)8)
 /* Columns of P and Q that are taken in one visit of a row; more of them take several visits. */
@@ -67,28 +64,17 @@ struct p_rows {
     } while (0)
 
 /* The same for two rows, or the one that is left. */
-#define WITH_ROWS(function, n_left, ...) \
-    do {                                 \
-        if ((n_left) >= PAIR) {          \
-            function(PAIR, __VA_ARGS__); \
-        } else {                         \
-            function(1, __VA_ARGS__);    \
-        }                                \
+#define WITH_ROWS(function, n_left, ...)     \
+    do {                                     \
+        if ((n_left) >= ROW_PAIR) {          \
+            function(ROW_PAIR, __VA_ARGS__); \
+        } else {                             \
+            function(1, __VA_ARGS__);        \
+        }                                    \
     } while (0)
 
-INLINE size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The leading elements that fill vectors. */
-INLINE size_t whole(size_t n)
-{
-    return n - n % LANES;
-}
-
 /* The hardware prefetches too little. The address may lie behind the array, which is harmless. */
-INLINE void fetch_ahead(const float *x, size_t ahead)
+INLINE void prefetch(const float *x, size_t ahead)
 {
     __builtin_prefetch((const void *)((uintptr_t)x + ahead * sizeof *x));
 }
@@ -112,7 +98,7 @@ INLINE bool is_packed(size_t r)
 /* Rows that take turns strip by strip. */
 INLINE size_t block_rows(size_t r)
 {
-    return is_packed(r) ? BLOCK : PAIR;
+    return is_packed(r) ? BLOCK : ROW_PAIR;
 }
 
 /* The length of a strip: all its data stays in the first-level cache. */
@@ -130,7 +116,7 @@ INLINE struct strip strip_of(size_t r, size_t m, size_t n, const float *q, float
     for (size_t k = 0; k < r; k++) {
         memcpy(room + k * n, q + k * m, n * sizeof *q);
     }
-    return (struct strip){room, n, m, n, PAIR * m};
+    return (struct strip){room, n, m, n, ROW_PAIR * m};
 }
 
 /* Sums of a pair of rows: those of two columns lie together. */
@@ -153,10 +139,10 @@ INLINE void dot_strip(size_t n_rows, size_t n_columns, struct strip at, const fl
     vf sum[4] = {sums[0], sums[1], sums[2], sums[3]};
 
     for (size_t j = 0; j < at.n; j += LANES) {
-        vf row[PAIR];
+        vf row[ROW_PAIR];
 
         for (size_t i = 0; i < n_rows; i++) {
-            fetch_ahead(x + i * at.m + j, at.ahead);
+            prefetch(x + i * at.m + j, at.ahead);
             row[i] = load_once(x + i * at.m + j);
         }
         for (size_t k = 0; k < n_columns; k++) {
@@ -205,15 +191,15 @@ INLINE void finish_row(size_t r, struct strip rest, const float *x, const vf *su
 }
 
 /* The sums of a block of rows. */
-struct block_sums {
-    vf of_pair[BLOCK / PAIR][2 * MAX_COLUMNS];
+struct tile_sums {
+    vf of_pair[BLOCK / ROW_PAIR][2 * MAX_COLUMNS];
 };
 
-INLINE void clear_sums(size_t n_rows, size_t r, struct block_sums *sums)
+INLINE void clear_sums(size_t n_rows, size_t r, struct tile_sums *sums)
 {
-    for (size_t i = 0; i < n_rows; i += PAIR) {
+    for (size_t i = 0; i < n_rows; i += ROW_PAIR) {
         for (size_t k = 0; k < (r + 1) / 2 * 4; k++) {
-            sums->of_pair[i / PAIR][k] = vf_set1(0.0f);
+            sums->of_pair[i / ROW_PAIR][k] = vf_set1(0.0f);
         }
     }
 }
@@ -235,7 +221,7 @@ INLINE struct block block_at(const struct tally__low_rank *s, size_t i, size_t n
 }
 
 /* The inputs of a pass that computes P: x, and for correct, where x is C, its correction. */
-struct pass {
+struct product {
     const struct tally__low_rank *s;
     const float *x;
     const float *q;
@@ -245,25 +231,25 @@ struct pass {
     struct tally__factors old;
 };
 
-INLINE void finish_block(size_t r, const struct pass *w, struct block b,
-                         const struct block_sums *sums)
+INLINE void finish_block(size_t r, const struct product *w, struct block b,
+                         const struct tile_sums *sums)
 {
     size_t m = w->s->m;
     size_t done = whole(b.length);
     struct strip rest = {.q = w->q + done, .pitch = m, .n = b.length - done};
 
     for (size_t row = 0; row < b.n_rows; row++) {
-        const vf *sum = sums->of_pair[row / PAIR] + sum_at(row % PAIR, 0);
+        const vf *sum = sums->of_pair[row / ROW_PAIR] + sum_at(row % ROW_PAIR, 0);
 
         finish_row(r, rest, w->x + (b.i + row) * m + done, sum, w->s->n, w->p + b.i + row);
     }
 }
 
 /* r columns of P, at most MAX_COLUMNS, for the rows of a block. */
-INLINE void multiply_block(size_t r, const struct pass *w, struct block b)
+INLINE void multiply_block(size_t r, const struct product *w, struct block b)
 {
     size_t m = w->s->m;
-    struct block_sums sums;
+    struct tile_sums sums;
     float room[PACKED];
     size_t step;
 
@@ -273,15 +259,15 @@ INLINE void multiply_block(size_t r, const struct pass *w, struct block b)
 
         struct strip at = strip_of(r, m, step, w->q + j, room);
 
-        for (size_t row = 0; row < b.n_rows; row += PAIR) {
+        for (size_t row = 0; row < b.n_rows; row += ROW_PAIR) {
             WITH_ROWS(dot_columns, b.n_rows - row, 0, r, at, w->x + (b.i + row) * m + j,
-                      sums.of_pair[row / PAIR]);
+                      sums.of_pair[row / ROW_PAIR]);
         }
     }
     finish_block(r, w, b, &sums);
 }
 
-INLINE void multiply(size_t r, const struct pass *w)
+INLINE void multiply(size_t r, const struct product *w)
 {
     struct block b;
 
@@ -306,7 +292,7 @@ static void low_rank_multiply(const struct tally__low_rank *s, const float *x, c
 {
     for (size_t k = 0; k < s->r; k += MAX_COLUMNS) {
         size_t r = smaller(s->r - k, MAX_COLUMNS);
-        struct pass w = {.s = s, .x = x, .q = q + k * s->m, .p = p + k * s->n};
+        struct product w = {.s = s, .x = x, .q = q + k * s->m, .p = p + k * s->n};
 
         WITH_RANK(multiply, r, &w);
     }
@@ -372,15 +358,15 @@ INLINE void correct_strip(size_t n_rows, size_t n_columns, size_t r, struct stri
     vf sum[4] = {sums[0], sums[1], sums[2], sums[3]};
 
     for (size_t j = 0; j < at.n; j += LANES) {
-        vf row[PAIR];
+        vf row[ROW_PAIR];
 
         product_at(n_rows, r, e->p, e->old, j, row);
         for (size_t i = 0; i < n_rows; i++) {
             const float *grad = e->grad + i * at.m + j;
             const float *c = e->c + i * at.m + j;
 
-            fetch_ahead(grad, at.ahead);
-            fetch_ahead(c, at.ahead);
+            prefetch(grad, at.ahead);
+            prefetch(c, at.ahead);
             row[i] = vf_add(vf_load(grad), vf_sub(vf_load(c), row[i]));
         }
         /* After all loads: where rows are a multiple of 4096 bytes apart, a load would wait for the
@@ -413,7 +399,7 @@ INLINE void correct_columns(size_t n_rows, size_t r, struct strip at, const stru
 }
 
 /* The elements of a block's rows that do not fill a vector. */
-INLINE void correct_rest(size_t r, const struct pass *w, struct block b, struct p_rows p)
+INLINE void correct_rest(size_t r, const struct product *w, struct block b, struct p_rows p)
 {
     size_t m = w->s->m;
 
@@ -428,10 +414,10 @@ INLINE void correct_rest(size_t r, const struct pass *w, struct block b, struct 
     }
 }
 
-INLINE void correct_block(size_t r, const struct pass *w, struct block b)
+INLINE void correct_block(size_t r, const struct product *w, struct block b)
 {
     size_t m = w->s->m;
-    struct block_sums sums;
+    struct tile_sums sums;
     float room[PACKED];
     float old_room[PACKED];
     float p_room[BLOCK * MAX_COLUMNS];
@@ -445,11 +431,11 @@ INLINE void correct_block(size_t r, const struct pass *w, struct block b)
         struct strip at = strip_of(r, m, step, w->q + j, room);
         struct strip old = strip_of(r, m, step, w->old.q + j, old_room);
 
-        for (size_t row = 0; row < b.n_rows; row += PAIR) {
+        for (size_t row = 0; row < b.n_rows; row += ROW_PAIR) {
             size_t first = (b.i + row) * m + j;
             struct corrected e = {w->grad + first, w->c + first, {p.p + row, p.pitch}, old};
 
-            WITH_ROWS(correct_columns, b.n_rows - row, r, at, &e, sums.of_pair[row / PAIR]);
+            WITH_ROWS(correct_columns, b.n_rows - row, r, at, &e, sums.of_pair[row / ROW_PAIR]);
         }
     }
     correct_rest(r, w, b, p);
@@ -458,7 +444,7 @@ INLINE void correct_block(size_t r, const struct pass *w, struct block b)
     }
 }
 
-INLINE void correct(size_t r, const struct pass *w)
+INLINE void correct(size_t r, const struct product *w)
 {
     struct block b;
 
@@ -471,7 +457,7 @@ INLINE void correct(size_t r, const struct pass *w)
 static void low_rank_correct(const struct tally__low_rank *s, const float *grad,
                              struct tally__factors old, const float *q, float *c, float *p)
 {
-    struct pass w = {.s = s, .x = c, .q = q, .p = p, .grad = grad, .c = c, .old = old};
+    struct product w = {.s = s, .x = c, .q = q, .p = p, .grad = grad, .c = c, .old = old};
 
     WITH_RANK(correct, s->r, &w);
     if (s->r > MAX_COLUMNS) {
@@ -479,3 +465,5 @@ static void low_rank_correct(const struct tally__low_rank *s, const float *grad,
     }
     clear_rows(s, p);
 }
+
+#include "num/low_rank_expand_simd.h"

@@ -101,6 +101,14 @@ struct tally__kernels {
 #undef TALLY__KERNEL_MEMBER
 };
 
+/* The table of a level is a list between braces: TALLY__KERNEL_LIST(TALLY__KERNEL_ENTRY). The
+ * target machine decides which tables exist. */
+#define TALLY__KERNEL_ENTRY(name, ...) .name = name,
+extern const struct tally__kernels tally__kernels_ref;
+extern const struct tally__kernels tally__kernels_avx2;
+extern const struct tally__kernels tally__kernels_avx512;
+extern const struct tally__kernels tally__kernels_neon;
+
 /* A level: its name in TALLY_ISA, whether this CPU can run it, and its kernels. */
 struct tally__level {
     const char *name;

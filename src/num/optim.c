@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#include "num/fpenv.h"
+#include "base/cpu.h"
 #include "num/num.h"
 
 /* By squaring; the error stays below exponent * 2^-52, where the power is not negligible. */

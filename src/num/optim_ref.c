@@ -3,6 +3,7 @@
  * enters. */
 #include <math.h>
 
+#include "num/num.h"
 #include "num/optim.h"
 
 static float larger(float a, float b)
@@ -159,5 +160,4 @@ static void rprop(size_t n, const float *grad, float *p, float *const *state,
     }
 }
 
-#define KERNEL_ENTRY(name) .name = name,
-const struct tally__optim_kernels tally__optim_ref = {TALLY__OPTIM_LIST(KERNEL_ENTRY)};
+const struct tally__optim_kernels tally__optim_ref = {TALLY__OPTIM_LIST(TALLY__KERNEL_ENTRY)};

@@ -7,10 +7,7 @@
  * Memory bounds all of this, so a kernel is one loop that loads a vector of each array, computes,
  * and stores. Which arrays of state there are is a constant to that loop; the other
  * options are tested in it, which costs nothing compared with the divisions.
- *
- * No include guard: one level is one source file that includes this once, defines its table from
- * the functions below, and is compiled with the options of its instruction set. Everything is
- * static, so that no such code reaches another level.
+ * No include guard, as in kernels_simd.h.
  */
 #include "num/optim.h"
 
@@ -36,13 +33,6 @@ struct elements {
     vf p;
     vf state[TALLY__OPTIM_STATES];
 };
-
-/* The hardware prefetches too little. 8 KiB ahead; the address may lie behind the array, which is
- * harmless. */
-INLINE void fetch_ahead(const float *x)
-{
-    __builtin_prefetch((const void *)((uintptr_t)x + 8192));
-}
 
 INLINE struct elements load(const struct arrays *a, unsigned used, size_t i)
 {
@@ -307,5 +297,3 @@ static void skip(float *const *state, size_t n, float **rest)
         tally__optim_ref.name(n - whole.n, g + whole.n, p + whole.n, rest, c); \
     }
 TALLY__OPTIM_LIST(KERNEL)
-
-#define KERNEL_ENTRY(name) .name = name,

@@ -6,9 +6,9 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "num/fpenv.h"
 
 /* Elements per part where the gradient is also scaled or zeroed: with the parameter and three
  * states they fill 320 KiB. */

@@ -3,10 +3,10 @@
  * Averaging: when, among which ranks, and the new values of the parameters. The thread that trains
  * enters, between steps; exchanges run on the lanes of the averager's own ddp.
  */
+#include "base/cpu.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "ddp/stats.h"
-#include "num/fpenv.h"
 #include "num/num.h"
 #include "train/averager.h"
 #include "train/mixed.h"

@@ -11,10 +11,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/group.h"
-#include "num/fpenv.h"
 #include "num/num.h"
 #include "train/norm.h"
 #include "train/optimizer.h"

@@ -8,10 +8,10 @@
 
 #include <math.h>
 
+#include "base/cpu.h"
 #include "base/status.h"
 #include "ddp/grad_cast.h"
 #include "ddp/stats.h"
-#include "num/fpenv.h"
 #include "num/num.h"
 #include "train/optimizer.h"
 #include "train/training.h"

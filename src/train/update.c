@@ -11,12 +11,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/grad_cast.h"
 #include "ddp/stats.h"
-#include "num/fpenv.h"
 #include "train/averager.h"
 #include "train/mixed.h"
 #include "train/norm.h"

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "num/level_tables.h"
+#include "num/num.h"
 #include "support/num_check.h"
 #include "support/num_tests.h"
 

@@ -33,23 +33,23 @@ tally_arithmetic_test(test_low_rank_levels ${num_check} support/low_rank_tests.c
 tally_arithmetic_test(test_optim ${num_check} ${num_env} ${optim_variants})
 tally_arithmetic_test(test_optim_levels ${num_check} ${optim_variants} support/optim_tests.c)
 
-# The AVX-512 sources with SIMDe's portable intrinsics in place of the compiler's. Their tables
-# take the place of those in the archive.
+# The AVX-512 level with SIMDe's portable intrinsics in place of the compiler's. Its tables take the
+# place of those in the archive.
 find_path(SIMDE_INCLUDE_DIR simde/x86/avx512.h)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SIMDE_INCLUDE_DIR)
-  tally_arithmetic_test(test_num_emulated ${num_tests} ${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c)
-  tally_arithmetic_test(test_low_rank_emulated ${num_check} support/low_rank_tests.c
-    ${PROJECT_SOURCE_DIR}/src/num/low_rank_avx512.c)
-  tally_arithmetic_test(test_optim_emulated ${num_check} ${optim_variants} support/optim_tests.c
-    ${PROJECT_SOURCE_DIR}/src/num/optim_avx512.c)
-  foreach(emulated test_num_emulated test_low_rank_emulated test_optim_emulated)
-    target_include_directories(${emulated} SYSTEM BEFORE PRIVATE
-      ${CMAKE_CURRENT_SOURCE_DIR}/emulate ${SIMDE_INCLUDE_DIR})
-  endforeach()
+  add_library(emulated_avx512 OBJECT ${PROJECT_SOURCE_DIR}/src/num/level_avx512.c)
+  target_link_libraries(emulated_avx512 PRIVATE tally_flags)
+  target_include_directories(emulated_avx512 SYSTEM BEFORE PRIVATE
+    ${CMAKE_CURRENT_SOURCE_DIR}/emulate ${SIMDE_INCLUDE_DIR})
+  target_include_directories(emulated_avx512 PRIVATE
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   # SIMDe's macros expand to conversions that our warnings would point out, and without the
   # instruction set the compiler passes wide vectors in its own way: nobody else is passed any. Its
   # integer additions wrap around, as the instructions do.
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/num/kernels_avx512.c
-    ${PROJECT_SOURCE_DIR}/src/num/low_rank_avx512.c ${PROJECT_SOURCE_DIR}/src/num/optim_avx512.c
-    PROPERTIES COMPILE_OPTIONS "-Wno-conversion;-Wno-psabi;-fwrapv")
+  target_compile_options(emulated_avx512 PRIVATE -Wno-conversion -Wno-psabi -fwrapv)
+  tally_arithmetic_test(test_num_emulated ${num_tests} $<TARGET_OBJECTS:emulated_avx512>)
+  tally_arithmetic_test(test_low_rank_emulated ${num_check} support/low_rank_tests.c
+    $<TARGET_OBJECTS:emulated_avx512>)
+  tally_arithmetic_test(test_optim_emulated ${num_check} ${optim_variants} support/optim_tests.c
+    $<TARGET_OBJECTS:emulated_avx512>)
 endif()

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "num/level_tables.h"
+#include "num/num.h"
 
 #define MAX_N 5
 

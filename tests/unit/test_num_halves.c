@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "num/level_tables.h"
+#include "num/num.h"
 #include "support/num_check.h"
 
 #define N_HALVES 65536

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "num/level_tables.h"
+#include "num/num.h"
 #include "tally.h"
 
 /* In a child: the status of tally_isa with TALLY_ISA = word (NULL: not set), 100 when it succeeds

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every optimizer kernel of the AVX-512 source, compiled with portable intrinsics, so that its
  * logic is tested on machines without AVX-512 too. */
-#include "num/level_tables.h"
 #include "num/low_rank.h"
+#include "num/num.h"
 #include "num/optim.h"
 #include "support/optim_tests.h"
 

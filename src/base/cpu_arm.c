@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floating-point environment on 64-bit ARM: FPCR. Zero is what the procedure call standard
+/* 64-bit ARM. The floating-point environment is FPCR, and zero is what the procedure call standard
  * starts a program with: round to nearest, no flush-to-zero, no default NaN, no traps. */
-#include "num/fpenv.h"
+#include "base/cpu.h"
 
 static void write_fpcr(uint64_t value)
 {
@@ -24,4 +24,10 @@ void tally__fpenv_leave(tally__fpenv saved)
     if (saved != 0) {
         write_fpcr(saved);
     }
+}
+
+/* isb waits long enough to matter; yield does not. */
+void tally__cpu_relax(void)
+{
+    __asm__ volatile("isb" : : : "memory");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The low-rank kernels of the NEON level. Any thread enters; nothing is kept. */
+/* The NEON level of 64-bit ARM: all its kernels. Any thread enters; nothing is kept. */
 #include "num/vec_neon.h"
 
 static inline float vf_sum(vf x)
@@ -20,8 +20,11 @@ static inline void stream_end(void)
 {
 }
 
+#include "num/kernels_simd.h"
 #include "num/low_rank_simd.h"
+#include "num/optim_simd.h"
 
-#include "num/low_rank_expand_simd.h"
-
-const struct tally__low_rank_kernels tally__low_rank_neon = {TALLY__LOW_RANK_LIST(KERNEL_ENTRY)};
+const struct tally__kernels tally__kernels_neon = {TALLY__KERNEL_LIST(TALLY__KERNEL_ENTRY)};
+const struct tally__low_rank_kernels tally__low_rank_neon = {
+    TALLY__LOW_RANK_LIST(TALLY__KERNEL_ENTRY)};
+const struct tally__optim_kernels tally__optim_neon = {TALLY__OPTIM_LIST(TALLY__KERNEL_ENTRY)};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floating-point environment where only C's <fenv.h> is known: the rounding mode. */
-#include <fenv.h>
+/* Other processors: of the floating-point environment <fenv.h> knows the rounding mode only. */
+#include "base/cpu.h"
 
-#include "num/fpenv.h"
+#include <fenv.h>
 
 tally__fpenv tally__fpenv_enter(void)
 {
@@ -19,4 +19,10 @@ void tally__fpenv_leave(tally__fpenv saved)
     if ((int)saved != FE_TONEAREST) {
         (void)fesetround((int)saved);
     }
+}
+
+/* The call itself is the pause. */
+void tally__cpu_relax(void)
+{
+    __asm__ volatile("" : : : "memory");
 }

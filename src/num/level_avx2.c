@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The low-rank kernels of the AVX2 level. Any thread enters; nothing is kept. */
+/* The AVX2 level (with F16C): all its kernels. Any thread enters; nothing is kept. */
 #include "num/vec_avx2.h"
 
 static inline float vf_sum(vf x)
@@ -23,8 +23,11 @@ static inline void stream_end(void)
     _mm_sfence();
 }
 
+#include "num/kernels_simd.h"
 #include "num/low_rank_simd.h"
+#include "num/optim_simd.h"
 
-#include "num/low_rank_expand_simd.h"
-
-const struct tally__low_rank_kernels tally__low_rank_avx2 = {TALLY__LOW_RANK_LIST(KERNEL_ENTRY)};
+const struct tally__kernels tally__kernels_avx2 = {TALLY__KERNEL_LIST(TALLY__KERNEL_ENTRY)};
+const struct tally__low_rank_kernels tally__low_rank_avx2 = {
+    TALLY__LOW_RANK_LIST(TALLY__KERNEL_ENTRY)};
+const struct tally__optim_kernels tally__optim_avx2 = {TALLY__OPTIM_LIST(TALLY__KERNEL_ENTRY)};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floating-point environment on x86-64: MXCSR. All of tally's arithmetic is SSE or wider. */
-#include <xmmintrin.h>
+/* x86-64. The floating-point environment is MXCSR: all of tally's arithmetic is SSE or wider. */
+#include "base/cpu.h"
 
-#include "num/fpenv.h"
+#include <xmmintrin.h>
 
 /* All exceptions masked, round to nearest, neither flush-to-zero nor denormals-are-zero. */
 #define MXCSR_OURS 0x1f80u
@@ -25,4 +25,9 @@ void tally__fpenv_leave(tally__fpenv saved)
     if (((unsigned)saved & ~MXCSR_FLAGS) != MXCSR_OURS) {
         _mm_setcsr((unsigned)saved);
     }
+}
+
+void tally__cpu_relax(void)
+{
+    __builtin_ia32_pause();
 }
