@@ -405,11 +405,18 @@ TALLY_API void tally_ddp_config_init(tally_ddp_config *config, size_t size);
  *
  * Several ddps on one group (a generator and its critic) are created in the same order on all
  * ranks. After that each ddp has its own order: ranks may announce gradients and wait for the ddps
- * in different orders, from different threads, and alongside collectives of the group. There is one
- * exception: tally_ddp_wait itself makes an exchange in steps with buffers, delayed parameters,
- * join, check mode, unused parameters, or clipping or loss scaling by an optimizer. All ranks must
- * wait for such steps in the same order, or wait for each ddp on a separate thread. With lanes = 0
- * this holds for every step.
+ * in different orders, from different threads, and alongside collectives of the group. There are
+ * exceptions: steps that need information from tally_ddp_wait. All ranks must wait for such steps
+ * in the same order, or wait for each ddp on a separate thread; otherwise they get TIMEOUT:
+ *
+ * - buffers: they travel with the values they have when wait is called;
+ * - find_unused: wait tells which gradients are absent, unless tally_ddp_grad_absent did before;
+ * - delayed parameters: the application may ask for them until it calls wait;
+ * - ignored parameters that an optimizer updates: their gradients may change until wait;
+ * - join: the wait of one rank meets tally_ddp_join of another;
+ * - check mode: buckets are launched inside wait;
+ * - an averager of the optimizer: it averages inside wait;
+ * - lanes = 0: all jobs run inside wait.
  *
  * Collective; blocks. Errors: ARG, UNSUPPORTED, MISMATCH, NOMEM, exchange errors.
  */

@@ -111,7 +111,8 @@ static void describe_place(const tally_group *group, const struct tally__doing *
                        doing->has_more ? ", ..." : "");
         break;
     case TALLY__DOING_STEP_END:
-        (void)snprintf(text, TALLY__DOING_BYTES, "the end of step %llu", step);
+        (void)snprintf(text, TALLY__DOING_BYTES, "the end of step %llu (ddp of '%.*s'%s)", step,
+                       (int)sizeof doing->name - 1, doing->name, doing->has_more ? ", ..." : "");
         break;
     default:
         describe_call(group, call, text, TALLY__DOING_BYTES);

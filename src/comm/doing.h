@@ -15,7 +15,7 @@
 void tally__doing_call(tally_lane *lane, const char *call, uint64_t n_steps);
 
 /* At the start of a job: records the step, counted from 1, and a bucket with the name of its first
- * parameter, or, with bucket -1, the end of the step. */
+ * parameter, or, with bucket -1, the end of the step of a ddp with the name of its first. */
 struct tally__step_words {
     uint64_t step;
     int bucket;

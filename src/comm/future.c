@@ -90,6 +90,18 @@ static bool sleep_until_done(const tally_future *future, uint64_t end)
     return true;
 }
 
+static int status_of(const tally_future *future)
+{
+    return future->status == TALLY_OK ? TALLY_OK : tally__fail(future->status, "%s", future->text);
+}
+
+int tally__future_wait_in_job(const tally_future *future)
+{
+    while (!sleep_until_done(future, tally__now_ns() + SLICE_NS)) {
+    }
+    return status_of(future);
+}
+
 int tally_future_wait_for(tally_future *future, double seconds)
 {
     if (!future) {
@@ -112,7 +124,7 @@ int tally_future_wait_for(tally_future *future, double seconds)
             return tally__fail(TALLY_TIMEOUT, "the job is not done after %g s", seconds);
         }
     }
-    return future->status == TALLY_OK ? TALLY_OK : tally__fail(future->status, "%s", future->text);
+    return status_of(future);
 }
 
 int tally_future_wait(tally_future *future)

@@ -58,6 +58,10 @@ void tally__future_finish(tally_future *future);
 
 bool tally__future_is_done(const tally_future *future);
 
+/* In a job: waits for a job that another thread runs, and that does not wait for this one. Returns
+ * its status, with its text. */
+int tally__future_wait_in_job(const tally_future *future);
+
 /* With n = 0: runs queued jobs on this thread until one future is done, or all with NULL. */
 void tally__threads_run_inline(struct tally__threads *threads, const tally_future *until);
 

@@ -170,6 +170,7 @@ struct tally__step_state {
     size_t next_bucket;       /* the next to be launched */
     tally_future *end_future; /* the end of the step, if it was launched before wait */
     bool end_ran;             /* it was, and wait has collected it */
+    bool has_means;           /* the step counts; lane 0 sets it at the end of the step */
     int32_t *used; /* per parameter: 1 if this rank has a gradient; at the end of the step, the
                       number of ranks that had one. The lane counts in a second array of n_params */
 };
@@ -213,6 +214,8 @@ struct tally_ddp {
     tally_hook *hook;
     struct tally__residuals *residuals;
     struct tally__observer observer;
+    bool ends_in_wait; /* the observer's step_end reads arrays that are the application's until wait
+                        */
     struct tally__checks *checks; /* check mode; NULL: off */
     bool warned_local;            /* of a hook that needs averaging, and the observer has none */
     struct tally__presence presence;

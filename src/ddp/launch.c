@@ -349,12 +349,20 @@ int tally__collect(tally_ddp *ddp)
 {
     struct tally__buckets *buckets = &ddp->buckets;
     char text[TALLY__ERROR_BYTES];
+    char end_text[TALLY__ERROR_BYTES];
     bool has_input;
+    int end_rc = TALLY_OK;
     int rc = TALLY_OK;
 
     (void)pthread_mutex_lock(&ddp->mutex);
     has_input = ddp->now.begun;
     (void)pthread_mutex_unlock(&ddp->mutex);
+    /* First, because its job reads the futures of the buckets. */
+    if (ddp->now.end_future) {
+        tally__stats_other(ddp, collect_one(ddp->now.end_future, &end_rc, end_text));
+        ddp->now.end_future = NULL;
+        ddp->now.end_ran = true;
+    }
     if (ddp->presence.future) {
         tally__stats_other(ddp, collect_one(ddp->presence.future, &rc, text));
         ddp->presence.future = NULL;
@@ -370,10 +378,8 @@ int tally__collect(tally_ddp *ddp)
             }
         }
     }
-    if (ddp->now.end_future) {
-        tally__stats_other(ddp, collect_one(ddp->now.end_future, &rc, text));
-        ddp->now.end_future = NULL;
-        ddp->now.end_ran = true;
+    if (rc != TALLY_OK) {
+        return tally__fail(rc, "%s", text);
     }
-    return rc == TALLY_OK ? TALLY_OK : tally__fail(rc, "%s", text);
+    return end_rc == TALLY_OK ? TALLY_OK : tally__fail(end_rc, "%s", end_text);
 }

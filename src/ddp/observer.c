@@ -45,9 +45,10 @@ static int after_hook(void *user, tally_lane *lane, struct tally__bucket *bucket
     return TALLY_OK;
 }
 
-static int step_end(void *user)
+static int step_end(void *user, tally_lane *lane)
 {
     (void)user;
+    (void)lane;
     return TALLY_OK;
 }
 

@@ -41,8 +41,9 @@ struct tally__observer {
     /* On the bucket's lane, after reduce, unless the bucket was skipped: uses the mean. Sets
      * bucket->now.after_ns if it did something. */
     int (*after_hook)(void *user, tally_lane *lane, struct tally__bucket *bucket);
-    /* In wait: all ranks know the means, and which parameters have one. Collective. */
-    int (*step_end)(void *user);
+    /* In a job on lane 0, behind all buckets, maybe before the application calls wait: all ranks
+     * know the means, and which parameters have one. Collective. */
+    int (*step_end)(void *user, tally_lane *lane);
     /* In wait, with the ddp's mutex held: records the observer's times of this step; returns the
      * part that wait was kept waiting since called_ns. */
     uint64_t (*step_times)(void *user, uint64_t called_ns);

@@ -371,10 +371,8 @@ static int end_step(tally_ddp *ddp)
         return rc;
     }
     rc = rc == TALLY_OK ? tally__collect(ddp) : tally__step_give_up(ddp, rc);
-    /* A job that fails, fails on every rank: all ranks get here, or none. */
-    if (rc == TALLY_OK) {
-        rc = tally__step_end(ddp);
-    }
+    /* A job that fails, fails on every rank: all ranks end the step, or none. */
+    rc = tally__step_end(ddp, rc);
     if (rc == TALLY_OK) {
         lock(ddp);
         tally__stats_take(ddp, called_ns);
@@ -410,9 +408,7 @@ int tally__shadow_step(tally_ddp *ddp)
     }
     unlock(ddp);
     rc = rc == TALLY_OK ? tally__collect(ddp) : tally__step_give_up(ddp, rc);
-    if (rc == TALLY_OK) {
-        rc = tally__step_end(ddp);
-    }
+    rc = tally__step_end(ddp, rc);
     if (rc == TALLY_OK) {
         tally__step_rebuild(ddp);
     }

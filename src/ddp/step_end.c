@@ -2,8 +2,8 @@
 /*
  * The end of a step: ranks learn which parameters had no gradient on any rank, buffers become rank
  * 0's, absent gradients get the mean or their old value, and the observer runs. If gradients are
- * copies, the buckets are arranged after the first step by rank 0's ready order. The thread that
- * waits enters.
+ * copies, the buckets are arranged after the first step by rank 0's ready order. Lane 0 enters, and
+ * the thread that waits.
  */
 #include "ddp/step_end.h"
 
@@ -13,6 +13,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "comm/doing.h"
+#include "comm/future.h"
 #include "ddp/grad_cast.h"
 #include "num/num.h"
 
@@ -51,18 +52,12 @@ static int agree_on_order(tally_lane *lane, tally_ddp *ddp, int root)
     return tally_lane_broadcast(lane, ddp->ready.agreed, bytes, root);
 }
 
-/* The exchanges at the end of a step, in one job. Under join the highest rank with input leads. */
-static int end_job(tally_lane *lane, void *user)
+/* The exchanges at the end of a step. Under join the highest rank with input leads. */
+static int exchange(tally_lane *lane, tally_ddp *ddp)
 {
-    tally_ddp *ddp = user;
     int root = ddp->config.join ? ddp->presence.root : 0;
     int32_t *counts = ddp->now.used + ddp->n_params;
-    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
-                                            .bucket = -1,
-                                            .name = "",
-                                            .hook = ddp->hook->table.name};
 
-    tally__doing_step(lane, &words);
     /* Buckets on other lanes may still read which gradients this rank has. */
     memcpy(counts, ddp->now.used, ddp->n_params * sizeof *counts);
     TRY(tally_lane_all_reduce(lane, counts, ddp->n_params, TALLY_I32, TALLY_SUM));
@@ -70,18 +65,18 @@ static int end_job(tally_lane *lane, void *user)
     return tally__may_arrange(ddp) ? agree_on_order(lane, ddp, root) : TALLY_OK;
 }
 
-int tally__step_end_launch(tally_ddp *ddp)
+/* Waits for the buckets on other lanes; those of this lane are done. Errors: that of a bucket: the
+ * step has no means. */
+static int await_buckets(const tally_ddp *ddp)
 {
-    bool has_buffers = ddp->config.buffer_hook || (ddp->n_buffers > 0 && !ddp->config.keep_buffers);
-    int rc;
+    for (size_t b = 0; b < ddp->buckets.n; b++) {
+        const struct tally__bucket *bucket = &ddp->buckets.bucket[b];
 
-    /* Buffers are the application's until wait; a delayed gradient may still be announced. */
-    if (ddp->now.end_future || has_buffers || ddp->buckets.n_delayed > 0 || ddp->config.join) {
-        return TALLY_OK;
+        if (bucket->state == TALLY__BUCKET_LAUNCHED) {
+            TRY(tally__future_wait_in_job(bucket->future));
+        }
     }
-    rc = tally_submit(ddp->group, 0, end_job, ddp, &ddp->now.end_future);
-    /* If the group was aborted, wait learns the reason from a bucket. */
-    return rc == TALLY_ABORTED ? TALLY_OK : rc;
+    return TALLY_OK;
 }
 
 /* Whether this rank has no input and only takes part in the others' steps. */
@@ -100,6 +95,7 @@ static bool was_reduced(const tally_ddp *ddp, const struct tally__param *param)
 static void record(tally_ddp *ddp)
 {
     (void)pthread_mutex_lock(&ddp->mutex);
+    memcpy(ddp->now.used, ddp->now.used + ddp->n_params, ddp->n_params * sizeof *ddp->now.used);
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
         bool is_used = ddp->now.used[ddp->order[k]] > 0;
@@ -114,12 +110,6 @@ static void record(tally_ddp *ddp)
                                    : param->mean.array;
         }
     }
-    /* A rank without input in the first step of a static graph has counted nothing yet. */
-    for (size_t i = 0; i < ddp->n_params && ddp->recording && !is_shadow(ddp); i++) {
-        ddp->params[i].n_expected = ddp->params[i].now.n_announced;
-    }
-    ddp->recording = ddp->recording && is_shadow(ddp);
-    ddp->step++;
     (void)pthread_mutex_unlock(&ddp->mutex);
 }
 
@@ -153,27 +143,70 @@ static void fill_absent(tally_ddp *ddp)
     }
 }
 
-/* The means of a rank without input lie in buckets, which may be arranged again. */
-static void forget_means(tally_ddp *ddp)
+/* On lane 0, after its buckets. */
+static int end_job(tally_lane *lane, void *user)
 {
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        ddp->params[i].mean.last = NULL;
-    }
-}
+    tally_ddp *ddp = user;
+    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
+                                            .bucket = -1,
+                                            .name = ddp->params[0].name,
+                                            .has_more = ddp->n_params > 1,
+                                            .hook = ddp->hook->table.name};
 
-int tally__step_end(tally_ddp *ddp)
-{
-    if (!ddp->now.end_ran) {
-        TRY(tally__ddp_run(ddp, end_job, ddp));
-    }
-    memcpy(ddp->now.used, ddp->now.used + ddp->n_params, ddp->n_params * sizeof *ddp->now.used);
+    tally__doing_step(lane, &words);
+    TRY(exchange(lane, ddp));
+    TRY(await_buckets(ddp));
     record(ddp);
     fill_absent(ddp);
-    TRY(ddp->observer.step_end(ddp->observer.user));
-    if (is_shadow(ddp)) {
-        forget_means(ddp);
+    ddp->now.has_means = true;
+    return ddp->observer.step_end(ddp->observer.user, lane);
+}
+
+int tally__step_end_launch(tally_ddp *ddp)
+{
+    bool has_buffers = ddp->config.buffer_hook || (ddp->n_buffers > 0 && !ddp->config.keep_buffers);
+    int rc;
+
+    /* Buffers are the application's until wait; a delayed gradient may still be announced. */
+    if (ddp->now.end_future || has_buffers || ddp->buckets.n_delayed > 0 || ddp->config.join ||
+        ddp->ends_in_wait) {
+        return TALLY_OK;
     }
-    return TALLY_OK;
+    rc = tally_submit(ddp->group, 0, end_job, ddp, &ddp->now.end_future);
+    /* If the group was aborted, wait learns the reason from a bucket. */
+    return rc == TALLY_ABORTED ? TALLY_OK : rc;
+}
+
+/* ---- in wait ---- */
+
+/* A step with means counts, even if the observer could not use them. */
+static void count_step(tally_ddp *ddp)
+{
+    (void)pthread_mutex_lock(&ddp->mutex);
+    /* A rank without input in the first step of a static graph has counted nothing yet. */
+    for (size_t i = 0; i < ddp->n_params && ddp->recording && !is_shadow(ddp); i++) {
+        ddp->params[i].n_expected = ddp->params[i].now.n_announced;
+    }
+    ddp->recording = ddp->recording && is_shadow(ddp);
+    ddp->step++;
+    /* The means of a rank without input lie in buckets, which may be arranged again. */
+    for (size_t i = 0; is_shadow(ddp) && i < ddp->n_params; i++) {
+        ddp->params[i].mean.last = NULL;
+    }
+    (void)pthread_mutex_unlock(&ddp->mutex);
+}
+
+int tally__step_end(tally_ddp *ddp, int collected)
+{
+    int rc = collected;
+
+    if (rc == TALLY_OK && !ddp->now.end_ran) {
+        rc = tally__ddp_run(ddp, end_job, ddp);
+    }
+    if (ddp->now.has_means) {
+        count_step(ddp);
+    }
+    return rc;
 }
 
 /* Moves the buckets to the layout of ready.agreed. Residuals and means follow their elements.

@@ -5,8 +5,10 @@
 
 #include "ddp/ddp.h"
 
-/* Collective. Errors: those of any exchange. */
-int tally__step_end(tally_ddp *ddp);
+/* In wait, once all jobs of the step were collected, with their status: ends the step, unless that
+ * was launched before, and counts it. Returns the status. Collective. Errors: those of any
+ * exchange, and the observer's. */
+int tally__step_end(tally_ddp *ddp, int collected);
 
 /* If no rank had a gradient, its mean is dropped. The hook may have sent residuals of former steps
  * with it: their mean lies in the bucket, and every rank takes it back as its residual. */

@@ -192,16 +192,6 @@ static bool is_step_finite(const tally_optimizer *optimizer)
     return !optimizer->zero || tally__zero_is_finite(optimizer);
 }
 
-static int end_job(tally_lane *lane, void *user)
-{
-    tally_optimizer *optimizer = user;
-    uint64_t any = 0;
-
-    TRY(tally__agree_any(lane, !is_step_finite(optimizer), &any));
-    optimizer->loss.skips = any != 0;
-    return TALLY_OK;
-}
-
 static void put_back(tally_optimizer *optimizer)
 {
     struct tally__residual *residuals = optimizer->ddp->residuals->params;
@@ -255,27 +245,33 @@ static void adapt(tally_optimizer *optimizer)
     }
 }
 
-int tally__loss_end(tally_optimizer *optimizer)
+int tally__loss_end(tally_optimizer *optimizer, tally_lane *lane)
 {
     struct tally__loss_scale *loss = &optimizer->loss;
+    uint64_t any = 0;
 
     if (!loss->kept) {
         return TALLY_OK;
     }
-    TRY(tally__ddp_run(optimizer->ddp, end_job, optimizer));
+    TRY(tally__agree_any(lane, !is_step_finite(optimizer), &any));
+    loss->skips = any != 0;
     loss->used = loss->scale;
-    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
+    loss->is_old = true;
     if (loss->skips) {
+        (void)pthread_mutex_lock(&optimizer->ddp->mutex);
         drop(optimizer);
         optimizer->n_skipped++;
+        (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
     }
-    adapt(optimizer);
-    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
     return TALLY_OK;
 }
 
-void tally__loss_forget(tally_optimizer *optimizer)
+void tally__loss_over(tally_optimizer *optimizer)
 {
+    if (optimizer->loss.is_old) {
+        adapt(optimizer);
+        optimizer->loss.is_old = false;
+    }
     for (size_t i = 0; optimizer->loss.kept && i < optimizer->n_params; i++) {
         optimizer->loss.kept[i].is_kept = false;
         optimizer->loss.kept[i].overflowed = false;

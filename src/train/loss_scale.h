@@ -24,6 +24,7 @@ struct tally__loss_scale {
     double used;              /* the scale of the last step's gradients */
     uint64_t n_good;          /* good steps since the scale changed */
     bool skips;               /* the last step was skipped */
+    bool is_old;              /* the step under way has used scale: the next one adapts it */
     struct tally__kept *kept; /* per parameter; guarded as the bucket it is in */
 };
 
@@ -42,12 +43,13 @@ void tally__loss_free(tally_optimizer *optimizer);
 int tally__loss_look(const tally_optimizer *optimizer, tally_lane *lane,
                      struct tally__bucket *bucket);
 
-/* At the end of a step: all ranks agree whether it is skipped, and undo it then. Sets skips.
+/* In the job that ends a step: all ranks agree whether it is skipped, and undo it then. Sets skips.
  * Collective. */
-int tally__loss_end(tally_optimizer *optimizer);
+int tally__loss_end(tally_optimizer *optimizer, tally_lane *lane);
 
-/* After a step, however it ended: forgets what was kept for it. */
-void tally__loss_forget(tally_optimizer *optimizer);
+/* After a step, however it ended, with the ddp's mutex held: adapts the scale if the step used it,
+ * and forgets what was kept for the step. */
+void tally__loss_over(tally_optimizer *optimizer);
 
 /* The factor that removes the scale from local gradients of ignored parameters, at the end of a
  * step. */

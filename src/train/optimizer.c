@@ -132,6 +132,19 @@ static int make_groups(tally_optimizer *optimizer, const tally_optimizer_config 
     return rest >= 0 ? claim_rest(optimizer, (size_t)rest) : TALLY_OK;
 }
 
+/* Whether it updates parameters from gradients that are not announced: the application may write
+ * them until wait. */
+static bool uses_local_gradients(const tally_optimizer *optimizer)
+{
+    for (size_t i = 0; i < optimizer->n_params; i++) {
+        if (optimizer->updated[i].group >= 0 &&
+            (optimizer->ddp->params[i].flags & TALLY_PARAM_IGNORED)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Allocates the state of all updated parameters: nothing is allocated later. */
 static int cover(tally_optimizer *optimizer)
 {
@@ -325,6 +338,7 @@ static int create(tally_ddp *ddp, const char *text, const tally_optimizer_config
         return rc;
     }
     tally__training_of(ddp)->optimizer = made;
+    ddp->ends_in_wait = uses_local_gradients(made);
     tally__zero_mark(made, true);
     *optimizer = made;
     return TALLY_OK;
@@ -358,6 +372,7 @@ int tally_optimizer_free(tally_optimizer *optimizer)
         TRY(tally__check_between_steps(optimizer->ddp, "tally_optimizer_free"));
         tally__zero_mark(optimizer, false);
         tally__training_of(optimizer->ddp)->optimizer = NULL;
+        optimizer->ddp->ends_in_wait = false;
     }
     unmake(optimizer);
     return TALLY_OK;

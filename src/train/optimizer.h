@@ -65,13 +65,13 @@ int tally__update_param(tally_optimizer *optimizer, size_t i, const float *gradi
  * NULL. */
 float *tally__update_local(const tally_optimizer *optimizer, size_t i);
 
-/* At the end of a step, when all ranks know which parameters have a mean: updates the remaining
- * parameters. Collective. */
-int tally__update_end(tally_optimizer *optimizer);
+/* In the job that ends a step, when all ranks know which parameters have a mean: updates the
+ * remaining parameters. Collective. */
+int tally__update_end(tally_optimizer *optimizer, tally_lane *lane);
 
-/* After a step that counts: runs the averager, if there is one. updated is the status of the
- * update; returns it, or the averager's error. Collective. */
-int tally__update_average(const tally_optimizer *optimizer, int updated);
+/* In wait, after a step with this status: counts the update; if the step counts, runs the averager,
+ * if there is one. Returns the status, or the averager's error. Collective if the step counts. */
+int tally__update_over(tally_optimizer *optimizer, int status, bool counts);
 
 /* Records the time of the step's updates; returns the part that wait was kept waiting. With the
  * mutex held. */

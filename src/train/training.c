@@ -70,12 +70,11 @@ static int after_hook(void *user, tally_lane *lane, struct tally__bucket *bucket
     return training->optimizer ? tally__update_bucket(training->optimizer, lane, bucket) : TALLY_OK;
 }
 
-static int step_end(void *user)
+static int step_end(void *user, tally_lane *lane)
 {
     const struct tally__training *training = user;
 
-    tally__mixed_raise_buffers(training->ddp);
-    return training->optimizer ? tally__update_end(training->optimizer) : TALLY_OK;
+    return training->optimizer ? tally__update_end(training->optimizer, lane) : TALLY_OK;
 }
 
 static uint64_t step_times(void *user, uint64_t called_ns)
@@ -89,11 +88,10 @@ static int step_over(void *user, int status, bool counts)
 {
     const struct tally__training *training = user;
 
-    if (!training->optimizer) {
-        return status;
+    if (counts) {
+        tally__mixed_raise_buffers(training->ddp);
     }
-    tally__loss_forget(training->optimizer);
-    return counts ? tally__update_average(training->optimizer, status) : status;
+    return training->optimizer ? tally__update_over(training->optimizer, status, counts) : status;
 }
 
 static struct tally__observed ask(const void *user)

@@ -177,17 +177,6 @@ static int update_all(tally_lane *lane, tally_optimizer *optimizer)
     return TALLY_OK;
 }
 
-static int update_job(tally_lane *lane, void *user)
-{
-    tally_optimizer *optimizer = user;
-    int rc;
-
-    optimizer->times.start_ns = tally__now_ns();
-    rc = update_all(lane, optimizer);
-    optimizer->times.done_ns = tally__now_ns() - optimizer->times.sent_ns;
-    return rc;
-}
-
 /* Whether any rank still has a parameter to update. The same answer on all ranks. */
 static bool is_anything_left(const tally_optimizer *optimizer)
 {
@@ -204,29 +193,21 @@ static bool is_anything_left(const tally_optimizer *optimizer)
     return optimizer->waits;
 }
 
-int tally__update_end(tally_optimizer *optimizer)
+int tally__update_end(tally_optimizer *optimizer, tally_lane *lane)
 {
-    tally_ddp *ddp = optimizer->ddp;
+    int rc;
 
-    TRY(tally__loss_end(optimizer));
-    if (!optimizer->overlaps) {
-        optimizer->due = true;
-        return TALLY_OK;
-    }
     optimizer->times.start_ns = 0;
     optimizer->times.done_ns = 0;
     optimizer->times.sent_ns = 0;
-    if (optimizer->loss.skips) {
+    TRY(tally__loss_end(optimizer, lane));
+    if (!optimizer->overlaps || optimizer->loss.skips || !is_anything_left(optimizer)) {
         return TALLY_OK;
     }
-    /* As a job, so that a failure on one rank is a failure on all. */
-    if (is_anything_left(optimizer)) {
-        TRY(tally__ddp_run(ddp, update_job, optimizer));
-    }
-    (void)pthread_mutex_lock(&ddp->mutex);
-    optimizer->n_updates++;
-    (void)pthread_mutex_unlock(&ddp->mutex);
-    return TALLY_OK;
+    optimizer->times.start_ns = tally__now_ns();
+    rc = update_all(lane, optimizer);
+    optimizer->times.done_ns = tally__now_ns() - optimizer->times.sent_ns;
+    return rc;
 }
 
 /* ---- on call ---- */
@@ -265,9 +246,16 @@ static int average(const tally_optimizer *optimizer, int updated)
     return updated == TALLY_OK ? TALLY_OK : tally__fail(updated, "%s", outcome.text);
 }
 
-int tally__update_average(const tally_optimizer *optimizer, int updated)
+int tally__update_over(tally_optimizer *optimizer, int status, bool counts)
 {
-    return optimizer->overlaps ? average(optimizer, updated) : updated;
+    bool updates = counts && status == TALLY_OK && optimizer->overlaps && !optimizer->loss.skips;
+
+    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
+    optimizer->n_updates += updates;
+    optimizer->due = optimizer->due || (counts && status == TALLY_OK && !optimizer->overlaps);
+    tally__loss_over(optimizer);
+    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
+    return counts && optimizer->overlaps ? average(optimizer, status) : status;
 }
 
 /* Updates, and records the time. */
@@ -330,7 +318,7 @@ uint64_t tally__update_take(tally_optimizer *optimizer, uint64_t called_ns)
         return 0;
     }
     update_ns = part_behind(0, optimizer->times.start_ns, optimizer->times.done_ns);
-    exposed_ns = update_ns;
+    exposed_ns = part_behind(called_ns, optimizer->times.start_ns, optimizer->times.done_ns);
     for (size_t b = 0; b < ddp->buckets.n; b++) {
         const struct tally__bucket_times *now = &ddp->buckets.bucket[b].now;
         /* Lanes that are busy at the same time count once. */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Several ddps of one group: ranks use them in different orders, from one thread and from several,
- * beside collectives of the group itself, and free them in different orders.
+ * beside collectives of the group itself, with optimizers that clip or scale the loss, and free
+ * them in different orders. Where wait itself brings what the step needs, such an order is a
+ * TIMEOUT that says so.
  */
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -187,12 +190,162 @@ static int threads_body(tally_group *group, void *user)
     return end(group, &scene);
 }
 
+/* ---- optimizers whose updates need all buckets ---- */
+
+struct way {
+    int overlap;
+    int shard;
+    double max_norm;
+    double loss_scale;
+    bool lacks; /* the last rank has no gradient for one parameter */
+};
+
+static const struct way ways[] = {
+    {.overlap = 1, .max_norm = 0.5},
+    {.shard = 1, .max_norm = 0.5},
+    {.overlap = 1, .loss_scale = 1024},
+    {.loss_scale = 1024},
+    {.shard = 1, .loss_scale = 1024, .max_norm = 0.5},
+    {.overlap = 1, .lacks = true},
+    {.overlap = 1, .max_norm = 0.5, .lacks = true},
+};
+
+/* In step 2 a gradient of ddp 1 is infinite on one rank: a loss scale skips that step there. */
+static int announce_to(struct scene *scene, const struct way *way, int d, int step)
+{
+    tally_group *group = scene->group;
+    bool is_last = tally_group_rank(group) == tally_group_size(group) - 1;
+
+    ddp_fill_grads(&scene->model[d], scene->ddp[d], seed_of(step, d), tally_group_rank(group));
+    if (way->loss_scale > 0 && step == 2 && d == 1 && is_last) {
+        ((float *)tally_ddp_grad(scene->ddp[d], 1))[7] = INFINITY;
+    }
+    for (int i = 0; i < (int)N_PARAMS; i++) {
+        CHECK_OK(group, way->lacks && is_last && i == 1 ? tally_ddp_grad_absent(scene->ddp[d], i)
+                                                        : tally_ddp_grad_ready(scene->ddp[d], i));
+    }
+    return 0;
+}
+
+/* The parameters after some steps, whatever the orders. */
+static int train_ways(tally_group *group, const struct way *way, bool same_order, uint64_t *hash)
+{
+    tally_optimizer *optimizers[N_DDPS];
+    tally_optimizer_config config;
+    struct scene scene;
+
+    CHECK_OK(group, start(group, &scene, true));
+    tally_optimizer_config_init(&config, sizeof config);
+    config.overlap = way->overlap;
+    config.shard = way->shard;
+    config.max_norm = way->max_norm;
+    config.loss_scale = way->loss_scale;
+    for (int d = 0; d < N_DDPS; d++) {
+        CHECK_OK(group,
+                 tally_optimizer_create(scene.ddp[d], "adam:lr=0.01", &config, &optimizers[d]));
+    }
+    for (int step = 0; step < 4; step++) {
+        for (int k = 0; k < N_DDPS; k++) {
+            CHECK_OK(group, announce_to(&scene, way, same_order ? k : nth(group, step, k), step));
+        }
+        for (int k = 0; k < N_DDPS; k++) {
+            int d = same_order ? k : nth(group, step + 1, k);
+
+            CHECK_OK(group, tally_ddp_wait(scene.ddp[d]));
+            CHECK_OK(group, config.overlap || config.shard ? TALLY_OK
+                                                           : tally_optimizer_step(optimizers[d]));
+        }
+    }
+    *hash = 0;
+    for (int d = 0; d < N_DDPS; d++) {
+        tally_optimizer_stats stats = {.size = sizeof stats};
+
+        CHECK_OK(group, tally_optimizer_get_stats(optimizers[d], &stats));
+        CHECK(group, stats.skipped == (way->loss_scale > 0 && d == 1));
+        CHECK(group, stats.step + stats.skipped == 4);
+        for (size_t i = 0; i < N_PARAMS; i++) {
+            *hash = ranks_hash(*hash, scene.model[d].params[i].data,
+                               scene.model[d].count[i] * sizeof(float));
+        }
+        CHECK_OK(group, tally_optimizer_free(optimizers[d]));
+    }
+    return end(group, &scene);
+}
+
+static int optimizers_body(tally_group *group, void *user)
+{
+    (void)user;
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+        uint64_t hash[2];
+
+        CHECK_OK(group, train_ways(group, &ways[w], true, &hash[0]));
+        CHECK_OK(group, train_ways(group, &ways[w], false, &hash[1]));
+        CHECK(group, hash[0] == hash[1]);
+    }
+    return 0;
+}
+
+/* ---- where the order matters ---- */
+
+/* Each of two ranks waits for the other in another ddp, since buffers are sent inside wait. */
+static int crossed_body(tally_group *group, void *user)
+{
+    static const char *const texts[] = {"the end of step 1 (ddp of 'w', ...)",
+                                        "the end of step 1 (ddp of 'b')"};
+    int rank = tally_group_rank(group);
+    struct ddp_model models[2];
+    tally_ddp *ddps[2];
+    float numbers[2] = {0};
+    tally_future *future;
+
+    (void)user;
+    for (int d = 0; d < 2; d++) {
+        const tally_buffer buffer = {
+            .size = sizeof buffer, .data = &numbers[d], .bytes = sizeof numbers[d], .name = "mean"};
+        tally_ddp_config config;
+
+        tally_ddp_config_init(&config, sizeof config);
+        config.buffers = &buffer;
+        config.n_buffers = 1;
+        CHECK(group, ddp_model_make(&models[d], d == 0 ? specs : &specs[2], d == 0 ? N_PARAMS : 1,
+                                    false) == 0);
+        CHECK_OK(group, tally_ddp_create(group, models[d].params, models[d].n, &config, &ddps[d]));
+    }
+    for (int d = 0; d < 2; d++) {
+        for (int i = 0; i < (int)models[d].n; i++) {
+            CHECK_OK(group, tally_ddp_grad_ready(ddps[d], i));
+        }
+    }
+    CHECK_STATUS(group, tally_ddp_wait(ddps[rank]), TALLY_TIMEOUT);
+    CHECK_TEXT(group, tally_last_error(), texts[rank]);
+    CHECK_TEXT(group, tally_last_error(), "ranks wait for their ddps in different orders");
+    /* Who frees first must not be what the other reads. */
+    CHECK_OK(group, tally_barrier(group, &future));
+    CHECK_OK(group, ranks_finish(future));
+    for (int d = 0; d < 2; d++) {
+        CHECK_OK(group, tally_ddp_free(ddps[d]));
+        ddp_model_free(&models[d]);
+    }
+    return 0;
+}
+
 int main(void)
 {
+    static const struct ranks crossed[] = {
+        {.kind = RANKS_THREADS, .world = 2, .lanes = 1, .timeout_s = 2, .may_leak = true},
+        {.kind = RANKS_PROCESSES, .world = 2, .lanes = 1, .timeout_s = 2, .may_leak = true},
+    };
     int n_failures = ddp_run("orders", orders_body, NULL, 1);
+
+    n_failures += ddp_run_world("optimizers", optimizers_body, NULL, 1, 2);
+    n_failures += ddp_run_world("optimizers", optimizers_body, NULL, 1, 3);
+    n_failures += ddp_run_world("optimizers", optimizers_body, NULL, 2, 3);
 
     n_failures += ddp_run_world("orders", orders_body, NULL, 2, 3);
     n_failures += ddp_run("threads", threads_body, NULL, 1);
     n_failures += ddp_run_world("threads", threads_body, NULL, 2, 3);
+    for (size_t w = 0; w < sizeof crossed / sizeof crossed[0]; w++) {
+        n_failures += ranks_run(&crossed[w], crossed_body, NULL);
+    }
     return n_failures != 0;
 }
