@@ -92,8 +92,12 @@ static int save(const struct tally__state *state, const char *call, void *blob, 
 
 int tally__state_save(struct tally__state *state, const char *call, void *blob, size_t *bytes)
 {
-    int rc = bytes ? take_snapshots(state) : tally__fail(TALLY_ARG, "%s: bytes is NULL", call);
+    int rc;
 
+    if (!bytes) {
+        return tally__fail(TALLY_ARG, "%s: bytes is NULL", call);
+    }
+    rc = take_snapshots(state);
     if (rc == TALLY_OK) {
         rc = save(state, call, blob, bytes);
     }
@@ -208,7 +212,7 @@ static int open_and_check(struct tally__state *state, const struct tally__state 
     if (state->blobs[0].inner_bytes == 0) {
         state->inner = NULL;
     }
-    return state->inner ? open_and_check(state->inner, state, NULL, NULL, n) : TALLY_OK;
+    return TALLY_OK;
 }
 
 /* All that can be done without changing anything. */
@@ -223,6 +227,9 @@ static int prepare(struct tally__state *state, const void *const *blobs, const s
                            state->kind->name, n, TALLY__MAX_WORLD);
     }
     TRY(open_and_check(state, NULL, blobs, bytes, n));
+    for (const struct tally__state *outer = state; outer->inner; outer = outer->inner) {
+        TRY(open_and_check(outer->inner, outer, NULL, NULL, n));
+    }
     return take_snapshots(state);
 }
 
