@@ -301,7 +301,8 @@ typedef struct tally_param {
     const char *name;      /* for messages and checkpoints; unique */
     int n_dims;            /* 0 for a scalar */
     const size_t *shape;   /* n_dims entries; NULL for a scalar */
-    const size_t *strides; /* in elements; NULL: row-major. Without gaps: dimensions permuted */
+    const size_t *strides; /* in elements, of a dense array in any order of dimensions; NULL:
+                              row-major */
     int dtype;             /* TALLY_F32, TALLY_F64, TALLY_F16 or TALLY_BF16 */
     void *data;            /* the parameter; NULL: tally provides memory, see tally_ddp_data */
     void *grad;            /* its gradient; NULL: tally provides memory, see tally_ddp_grad */

@@ -134,7 +134,7 @@ static int copy_name(const char *from, const char **to)
  * own sizeof. */
 static int make_hook_buffers(tally_ddp *ddp, const tally_ddp_config *config)
 {
-    size_t size = ddp->n_buffers > 0 ? config->buffers[0].size : 0;
+    size_t size = config->buffers && ddp->n_buffers > 0 ? config->buffers[0].size : 0;
 
     if (!config->buffer_hook) {
         return TALLY_OK;
