@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A codec defines how elements travel in a two-phase exchange: how a rank encodes its contribution
- * to a shard, how the owner adds all contributions and encodes the result, and how the result is
- * decoded. It works on ranges of whole blocks (exchange/layout.h).
+ * A codec decides how elements travel in a two-phase exchange: it encodes what a rank sends to the
+ * owner of a shard, adds the contributions of all ranks, encodes the result, and decodes it. It
+ * works on ranges of whole blocks (exchange/layout.h).
+ *
+ * To add a codec: fill a struct tally__codec_ops, with an id that no other codec has, in a file of
+ * this folder, and declare a function here that returns a struct tally__codec with it.
  */
 #ifndef TALLY_EXCHANGE_CODEC_H
 #define TALLY_EXCHANGE_CODEC_H

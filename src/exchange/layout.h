@@ -20,8 +20,8 @@ struct tally__segments {
     size_t *start;
     size_t *first_block;
     const bool
-        *raw; /* n entries, or NULL: segments whose elements a byte codec does not code. Their
-                 blocks are a quarter as long, so that both take like room on the wire. */
+        *raw; /* n entries, or NULL: segments that a byte codec sends as numbers. Their blocks are a
+                 quarter as long, so that all blocks take about the same room on the wire. */
 };
 
 struct tally__layout {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the hooks and the exchange share while one bucket is reduced, in addition to the lane and
- * the bucket: the wire type, the residuals and the counters. The job of the bucket makes one
+ * The state that hooks and the exchange share while one bucket is reduced, in addition to the lane
+ * and the bucket: the wire type, the residuals and the counters. The job of the bucket makes one
  * reduction and enters it; everything that runs on the same thread until it leaves finds it with
  * tally__reduction_here. A wrapper hook changes the wire type around the hook inside.
  */

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Error feedback in one place. For each parameter of a ddp it keeps what compression
- * left out so far, in two parts:
+ * Error feedback. For each parameter of a ddp, a residual is what compression has left out so far.
+ * It has two parts:
  *
- *   sent    of this rank's contributions: all elements
- *   owned   of the means whose shard this rank owns: a run of elements, per size of the group that
- *           exchanged. All ranks of that group lack it, and its owner adds it to the next mean
+ *   sent    lost from this rank's contributions: all elements
+ *   owned   lost from the means of the shard that this rank owns: a run of elements, one per size
+ * of the group that exchanged. Every rank of that group lacks it; the owner adds it to the next
+ * mean
  *
- * Both follow their element, not its bucket. Their states:
+ * Both follow their elements when buckets change. Their states:
  *
  *   sent    PLAIN    sent is the residual; NULL: zeros. All hooks can read it.
- *           HELD     a hook holds it in another form; only that hook can write it down.
+ *           HELD     a hook has it in another form; only its holder can convert it back.
  *   owned   placed   each owner has its run, as the layout of buckets says.
- *           whole    this rank has all elements of its group's, and takes its run of the next
- *                    layout from that.
+ *           whole    this rank has the elements of its whole group, and takes its run from them in
+ *                    the next layout.
  *
- *   PLAIN -- tally__residual_hold ----> HELD    a hook goes on in its own form
- *   HELD  -- tally__residual_make_plain --> PLAIN   another reader: save, another hook,
- *                                               another layout
- *   PLAIN -- tally__residual_deliver -> zeros   it was added to a gradient
- *   placed -- tally__residuals_move -----> whole   before the layout changes
- *   whole  -- tally__residual_own ----> placed  the first step in the new layout
- *   owned  -- tally__residuals_move -----> sent    before another hook, or other groups: every rank
- *                                               that lacks it adds it to its own, so that the next
- *                                               mean gets it once
+ *   PLAIN  -- tally__residual_hold -------> HELD    a hook continues in its own form
+ *   HELD   -- tally__residual_make_plain -> PLAIN   before a save, another hook, another layout
+ *   PLAIN  -- tally__residual_deliver ----> zeros   it was added to a gradient
+ *   placed -- tally__residuals_move ------> whole   before the layout changes
+ *   whole  -- tally__residual_own --------> placed  in the first step of the new layout
+ *   owned  -- tally__residuals_move ------> sent    before another hook or other groups: every rank
+ *                                                   that lacks it adds it to its own residual, so
+ *                                                   that the next mean contains it once
  *
- * So bits do not depend on the layout. An entry belongs to the job that reduces the bucket its
- * parameter is in, and between steps to the application's thread.
+ * So bits do not depend on the layout. While a bucket is reduced, the residuals of its parameters
+ * belong to that job; between steps they belong to the application's thread.
  */
 #ifndef TALLY_EXCHANGE_RESIDUALS_H
 #define TALLY_EXCHANGE_RESIDUALS_H
@@ -139,7 +139,7 @@ enum tally__move {
                           groups */
 };
 
-/* What to move. */
+/* The owned parts that tally__residuals_move moves. */
 struct tally__moving {
     enum tally__move how;
     const tally_bucket *bucket; /* only its parameters; NULL: all */

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two-phase exchange. Words: data is cut into one shard per rank; the rank is that shard's
- * owner. A contribution is one rank's encoded data for one shard. In the first phase every rank
- * gives every owner its contribution; the owner reduces all of them, its own among them, in rank
- * order. In the second phase everybody takes the results. Sent by rank r: N + (W - 2) n_r elements
- * of the codec.
+ * The two-phase exchange. Data is divided into one shard per rank; that rank is the owner of the
+ * shard. A contribution is one rank's encoded data for one shard. In the first phase every rank
+ * sends each owner its contribution, and the owner reduces all contributions, its own included, in
+ * rank order. In the second phase every rank takes the results. Rank r sends N + (W - 2) n_r
+ * elements of the codec.
  *
- * A codec that gathers has one phase for data of any length: everybody gets all contributions and
- * adds them, without a second coding. For all others there are three ways, with the same bits:
- *   one phase  small data: everybody puts all of it in its stage and reduces all of it, one round;
- *   direct     all data is in group memory and the codec can do the whole way in registers: each
- *              owner reads its shard from all ranks and writes the result to all, two rounds;
- *   staged     pieces of every shard pass through the stages. In one turn, between two rounds, a
- *              rank encodes piece c + 1, reduces piece c and decodes piece c - 1; where pieces
- * travel, it encodes and sends piece c + 1 before it waits for the round of piece c.
+ * A codec that gathers has one phase for data of any length: every rank gets all contributions and
+ * adds them, and the result is not encoded. For all other codecs there are three ways, with the
+ * same bits:
  *
- * Only the thread that runs a lane's jobs enters with that lane.
+ *   one phase  small data: every rank writes all of it to its stage and reduces all of it; one
+ * round; direct     all data is in group memory, and the codec can work without a wire format: each
+ * owner reads its shard from all ranks and writes the result to all; two rounds; staged     pieces
+ * of every shard pass through the stages. Between two rounds a rank encodes piece c + 1, reduces
+ * piece c and decodes piece c - 1. With a carrier, it encodes and sends piece c + 1 before it waits
+ * for the round of piece c.
+ *
+ * Only the thread that runs the lane's jobs enters with that lane.
  */
 #include "exchange/two_phase.h"
 

@@ -196,8 +196,7 @@ static int give_up_residuals(const tally_bucket *bucket)
     return tally__residuals_deliver(residuals, bucket);
 }
 
-/* Adds the bucket up among the ranks of this host. Within a host fp32 travels as fp32, whatever the
- * wire type is. */
+/* Sums the bucket among the ranks of this host. Within a host, fp32 always travels as fp32. */
 static int add_within(tally_lane *within, const tally_bucket *bucket)
 {
     const struct tally__call call = {

@@ -111,7 +111,8 @@ static int make_level(const struct tally__rows *rows, const struct tally__settin
     return rc == TALLY_ARG ? tally__fail(rc, "hook '%s': %s", name.text, tally_last_error()) : rc;
 }
 
-/* Makes the chain from the inside out, around made, whose hold goes to the chain; NULL for none. */
+/* Makes the hooks of the chain from the inside out, around made, which may be NULL. Takes over the
+ * caller's hold on made. */
 static int make_chain(const struct tally__rows *rows, const struct chain *chain, tally_hook *made,
                       tally_hook **hook)
 {

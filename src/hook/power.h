@@ -41,8 +41,8 @@ struct tally__power_matrix {
     struct tally__low_rank shape;
     float *p;     /* of the last step; NULL: no step yet */
     float *q;     /* of the last step; the next step starts from it */
-    float *own_q; /* what this rank gave to the mean that q is. Of a residual that is held, P
-                       own_q^T is yet to be taken away; zeros: nothing is */
+    float *own_q; /* this rank's contribution to q. P own_q^T is to be subtracted from a held
+                     residual; zeros: nothing */
     struct tally__holder holder; /* of its residuals: this matrix */
     /* Batched: */
     float *corrected;
@@ -97,7 +97,7 @@ void tally__power_matrix_clear(struct tally__power_matrix *matrix);
 /* Whether a matrix of this shape is worth compressing, as PyTorch decides it. */
 bool tally__power_worth(const struct tally__power_options *options, size_t n, size_t m);
 
-/* power_step.c: what a hook's reduce does. */
+/* power_step.c: the reduce of the hooks. */
 int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucket);
 
 /* power_residual.c */

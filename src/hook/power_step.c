@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PowerSGD: gradients as matrices of low rank. Words: M is the gradient of one matrix, C is M and
- * what former steps left out, P and Q are the factors. A step of one bucket, in two exchanges:
+ * PowerSGD reduces a bucket. M is the gradient of one matrix, C is M plus its residual, P and Q are
+ * the factors. A step is two exchanges:
  *
- *   1  every matrix: P = C Q, for the Q of the last step, orthogonalised;
- *   2  the mean of all P, and with them the parameters that are no matrices worth it;
- *   3  every matrix: P orthogonalised, Q = C^T P;
- *   4  the mean of all Q; every matrix: M = P Q^T.
+ *   1  every matrix: P = C Q, with the orthogonalised Q of the last step;
+ *   2  exchange the mean of all P, together with the parameters that are not compressed;
+ *   3  every matrix: orthogonalise P; Q = C^T P;
+ *   4  exchange the mean of all Q; every matrix: M = P Q^T.
  *
- * Sent: 2 (n + m) r floats per matrix instead of 2 n m, and the rest as it is. P is a mean where
- * PyTorch has a sum: only its direction counts. What is not fp32 travels as it is. On lanes,
- * several at once; state: hook/power.h.
+ * A matrix takes 2 (n + m) r floats instead of 2 n m. P is a mean where PyTorch has a sum: only its
+ * direction matters. Buckets that are not fp32 travel unchanged. Lanes enter, several at once.
+ * State: hook/power.h.
  */
 #include <string.h>
 
