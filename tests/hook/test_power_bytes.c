@@ -6,7 +6,6 @@
  */
 #include <stdio.h>
 
-#include "ddp/ddp.h"
 #include "support/hook_rules.h"
 #include "support/oracle.h"
 #include "support/power_reference.h"
@@ -45,22 +44,49 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* A bucket, as far as its messages depend on it. */
+struct contents {
+    const struct ddp_model *model;
+    int params[DDP_MAX_PARAMS];
+    size_t n_params;
+    size_t n; /* elements */
+    int dtype;
+};
+
+/* Whether the ddp has bucket b. */
+static bool look(const struct ddp_model *model, tally_ddp *ddp, size_t b, struct contents *bucket)
+{
+    tally_ddp_stats stats = {.size = sizeof stats};
+
+    if (tally_ddp_get_stats(ddp, &stats) != TALLY_OK || b >= stats.n_buckets) {
+        return false;
+    }
+    *bucket = (struct contents){.model = model};
+    bucket->n_params = tally_ddp_bucket_params(ddp, b, bucket->params, DDP_MAX_PARAMS);
+    bucket->dtype = model->params[bucket->params[0]].dtype;
+    for (size_t k = 0; k < bucket->n_params; k++) {
+        bucket->n += model->count[bucket->params[k]];
+    }
+    return true;
+}
+
 /* The elements of a bucket's two messages. */
-static void messages(const struct form *form, const tally_bucket *bucket, size_t *first,
+static void messages(const struct form *form, const struct contents *bucket, size_t *first,
                      size_t *second)
 {
     size_t side = 0;
 
     *first = 0;
     *second = 0;
-    for (int k = 0; k < bucket->n_params && !form->batched; k++) {
-        const tally_bucket_param *param = &bucket->params[k];
+    for (size_t k = 0; k < bucket->n_params && !form->batched; k++) {
+        const tally_param *param = &bucket->model->params[bucket->params[k]];
+        size_t count = bucket->model->count[bucket->params[k]];
         size_t n = param->n_dims > 0 ? param->shape[0] : 1;
-        size_t m = n > 0 ? param->n / n : 0;
+        size_t m = n > 0 ? count / n : 0;
         size_t r = least(form->rank, least(n, m));
         bool worth = (double)((n + m) * r) * form->min_rate < (double)(n * m);
 
-        *first += worth ? n * r : param->n;
+        *first += worth ? n * r : count;
         *second += worth ? m * r : 0;
     }
     while (form->batched && side * side < bucket->n) {
@@ -70,21 +96,23 @@ static void messages(const struct form *form, const tally_bucket *bucket, size_t
     *second += side * least(form->rank, side);
 }
 
-static unsigned long long step_bytes(const struct form *form, const tally_ddp *ddp, int world,
-                                     int rank)
+static unsigned long long step_bytes(const struct form *form, const struct ddp_model *model,
+                                     tally_ddp *ddp)
 {
+    int world = tally_group_size(tally_ddp_group(ddp));
+    int rank = tally_group_rank(tally_ddp_group(ddp));
     unsigned long long sum = 0;
+    struct contents bucket;
 
-    for (size_t b = 0; b < ddp->buckets.n; b++) {
-        const tally_bucket *bucket = &ddp->buckets.bucket[b].seen;
+    for (size_t b = 0; look(model, ddp, b, &bucket); b++) {
         size_t first;
         size_t second;
 
-        if (bucket->dtype != TALLY_F32) {
-            sum += exchange_bytes(bucket->n, tally_dtype_bytes(bucket->dtype), world, rank);
+        if (bucket.dtype != TALLY_F32) {
+            sum += exchange_bytes(bucket.n, tally_dtype_bytes(bucket.dtype), world, rank);
             continue;
         }
-        messages(form, bucket, &first, &second);
+        messages(form, &bucket, &first, &second);
         sum += exchange_bytes(first, form->element_bytes, world, rank) +
                exchange_bytes(second, form->element_bytes, world, rank);
     }
@@ -92,20 +120,20 @@ static unsigned long long step_bytes(const struct form *form, const tally_ddp *d
 }
 
 /* The statistics: elements of fp32, and as how many they travel. */
-static bool counts_are_right(const struct form *form, const tally_ddp *ddp,
+static bool counts_are_right(const struct form *form, const struct ddp_model *model, tally_ddp *ddp,
                              const tally_ddp_stats *stats)
 {
     unsigned long long from = 0;
     unsigned long long to = 0;
+    struct contents bucket;
 
-    for (size_t b = 0; b < ddp->buckets.n; b++) {
-        const tally_bucket *bucket = &ddp->buckets.bucket[b].seen;
+    for (size_t b = 0; look(model, ddp, b, &bucket); b++) {
         size_t first;
         size_t second;
 
-        if (bucket->dtype == TALLY_F32) {
-            messages(form, bucket, &first, &second);
-            from += bucket->n;
+        if (bucket.dtype == TALLY_F32) {
+            messages(form, &bucket, &first, &second);
+            from += bucket.n;
             to += first + second;
         }
     }
@@ -136,8 +164,7 @@ static int check_form(tally_group *group, const struct form *form, bool copies, 
     CHECK_OK(group, power_create(group, &model, cap, form->text, &ddp));
     for (unsigned s = 0; s < 3; s++) {
         /* Of the buckets that this step travels in. */
-        unsigned long long expected =
-            step_bytes(form, ddp, tally_group_size(group), tally_group_rank(group));
+        unsigned long long expected = step_bytes(form, &model, ddp);
 
         CHECK_OK(group, power_run_step(group, ddp, &model, power_value, s));
         CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
@@ -147,7 +174,7 @@ static int check_form(tally_group *group, const struct form *form, bool copies, 
             return ranks_fail(group, __FILE__, __LINE__, "bytes on the wire");
         }
     }
-    CHECK(group, counts_are_right(form, ddp, &stats));
+    CHECK(group, counts_are_right(form, &model, ddp, &stats));
     CHECK(group, stats.total_compressed_from == 3 * stats.compressed_from);
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);

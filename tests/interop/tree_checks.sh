@@ -58,8 +58,14 @@ put tools/seven.c '#include <tally.h>' '#include "tools/eight.h"' '#include "eig
 put tools/eight.h '#include <stdio.h>'
 put bench/nine.c '#include "bench/nine.h"' '#include "num/two.h"' '#include "base/one.h"'
 put examples/ten.c '#include "tally.h"' '#include "tally_extend.h"'
+put tests/unit/eleven.c '#include "hook/four.h"'
+put tests/multi/twelve.c '#include "hook/four.h"'
+put tests/multi/thirteen.c '#include "num/two.h"' '#include "support/ranks.h"'
+echo "tests/multi/twelve.c   looks at four" >"$tree/tests/private_headers.txt"
 passes check-includes
 
+rejects_include tests/multi/bad.c '#include "hook/four.h"'
+rejects_include tests/multi/bad.c '#include "comm/group.h"'
 rejects_include src/base/bad.c '#include "num/two.h"'
 rejects_include src/num/bad.c '# include "ddp/five.h"'
 rejects_include src/num/bad.h '#include <comm/group.h>'

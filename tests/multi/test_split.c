@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/group.h"
 #include "support/counting_memory.h"
 #include "support/ranks.h"
 
