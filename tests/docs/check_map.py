@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the map of the files in docs/architecture.md with the tree.
+"""Compares the map of the files and the path of a gradient in docs/architecture.md with the tree.
 
 Every .c file of src, and every .h without a .c beside it, has one row in the table of its folder
-(### src/FOLDER), with its responsibility. Every row names a file of that folder.
+(### src/FOLDER), with its responsibility. Every row names a file of that folder. Every function of the
+path is in the file that its row names.
 """
 
 import glob
@@ -14,6 +15,7 @@ import doc_pages
 
 PAGE = "docs/architecture.md"
 SECTION = "Map of the files"
+PATH = "The path of a gradient"
 
 
 def sources(root):
@@ -42,11 +44,40 @@ def rows(lines):
             yield i, folder, row[1] + row[2], row[3].strip()
 
 
+def path_rows(lines):
+    """(line, functions, file) of each row of the table under 'The path of a gradient'."""
+    inside = False
+    for i, line in enumerate(lines, 1):
+        if line.startswith("## "):
+            inside = line == "## " + PATH
+        row = re.match(r"\| (`[^:]*): .* \| `([^`]+)` \|$", line)
+        if row and inside:
+            yield i, re.findall(r"`(\w+)`", row[1]), row[2]
+
+
+def check_path(root, lines, report):
+    n = 0
+    for line, functions, name in path_rows(lines):
+        source = os.path.join(root, "src", name)
+        if not os.path.exists(source):
+            report.fail(f"{PAGE}:{line}", f"the tree has no file src/{name}")
+            continue
+        with open(source, encoding="utf-8") as file:
+            text = file.read()
+        for function in functions:
+            n += 1
+            if not re.search(rf"\b{function}\b", text):
+                report.fail(f"{PAGE}:{line}", f"src/{name} has no function {function}")
+    if n == 0:
+        report.fail(PAGE, f"no table of functions under '{PATH}'")
+
+
 def main():
     root = sys.argv[1]
     report = doc_pages.Report()
     with open(os.path.join(root, PAGE), encoding="utf-8") as file:
         lines = file.read().splitlines()
+    check_path(root, lines, report)
     missing = sources(root)
     seen, folders, n = {}, set(missing), 0
     for line, folder, name, responsibility in rows(lines):
