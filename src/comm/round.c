@@ -186,7 +186,7 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
 
 /* Whether a rank has continued to the next round: then this round succeeded, whatever came later.
  */
-static bool is_passed(const tally_lane *lane)
+static bool has_continued(const tally_lane *lane)
 {
     uint32_t next = (uint32_t)lane->round.number + 1;
 
@@ -216,7 +216,7 @@ int tally__await(tally_lane *lane)
     if (tally__carries(lane)) {
         tally__look_again(lane);
     }
-    if (tally__is_given_up(lane, &late) && !is_passed(lane)) {
+    if (tally__is_given_up(lane, &late) && !has_continued(lane)) {
         return tally__give_up_late(lane, group->rank, &late, "");
     }
     return inspect(lane);

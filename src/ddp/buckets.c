@@ -4,6 +4,7 @@
  * starting on a cache line; inside a bucket, gradients follow one another. The thread that creates
  * the ddp enters, and the one that ends the step after which buckets are arranged.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -112,6 +113,7 @@ static void fill_buckets(tally_ddp *ddp, struct tally__buckets *buckets, const i
         buckets->bucket[b].ddp = ddp;
         next += buckets->bucket[b].n_missing;
     }
+    assert(next == buckets->params + ddp->n_order);
     for (size_t k = 0; k < ddp->n_order; k++) {
         tally_bucket *seen = &buckets->bucket[bucket_of[k]].seen;
 
@@ -210,6 +212,7 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets)
         for (int k = 0; k < seen->n_params; k++, seen_param++) {
             struct tally__param *param = &ddp->params[seen_param->index];
 
+            assert(seen_param->offset + seen_param->n <= seen->n);
             param->bucket = (int)b;
             param->offset = seen_param->offset * tally_dtype_bytes(seen->dtype);
             seen_param->gradient = memory + param->offset;

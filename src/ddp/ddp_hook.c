@@ -145,22 +145,21 @@ static int hand_over(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 
 struct handing {
     struct tally__residuals *residuals;
-    bool passes;
-    struct tally__moving passing;
+    bool moves;
+    struct tally__moving moving;
 };
 
 static int pass_job(tally_lane *lane, void *user)
 {
     struct handing *handing = user;
 
-    return handing->passes ? tally__residuals_move(lane, handing->residuals, &handing->passing)
-                           : TALLY_OK;
+    return handing->moves ? tally__residuals_move(lane, handing->residuals, &handing->moving)
+                          : TALLY_OK;
 }
 
-static int pass_residuals(tally_ddp *ddp, bool passes, enum tally__move how)
+static int move_residuals(tally_ddp *ddp, bool moves, enum tally__move how)
 {
-    struct handing handing = {
-        .residuals = ddp->residuals, .passes = passes, .passing = {.how = how}};
+    struct handing handing = {.residuals = ddp->residuals, .moves = moves, .moving = {.how = how}};
 
     if (!ddp->hook->table.feedback) {
         return TALLY_OK;
@@ -170,7 +169,7 @@ static int pass_residuals(tally_ddp *ddp, bool passes, enum tally__move how)
 
 int tally__ddp_move_residuals(tally_ddp *ddp, enum tally__move how)
 {
-    return pass_residuals(ddp, true, how);
+    return move_residuals(ddp, true, how);
 }
 
 /* ---- replacing it ---- */
@@ -210,7 +209,7 @@ static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 static int inherit(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
     TRY(tally__ddp_agree(ddp, hand_over(ddp, hook, is_attached), NULL, NULL));
-    return pass_residuals(ddp, !is_equal(ddp->hook, hook), TALLY__MOVE_SENT);
+    return move_residuals(ddp, !is_equal(ddp->hook, hook), TALLY__MOVE_SENT);
 }
 
 /* Replaces the old hook. A status that is not OK says why this rank has no new one. */

@@ -5,6 +5,7 @@
  * the means back after it. Application threads enter with the ddp's mutex held; the job runs on a
  * lane. One thread waits for all launched jobs, without the mutex.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -287,6 +288,7 @@ static int bucket_job(tally_lane *lane, void *user)
     bucket->seen.divisor = ddp->config.join && ddp->config.join_divides_by_active
                                ? ddp->presence.n_active
                                : tally_group_size(ddp->group);
+    assert(bucket->seen.divisor > 0);
     tally__reduction_enter(&reduction);
     rc = reduce_bucket(lane, bucket);
     tally__reduction_enter(NULL);
@@ -305,6 +307,7 @@ int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket)
     /* With join, buckets must follow the presence job, which runs on lane 0. */
     bool many = ddp->hook->table.concurrent && !ddp->config.join;
 
+    assert(bucket->state == TALLY__BUCKET_FILLING);
     bucket->seen.step = ddp->step + ddp->steps_before;
     bucket->now.launch_ns = tally__now_ns();
     TRY(tally_submit(ddp->group, many ? bucket->seen.index % ddp->group->n_lanes : 0, bucket_job,

@@ -2,6 +2,7 @@
 /* The bucket plan: arithmetic on sizes. Keeps no state. */
 #include "ddp/plan.h"
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "tally.h"
@@ -21,6 +22,8 @@ static void close_bucket(const struct tally__plan_item *items, const int *order,
                          struct filling *filling, struct tally__plan *plan)
 {
     int dtype = items[order[filling->first]].dtype;
+
+    assert(filling->first < end);
 
     for (size_t k = filling->first; k < end; k++) {
         if (items[order[k]].dtype == dtype && plan->bucket[k] == OPEN) {
@@ -49,6 +52,7 @@ void tally__plan_make(const struct tally__plan_item *items, const int *order, si
         if (own->first == OPEN) {
             own->first = k;
         }
+        assert(own->cap < n_caps);
         own->bytes += item->bytes;
         if (own->bytes >= caps[own->cap]) {
             close_bucket(items, order, k + 1, own, plan);
@@ -57,6 +61,7 @@ void tally__plan_make(const struct tally__plan_item *items, const int *order, si
     }
     /* The remaining buckets, in the order of their first entries. */
     for (size_t k = 0; k < n; k++) {
+        assert(plan->bucket[k] == OPEN || plan->bucket[k] < plan->n_buckets);
         if (plan->bucket[k] == OPEN) {
             close_bucket(items, order, n, &filling[items[order[k]].dtype], plan);
         }

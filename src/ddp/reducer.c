@@ -4,6 +4,7 @@
  * waits for them in the same order. Any thread may enter with grad_ready and grad_absent, one
  * thread with wait. The mutex guards the states.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,6 +82,8 @@ static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_st
     struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
     int index = (int)(param - ddp->params);
 
+    assert(param->now.state == TALLY__GRAD_WAITING && state != TALLY__GRAD_WAITING);
+    assert(bucket->n_missing > 0 && bucket->state == TALLY__BUCKET_FILLING);
     param->now.state = state;
     if (ddp->checks && !ddp->recording) {
         tally__checks_note(ddp, param);
@@ -89,6 +92,7 @@ static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_st
     bucket->n_missing--;
     bucket->now.ready_ns = tally__now_ns();
     if (!(param->flags & TALLY_PARAM_DELAYED)) {
+        assert(ddp->ready.n < ddp->n_order);
         ddp->ready.order[ddp->ready.n++] = index;
     }
 }
@@ -337,6 +341,7 @@ void tally__step_reset(tally_ddp *ddp)
         ddp->now.used[i] = 0;
     }
     for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
+        assert(ddp->buckets.bucket[b].state == TALLY__BUCKET_FILLING);
         ddp->buckets.bucket[b].n_missing = (size_t)ddp->buckets.bucket[b].seen.n_params;
     }
     if (ddp->checks) {

@@ -45,7 +45,7 @@ static void affine_decode(size_t n, const uint8_t *q, size_t block, const void *
 
 _Static_assert(sizeof(struct tally__affine) <= sizeof(void *), "a list has room for maps");
 
-static void affine_mean(const struct tally__block_place *at, const struct tally__inputs *inputs,
+static void affine_mean(const struct tally__block_offsets *at, const struct tally__inputs *inputs,
                         double divisor, float *y)
 {
     const uint8_t **q = inputs->lists->codes;

@@ -21,7 +21,7 @@ static void scaled_decode(size_t n, const uint8_t *q, size_t block, const void *
     tally__scaled_decode_blocks(n, q, block, maps, y);
 }
 
-static void scaled_mean(const struct tally__block_place *at, const struct tally__inputs *inputs,
+static void scaled_mean(const struct tally__block_offsets *at, const struct tally__inputs *inputs,
                         double divisor, float *y)
 {
     const uint8_t **q = inputs->lists->codes;

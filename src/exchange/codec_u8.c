@@ -5,6 +5,7 @@
  * range come first, then its raw elements, then its bytes. The owner works block by block, so that
  * a block's sum stays in the nearest cache. Stateless except for the feedback.
  */
+#include <assert.h>
 #include <math.h>
 
 #include "base/status.h"
@@ -41,6 +42,7 @@ static bool next_run(const struct tally__codec *codec, const struct tally__range
         segment_end = segments->start[run->segment + 1] - range->start;
         end = segment_end < end ? segment_end : end;
     }
+    assert(end > start);
     run->n = end - start;
     run->element = run->raw ? seen->n_raw : seen->n_coded;
     if (run->raw) {
@@ -93,6 +95,7 @@ static size_t map_at(const struct task *task, const struct tally__run *run)
 
 static size_t bytes_at(const struct task *task, const struct tally__run *run)
 {
+    assert(run->raw || task->bytes_at + run->element + run->n <= task->end);
     return task->bytes_at + run->element;
 }
 
@@ -209,12 +212,12 @@ static void decode_range(const struct task *task, const void *wire, void *data)
     }
 }
 
-static struct tally__block_place block_of(const struct task *task, const struct tally__run *run,
-                                          size_t done)
+static struct tally__block_offsets block_of(const struct task *task, const struct tally__run *run,
+                                            size_t done)
 {
     size_t block = task->codec->block;
 
-    return (struct tally__block_place){
+    return (struct tally__block_offsets){
         .map_at = map_at(task, run) + done / block * task->kind->bytes,
         .q_at = bytes_at(task, run) + done,
         .n = run->n - done < block ? run->n - done : block,
@@ -234,7 +237,7 @@ static void reduce_run(const struct task *task, const struct tally__run *run,
         owned = feedback[run->segment].owned + run->offset - feedback[run->segment].owned_first;
     }
     for (size_t done = 0; done < run->n; done += task->codec->block) {
-        struct tally__block_place at = block_of(task, run, done);
+        struct tally__block_offsets at = block_of(task, run, done);
         const struct tally__run block = {.n = at.n};
         const struct tally__coded to = {.maps = (unsigned char *)result + at.map_at,
                                         .q = (uint8_t *)result + at.q_at,
@@ -263,7 +266,7 @@ static void mean_of_range(const struct task *task, const struct tally__inputs *i
 
     while (next_run(task->codec, task->range, &seen, &run)) {
         for (size_t done = 0; done < run.n; done += task->codec->block) {
-            struct tally__block_place at = block_of(task, &run, done);
+            struct tally__block_offsets at = block_of(task, &run, done);
 
             task->kind->mean(&at, inputs, task->codec->divisor, y + run.start + done);
         }

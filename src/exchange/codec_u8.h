@@ -27,7 +27,7 @@ struct tally__inputs {
 };
 
 /* One block, n elements, of all contributions: where its map and its bytes lie on the wire. */
-struct tally__block_place {
+struct tally__block_offsets {
     size_t map_at;
     size_t q_at;
     size_t n;
@@ -48,7 +48,7 @@ struct tally__map_kind {
                    const struct tally__coded *to);
     void (*decode)(size_t n, const uint8_t *q, size_t block, const void *maps, float *y);
     /* The mean of one block: n_in contributions, each from its byte map_at and q_at on. */
-    void (*mean)(const struct tally__block_place *at, const struct tally__inputs *inputs,
+    void (*mean)(const struct tally__block_offsets *at, const struct tally__inputs *inputs,
                  double divisor, float *y);
     float (*scale)(const void *maps, size_t block);
     /* reduce_direct for a run of blocks; arrays start with the run's first element. Returns the

@@ -2,6 +2,8 @@
 /* Blocks, segments and shards: arithmetic on sizes, no data. Stateless. */
 #include "exchange/layout.h"
 
+#include <assert.h>
+
 size_t tally__blocks_in(size_t n, size_t block)
 {
     return n / block + (n % block != 0);
@@ -16,7 +18,9 @@ void tally__segments_fill(struct tally__segments *segments, size_t block)
 {
     size_t first = 0;
 
+    assert(block > 0);
     for (size_t s = 0; s < segments->n; s++) {
+        assert(segments->start[s] <= segments->start[s + 1]);
         segments->first_block[s] = first;
         first += tally__blocks_in(segments->start[s + 1] - segments->start[s],
                                   tally__block_length(segments, s, block));
@@ -81,6 +85,7 @@ struct tally__range tally__range_of(const struct tally__layout *layout, size_t f
 {
     size_t start = tally__block_start(layout, first_block);
 
+    assert(first_block + n_blocks <= tally__layout_blocks(layout));
     return (struct tally__range){
         .first_block = first_block,
         .n_blocks = n_blocks,
@@ -98,9 +103,11 @@ struct tally__range tally__shard_of(const struct tally__layout *layout, int size
     size_t first = share * r + rest * r / (size_t)size;
     size_t end = share * (r + 1) + rest * (r + 1) / (size_t)size;
 
+    assert(rank >= 0 && rank < size);
     if (layout->shard_starts) {
         first = layout->shard_starts[r];
         end = layout->shard_starts[r + 1];
     }
+    assert(first <= end && end <= n_blocks);
     return tally__range_of(layout, first, end - first);
 }

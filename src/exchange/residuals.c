@@ -2,6 +2,7 @@
 /* Residuals and their ownership; see residuals.h. residuals_move.c moves them between ranks. */
 #include "exchange/residuals.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -70,18 +71,21 @@ int tally__residual_send(struct tally__residual *residual, size_t n)
         residual->sent = tally__alloc_array(n, sizeof *residual->sent, what);
         residual->n = n;
     }
+    assert(!residual->sent || residual->n == n);
     return residual->sent ? TALLY_OK : TALLY_NOMEM;
 }
 
 void tally__residual_hold(struct tally__residual *residual, float *held,
                           const struct tally__holder *holder)
 {
+    assert(!residual->held && held && holder->write_down);
     residual->held = held;
     residual->holder = holder;
 }
 
 void tally__residual_became_plain(struct tally__residual *residual)
 {
+    assert(residual->held);
     residual->held = NULL;
     residual->holder = NULL;
 }
@@ -90,6 +94,7 @@ int tally__residual_make_plain(struct tally__residuals *residuals, size_t i)
 {
     const struct tally__residual *residual = &residuals->params[i];
 
+    assert(i < residuals->n_params);
     return residual->held ? residual->holder->write_down(residual->holder->state, residuals, i)
                           : TALLY_OK;
 }
@@ -104,6 +109,7 @@ int tally__residuals_make_plain(struct tally__residuals *residuals)
 
 void tally__residual_deliver(struct tally__residual *residual, float *gradient)
 {
+    assert(!residual->held);
     if (residual->sent) {
         tally__axpy_f32(residual->n, residual->sent, 1, gradient);
         tally__free(residual->sent);
@@ -146,35 +152,35 @@ struct tally__owned *tally__residual_owned(const struct tally__residual *residua
 int tally__residual_add_owned(struct tally__residual *residual, int n_ranks,
                               struct tally__owned **owned)
 {
-    struct tally__owned **place = &residual->owned;
+    struct tally__owned **link = &residual->owned;
 
-    while (*place && (*place)->n_ranks < n_ranks) {
-        place = &(*place)->next;
+    while (*link && (*link)->n_ranks < n_ranks) {
+        link = &(*link)->next;
     }
-    if (!*place || (*place)->n_ranks != n_ranks) {
+    if (!*link || (*link)->n_ranks != n_ranks) {
         struct tally__owned *made = tally__alloc(sizeof *made, what);
 
         if (!made) {
             return TALLY_NOMEM;
         }
-        *made = (struct tally__owned){.next = *place, .n_ranks = n_ranks};
-        *place = made;
+        *made = (struct tally__owned){.next = *link, .n_ranks = n_ranks};
+        *link = made;
     }
-    *owned = *place;
+    *owned = *link;
     return TALLY_OK;
 }
 
 void tally__residual_disown(struct tally__residual *residual, int n_ranks)
 {
-    struct tally__owned **place = &residual->owned;
+    struct tally__owned **link = &residual->owned;
 
-    while (*place && (*place)->n_ranks < n_ranks) {
-        place = &(*place)->next;
+    while (*link && (*link)->n_ranks < n_ranks) {
+        link = &(*link)->next;
     }
-    if (*place && (*place)->n_ranks == n_ranks) {
-        struct tally__owned *gone = *place;
+    if (*link && (*link)->n_ranks == n_ranks) {
+        struct tally__owned *gone = *link;
 
-        *place = gone->next;
+        *link = gone->next;
         free_owned(gone);
     }
 }
@@ -193,7 +199,7 @@ int tally__residual_own(struct tally__residual *residual, size_t first, size_t n
     }
     /* A step that failed for lack of memory leaves a run of no elements. */
     if (!is_new && !found->is_whole && found->n > 0) {
-        return tally__fail(TALLY_INTERNAL, "a residual was not passed on to another layout");
+        return tally__fail(TALLY_INTERNAL, "a residual was not moved to the new layout");
     }
     if (n > 0) {
         values = tally__alloc_array(n, sizeof *values, what);
@@ -201,6 +207,7 @@ int tally__residual_own(struct tally__residual *residual, size_t first, size_t n
             return TALLY_NOMEM;
         }
         if (found->is_whole) {
+            assert(first + n <= residual->n);
             memcpy(values, found->values + first, n * sizeof *values);
         }
     }

@@ -150,13 +150,13 @@ struct tally__moving {
 
 /* Whether this rank has residuals to move; the same on all ranks of an exchange. */
 bool tally__residuals_must_move(const struct tally__residuals *residuals,
-                                const struct tally__moving *passing);
+                                const struct tally__moving *moving);
 
 /*
  * Moves owned residuals, in one exchange of all ranks of the ddp. In a job. Errors: NOMEM on any
  * rank: on all, and nothing has changed; those of an exchange.
  */
 int tally__residuals_move(tally_lane *lane, struct tally__residuals *residuals,
-                          const struct tally__moving *passing);
+                          const struct tally__moving *moving);
 
 #endif

@@ -25,10 +25,10 @@ struct piece {
     uint64_t owner; /* rank in the lane's group */
 };
 
-struct pass {
+struct move {
     tally_lane *lane;
     struct tally__residuals *residuals;
-    const struct tally__moving *passing;
+    const struct tally__moving *moving;
     int rank;
     size_t world;
     size_t n; /* pieces of all ranks, one rank's after the other's */
@@ -46,30 +46,29 @@ bool tally__lacks(int rank, int owner, int n_ranks)
     return rank / n_ranks == owner / n_ranks;
 }
 
-static size_t n_params(const struct tally__residuals *residuals,
-                       const struct tally__moving *passing)
+static size_t n_params(const struct tally__residuals *residuals, const struct tally__moving *moving)
 {
-    return passing->bucket ? (size_t)passing->bucket->n_params : residuals->n_params;
+    return moving->bucket ? (size_t)moving->bucket->n_params : residuals->n_params;
 }
 
-static size_t param_of(const struct tally__moving *passing, size_t k)
+static size_t param_of(const struct tally__moving *moving, size_t k)
 {
-    return passing->bucket ? (size_t)passing->bucket->params[k].index : k;
+    return moving->bucket ? (size_t)moving->bucket->params[k].index : k;
 }
 
-static bool passes(const struct tally__moving *passing, const struct tally__owned *owned)
+static bool moves(const struct tally__moving *moving, const struct tally__owned *owned)
 {
-    return !passing->stays || !passing->stays(passing->user, owned->n_ranks);
+    return !moving->stays || !moving->stays(moving->user, owned->n_ranks);
 }
 
 bool tally__residuals_must_move(const struct tally__residuals *residuals,
-                                const struct tally__moving *passing)
+                                const struct tally__moving *moving)
 {
-    for (size_t k = 0; k < n_params(residuals, passing); k++) {
-        const struct tally__residual *residual = &residuals->params[param_of(passing, k)];
+    for (size_t k = 0; k < n_params(residuals, moving); k++) {
+        const struct tally__residual *residual = &residuals->params[param_of(moving, k)];
 
         for (const struct tally__owned *owned = residual->owned; owned; owned = owned->next) {
-            if (passes(passing, owned)) {
+            if (moves(moving, owned)) {
                 return true;
             }
         }
@@ -82,16 +81,16 @@ bool tally__residuals_must_move(const struct tally__residuals *residuals,
 static const char what[] = "residuals that change hands";
 
 /* Lists this rank's pieces; without room it only counts them. */
-static size_t list_own(const struct pass *pass, struct piece *pieces)
+static size_t list_own(const struct move *move, struct piece *pieces)
 {
     size_t n = 0;
 
-    for (size_t k = 0; k < n_params(pass->residuals, pass->passing); k++) {
-        size_t i = param_of(pass->passing, k);
-        const struct tally__residual *residual = &pass->residuals->params[i];
+    for (size_t k = 0; k < n_params(move->residuals, move->moving); k++) {
+        size_t i = param_of(move->moving, k);
+        const struct tally__residual *residual = &move->residuals->params[i];
 
         for (const struct tally__owned *owned = residual->owned; owned; owned = owned->next) {
-            if (owned->n == 0 || !passes(pass->passing, owned)) {
+            if (owned->n == 0 || !moves(move->moving, owned)) {
                 continue;
             }
             if (pieces) {
@@ -100,7 +99,7 @@ static size_t list_own(const struct pass *pass, struct piece *pieces)
                                            owned->first,
                                            owned->n,
                                            (uint64_t)owned->n_ranks,
-                                           (uint64_t)pass->rank};
+                                           (uint64_t)move->rank};
             }
             n++;
         }
@@ -109,86 +108,86 @@ static size_t list_own(const struct pass *pass, struct piece *pieces)
 }
 
 /* The number of pieces of each rank. */
-static int count_all(const struct pass *pass)
+static int count_all(const struct move *move)
 {
-    uint64_t own = list_own(pass, NULL);
-    uint64_t *counts = tally__alloc_array(pass->world, sizeof *counts, what);
+    uint64_t own = list_own(move, NULL);
+    uint64_t *counts = tally__alloc_array(move->world, sizeof *counts, what);
     int rc;
 
     if (!counts) {
         return TALLY_NOMEM;
     }
-    for (size_t r = 0; r < pass->world; r++) {
-        pass->bytes[r] = sizeof own;
+    for (size_t r = 0; r < move->world; r++) {
+        move->bytes[r] = sizeof own;
     }
-    rc = tally_lane_all_gather(pass->lane, &own, pass->bytes, counts);
-    for (size_t r = 0; r < pass->world; r++) {
-        pass->first[r + 1] = pass->first[r] + (size_t)counts[r];
+    rc = tally_lane_all_gather(move->lane, &own, move->bytes, counts);
+    for (size_t r = 0; r < move->world; r++) {
+        move->first[r + 1] = move->first[r] + (size_t)counts[r];
     }
     tally__free(counts);
     return rc;
 }
 
-static int list_all(struct pass *pass)
+static int list_all(struct move *move)
 {
-    size_t world = pass->world;
+    size_t world = move->world;
     struct piece *own;
 
-    pass->first = tally__alloc_array(4 * world + 1, sizeof *pass->first, what);
-    if (!pass->first) {
+    move->first = tally__alloc_array(4 * world + 1, sizeof *move->first, what);
+    if (!move->first) {
         return TALLY_NOMEM;
     }
-    pass->from = pass->first + world + 1;
-    pass->to = pass->from + world;
-    pass->bytes = pass->to + world;
-    TRY(count_all(pass));
-    pass->n = pass->first[world];
-    if (pass->n == 0) {
+    move->from = move->first + world + 1;
+    move->to = move->from + world;
+    move->bytes = move->to + world;
+    TRY(count_all(move));
+    move->n = move->first[world];
+    if (move->n == 0) {
         return TALLY_OK;
     }
-    pass->pieces = tally__alloc_array(pass->n, sizeof *pass->pieces, what);
-    if (!pass->pieces) {
+    move->pieces = tally__alloc_array(move->n, sizeof *move->pieces, what);
+    if (!move->pieces) {
         return TALLY_NOMEM;
     }
     for (size_t r = 0; r < world; r++) {
-        pass->bytes[r] = (pass->first[r + 1] - pass->first[r]) * sizeof *pass->pieces;
+        move->bytes[r] = (move->first[r + 1] - move->first[r]) * sizeof *move->pieces;
     }
-    own = pass->pieces + pass->first[pass->rank];
-    (void)list_own(pass, own);
-    return tally_lane_all_gather(pass->lane, own, pass->bytes, pass->pieces);
+    own = move->pieces + move->first[move->rank];
+    (void)list_own(move, own);
+    return tally_lane_all_gather(move->lane, own, move->bytes, move->pieces);
 }
 
 /* ---- room ---- */
 
-static struct tally__residual *residual_of(const struct pass *pass, const struct piece *piece)
+static struct tally__residual *residual_of(const struct move *move, const struct piece *piece)
 {
-    return &pass->residuals->params[piece->param];
+    return &move->residuals->params[piece->param];
 }
 
 /* The destination of a piece on this rank; NULL: none. */
-static float *place_of(const struct pass *pass, const struct piece *piece)
+static float *destination_of(const struct move *move, const struct piece *piece)
 {
-    const struct tally__residual *residual = residual_of(pass, piece);
+    const struct tally__residual *residual = residual_of(move, piece);
     const struct tally__owned *owned = tally__residual_owned(residual, (int)piece->n_ranks);
 
-    if (!tally__lacks(pass->rank, (int)piece->owner, (int)piece->n_ranks)) {
+    if (!tally__lacks(move->rank, (int)piece->owner, (int)piece->n_ranks)) {
         return NULL;
     }
-    if (pass->passing->how == TALLY__MOVE_SENT) {
+    if (move->moving->how == TALLY__MOVE_SENT) {
         return residual->sent;
     }
     return owned ? owned->pending : NULL;
 }
 
-static int make_room_for(const struct pass *pass, const struct piece *piece)
+static int make_room_for(const struct move *move, const struct piece *piece)
 {
-    struct tally__residual *residual = residual_of(pass, piece);
+    struct tally__residual *residual = residual_of(move, piece);
     struct tally__owned *owned = tally__residual_owned(residual, (int)piece->n_ranks);
 
-    if (!tally__lacks(pass->rank, (int)piece->owner, (int)piece->n_ranks)) {
+    if (!tally__lacks(move->rank, (int)piece->owner, (int)piece->n_ranks)) {
         return TALLY_OK;
     }
-    if (pass->passing->how == TALLY__MOVE_SENT) {
+    if (move->moving->how == TALLY__MOVE_SENT) {
         return tally__residual_send(residual, (size_t)piece->elements);
     }
     /* A rank that takes no part in exchanges, such as one behind a leader, needs none. */
@@ -198,16 +197,16 @@ static int make_room_for(const struct pass *pass, const struct piece *piece)
     return !owned || owned->pending ? TALLY_OK : TALLY_NOMEM;
 }
 
-static int make_room(const struct pass *pass)
+static int make_room(const struct move *move)
 {
-    for (size_t k = 0; k < pass->n; k++) {
-        const struct piece *piece = &pass->pieces[k];
+    for (size_t k = 0; k < move->n; k++) {
+        const struct piece *piece = &move->pieces[k];
 
-        if (piece->param >= pass->residuals->n_params || piece->n_ranks == 0 ||
+        if (piece->param >= move->residuals->n_params || piece->n_ranks == 0 ||
             piece->n > piece->elements || piece->first > piece->elements - piece->n) {
             return tally__fail(TALLY_INTERNAL, "a residual does not fit its parameter");
         }
-        TRY(make_room_for(pass, piece));
+        TRY(make_room_for(move, piece));
     }
     return TALLY_OK;
 }
@@ -220,38 +219,38 @@ static size_t bytes_of(const struct piece *piece)
 }
 
 /* Chooses the pieces of one group for the next round; returns their bytes. */
-static size_t choose(const struct pass *pass, uint64_t group)
+static size_t choose(const struct move *move, uint64_t group)
 {
     size_t total = 0;
 
-    for (size_t r = 0; r < pass->world; r++) {
-        size_t k = pass->from[r];
+    for (size_t r = 0; r < move->world; r++) {
+        size_t k = move->from[r];
         size_t bytes = 0;
 
-        for (; k < pass->first[r + 1]; k++) {
-            size_t more = pass->pieces[k].n_ranks == group ? bytes_of(&pass->pieces[k]) : 0;
+        for (; k < move->first[r + 1]; k++) {
+            size_t more = move->pieces[k].n_ranks == group ? bytes_of(&move->pieces[k]) : 0;
 
-            if (bytes > 0 && bytes + more > ROUND_BYTES / pass->world) {
+            if (bytes > 0 && bytes + more > ROUND_BYTES / move->world) {
                 break;
             }
             bytes += more;
         }
-        pass->to[r] = k;
-        pass->bytes[r] = bytes;
+        move->to[r] = k;
+        move->bytes[r] = bytes;
         total += bytes;
     }
     return total;
 }
 
 /* This rank's part of a round. */
-static void put_own(const struct pass *pass, uint64_t group, float *to)
+static void put_own(const struct move *move, uint64_t group, float *to)
 {
-    for (size_t k = pass->from[pass->rank]; k < pass->to[pass->rank]; k++) {
-        const struct piece *piece = &pass->pieces[k];
+    for (size_t k = move->from[move->rank]; k < move->to[move->rank]; k++) {
+        const struct piece *piece = &move->pieces[k];
 
         if (piece->n_ranks == group) {
             const struct tally__owned *owned =
-                tally__residual_owned(residual_of(pass, piece), (int)piece->n_ranks);
+                tally__residual_owned(residual_of(move, piece), (int)piece->n_ranks);
 
             memcpy(to, owned->values + (owned->is_whole ? owned->first : 0), bytes_of(piece));
             to += piece->n;
@@ -259,32 +258,32 @@ static void put_own(const struct pass *pass, uint64_t group, float *to)
     }
 }
 
-static void take(const struct pass *pass, const struct piece *piece, const float *values)
+static void take(const struct move *move, const struct piece *piece, const float *values)
 {
-    float *place = place_of(pass, piece);
+    float *to = destination_of(move, piece);
 
-    if (place && pass->passing->how == TALLY__MOVE_SENT) {
-        tally__axpy_f32((size_t)piece->n, values, 1, place + piece->first);
-    } else if (place) {
-        memcpy(place + piece->first, values, bytes_of(piece));
+    if (to && move->moving->how == TALLY__MOVE_SENT) {
+        tally__axpy_f32((size_t)piece->n, values, 1, to + piece->first);
+    } else if (to) {
+        memcpy(to + piece->first, values, bytes_of(piece));
     }
 }
 
-static int go_around(const struct pass *pass, uint64_t group)
+static int go_around(const struct move *move, uint64_t group)
 {
-    const float *values = pass->values;
+    const float *values = move->values;
     size_t before = 0;
 
-    for (int r = 0; r < pass->rank; r++) {
-        before += pass->bytes[r] / sizeof *pass->values;
+    for (int r = 0; r < move->rank; r++) {
+        before += move->bytes[r] / sizeof *move->values;
     }
-    put_own(pass, group, pass->values + before);
-    TRY(tally_lane_all_gather(pass->lane, pass->values + before, pass->bytes, pass->values));
-    for (size_t r = 0; r < pass->world; r++) {
-        for (size_t k = pass->from[r]; k < pass->to[r]; k++) {
-            if (pass->pieces[k].n_ranks == group) {
-                take(pass, &pass->pieces[k], values);
-                values += pass->pieces[k].n;
+    put_own(move, group, move->values + before);
+    TRY(tally_lane_all_gather(move->lane, move->values + before, move->bytes, move->values));
+    for (size_t r = 0; r < move->world; r++) {
+        for (size_t k = move->from[r]; k < move->to[r]; k++) {
+            if (move->pieces[k].n_ranks == group) {
+                take(move, &move->pieces[k], values);
+                values += move->pieces[k].n;
             }
         }
     }
@@ -292,12 +291,12 @@ static int go_around(const struct pass *pass, uint64_t group)
 }
 
 /* The smallest group above this one that has pieces; 0: none. */
-static uint64_t next_group(const struct pass *pass, uint64_t above)
+static uint64_t next_group(const struct move *move, uint64_t above)
 {
     uint64_t next = 0;
 
-    for (size_t k = 0; k < pass->n; k++) {
-        uint64_t n_ranks = pass->pieces[k].n_ranks;
+    for (size_t k = 0; k < move->n; k++) {
+        uint64_t n_ranks = move->pieces[k].n_ranks;
 
         if (n_ranks > above && (next == 0 || n_ranks < next)) {
             next = n_ranks;
@@ -308,31 +307,31 @@ static uint64_t next_group(const struct pass *pass, uint64_t above)
 
 /* All rounds; without room it only computes the bytes. Ordered by group size: an element's sum must
  * not depend on which ranks own its pieces. */
-static int go_all_around(struct pass *pass)
+static int go_all_around(struct move *move)
 {
-    for (uint64_t group = next_group(pass, 0); group > 0; group = next_group(pass, group)) {
+    for (uint64_t group = next_group(move, 0); group > 0; group = next_group(move, group)) {
         size_t bytes;
 
-        memcpy(pass->from, pass->first, pass->world * sizeof *pass->from);
-        while ((bytes = choose(pass, group)) > 0) {
-            pass->most = bytes > pass->most ? bytes : pass->most;
-            TRY(pass->values ? go_around(pass, group) : TALLY_OK);
-            memcpy(pass->from, pass->to, pass->world * sizeof *pass->from);
+        memcpy(move->from, move->first, move->world * sizeof *move->from);
+        while ((bytes = choose(move, group)) > 0) {
+            move->most = bytes > move->most ? bytes : move->most;
+            TRY(move->values ? go_around(move, group) : TALLY_OK);
+            memcpy(move->from, move->to, move->world * sizeof *move->from);
         }
     }
     return TALLY_OK;
 }
 
-static int pass_pieces(struct pass *pass)
+static int pass_pieces(struct move *move)
 {
-    TRY(list_all(pass));
-    TRY(make_room(pass));
-    if (pass->n == 0) {
+    TRY(list_all(move));
+    TRY(make_room(move));
+    if (move->n == 0) {
         return TALLY_OK;
     }
-    TRY(go_all_around(pass));
-    pass->values = tally__alloc(pass->most, what);
-    return pass->values ? go_all_around(pass) : TALLY_NOMEM;
+    TRY(go_all_around(move));
+    move->values = tally__alloc(move->most, what);
+    return move->values ? go_all_around(move) : TALLY_NOMEM;
 }
 
 /* Takes over the moved residuals, or drops them after a failure. */
@@ -348,18 +347,18 @@ static void end_owned(struct tally__owned *owned, bool has_arrived)
     owned->pending = NULL;
 }
 
-static void end(const struct pass *pass, bool has_arrived)
+static void end(const struct move *move, bool has_arrived)
 {
-    for (size_t k = 0; k < n_params(pass->residuals, pass->passing); k++) {
-        struct tally__residual *residual = &pass->residuals->params[param_of(pass->passing, k)];
+    for (size_t k = 0; k < n_params(move->residuals, move->moving); k++) {
+        struct tally__residual *residual = &move->residuals->params[param_of(move->moving, k)];
         struct tally__owned *next;
 
         for (struct tally__owned *owned = residual->owned; owned; owned = next) {
             next = owned->next;
-            if (!passes(pass->passing, owned)) {
+            if (!moves(move->moving, owned)) {
                 continue;
             }
-            if (pass->passing->how == TALLY__MOVE_SENT && has_arrived) {
+            if (move->moving->how == TALLY__MOVE_SENT && has_arrived) {
                 tally__residual_disown(residual, owned->n_ranks);
             } else {
                 end_owned(owned, has_arrived);
@@ -369,18 +368,18 @@ static void end(const struct pass *pass, bool has_arrived)
 }
 
 int tally__residuals_move(tally_lane *lane, struct tally__residuals *residuals,
-                          const struct tally__moving *passing)
+                          const struct tally__moving *moving)
 {
-    struct pass pass = {.lane = lane,
+    struct move move = {.lane = lane,
                         .residuals = residuals,
-                        .passing = passing,
+                        .moving = moving,
                         .rank = tally_group_rank(tally_lane_group(lane)),
                         .world = (size_t)tally_group_size(tally_lane_group(lane))};
-    int rc = pass_pieces(&pass);
+    int rc = pass_pieces(&move);
 
-    end(&pass, rc == TALLY_OK);
-    tally__free(pass.pieces);
-    tally__free(pass.first);
-    tally__free(pass.values);
+    end(&move, rc == TALLY_OK);
+    tally__free(move.pieces);
+    tally__free(move.first);
+    tally__free(move.values);
     return rc;
 }

@@ -10,17 +10,20 @@
  * adds them, and the result is not encoded. For all other codecs there are three ways, with the
  * same bits:
  *
- *   one phase  small data: every rank writes all of it to its stage and reduces all of it; one
- * round; direct     all data is in group memory, and the codec can work without a wire format: each
- * owner reads its shard from all ranks and writes the result to all; two rounds; staged     pieces
- * of every shard pass through the stages. Between two rounds a rank encodes piece c + 1, reduces
- * piece c and decodes piece c - 1. With a carrier, it encodes and sends piece c + 1 before it waits
- * for the round of piece c.
+ *   one phase: small data; every rank writes all of it to its stage and reduces it; one round.
+ *
+ *   direct: all data is in group memory, and the codec can work without a wire format; each owner
+ *     reads its shard from all ranks and writes the result to all; two rounds.
+ *
+ *   staged: pieces of every shard go through the stages. Between two rounds a rank encodes piece
+ *     c + 1, reduces piece c and decodes piece c - 1. With a carrier, it encodes and sends piece
+ *     c + 1 before it waits for the round of piece c.
  *
  * Only the thread that runs the lane's jobs enters with that lane.
  */
 #include "exchange/two_phase.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -35,9 +38,9 @@ struct exchange {
     struct tally__call call;
     unsigned char *data;
     struct tally__layout layout;
-    size_t piece_blocks;  /* blocks of a shard that pass in one turn */
+    size_t piece_blocks;  /* blocks of a shard per turn */
     size_t piece_bytes;   /* room for them in a stage */
-    uint64_t first_round; /* the round that piece 0 passes in */
+    uint64_t first_round; /* the round of piece 0 */
     struct tally__lists lists;
     struct tally__codec with_lists; /* the caller's codec, and these */
 };
@@ -70,6 +73,7 @@ static struct tally__range piece_of(const struct exchange *x, int rank, size_t c
     if (first >= shard.n_blocks) {
         return (struct tally__range){0};
     }
+    assert(x->piece_blocks > 0);
     n_blocks = shard.n_blocks - first;
     return tally__range_of(&x->layout, shard.first_block + first,
                            n_blocks < x->piece_blocks ? n_blocks : x->piece_blocks);
@@ -78,11 +82,12 @@ static struct tally__range piece_of(const struct exchange *x, int rank, size_t c
 /* The address in holder's stage of piece c of owner's shard. */
 static unsigned char *staged(const struct exchange *x, int holder, int owner, size_t c)
 {
+    assert(owner >= 0 && (size_t)(owner + 1) * x->piece_bytes <= x->lane->stage_bytes);
     return tally__stage_of(x->lane, holder, x->first_round + c) + (size_t)owner * x->piece_bytes;
 }
 
 /* Whether this rank's own shard goes through its stage: only where the codec changes it. */
-static bool passes(const struct exchange *x, int owner)
+static bool is_staged(const struct exchange *x, int owner)
 {
     return owner != x->lane->group->rank || !x->codec->ops->wire_is_data;
 }
@@ -100,6 +105,7 @@ static int send_piece(const struct exchange *x, int owner, size_t c,
         return TALLY_OK;
     }
     bytes = x->codec->ops->wire_bytes(x->codec, piece);
+    assert(bytes <= x->piece_bytes);
     return owner == x->lane->group->rank ? tally__parcel_to_all(x->lane, round, offset, bytes)
                                          : tally__parcel(x->lane, owner, round, offset, bytes);
 }
@@ -113,7 +119,7 @@ static int encode_piece(const struct exchange *x, size_t c)
         int owner = (me + i) % x->lane->group->size;
         struct tally__range piece = piece_of(x, owner, c);
 
-        if (piece.n > 0 && passes(x, owner)) {
+        if (piece.n > 0 && is_staged(x, owner)) {
             TRY(x->codec->ops->encode(x->codec, &piece, x->data, staged(x, me, owner, c)));
             TRY(owner != me ? send_piece(x, owner, c, &piece) : TALLY_OK);
         }
@@ -168,7 +174,7 @@ static void decode_piece(const struct exchange *x, size_t c)
     for (int owner = 0; owner < x->lane->group->size; owner++) {
         struct tally__range piece = piece_of(x, owner, c);
 
-        if (piece.n > 0 && passes(x, owner)) {
+        if (piece.n > 0 && is_staged(x, owner)) {
             x->codec->ops->decode(x->codec, &piece, staged(x, owner, owner, c), x->data);
         }
     }
@@ -188,7 +194,7 @@ static void choose_piece(struct exchange *x)
  * The round of piece c. Where pieces travel, the next one is sent before this rank waits for the
  * others: they receive it while ranks agree on this one, and the line is never idle.
  */
-static int pass(struct exchange *x, size_t c, size_t n_pieces)
+static int meet_for(struct exchange *x, size_t c, size_t n_pieces)
 {
     int rc = TALLY_OK;
     int met;
@@ -225,10 +231,10 @@ static int run_staged(struct exchange *x, bool started)
         TRY(encode_piece(x, 0));
     }
     for (size_t c = 0; c < n_pieces + !x->codec->scatters; c++) {
-        bool passed = c == 0 && started;
+        bool met_already = c == 0 && started;
 
-        TRY(passed ? TALLY_OK : pass(x, c, n_pieces));
-        if (c + 1 < n_pieces && (passed || !tally__carries(x->lane))) {
+        TRY(met_already ? TALLY_OK : meet_for(x, c, n_pieces));
+        if (c + 1 < n_pieces && (met_already || !tally__carries(x->lane))) {
             TRY(encode_piece(x, c + 1));
         }
         if (c < n_pieces) {

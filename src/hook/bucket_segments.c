@@ -3,6 +3,8 @@
  * different bucket. */
 #include "hook/bucket_segments.h"
 
+#include <assert.h>
+
 #include "base/memory.h"
 #include "base/status.h"
 #include "exchange/reduction.h"
@@ -90,6 +92,7 @@ static int make(const struct tally__segment_table *table, const tally_bucket *bu
         segments->raw[s] = table->keeps_small && bucket->params[s].n_dims < 2;
     }
     segments->of_codec.start[n] = bucket->n;
+    assert(n > 0 && segments->of_codec.start[0] == 0);
     segments->of_codec.n = n;
     segments->of_codec.raw = segments->raw;
     tally__segments_fill(&segments->of_codec, table->block);
@@ -112,6 +115,7 @@ static struct tally__bucket_segments *find(struct tally__segment_table *table,
         table->n = table->buckets ? residuals->n_params : 0;
     }
     if (table->buckets) {
+        assert((size_t)bucket->params[0].index < table->n);
         found = &table->buckets[bucket->params[0].index];
     }
     (void)pthread_mutex_unlock(&table->mutex);

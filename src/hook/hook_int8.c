@@ -16,7 +16,7 @@
 struct int8 {
     struct tally__segment_table table;
     bool feedback;
-    bool passes; /* accepts infinity and NaN */
+    bool accepts_nonfinite; /* infinity and NaN */
 };
 
 /* The part of segment s that lies in the shard, counted from the segment's start. */
@@ -91,7 +91,7 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     codec.segments = &segments->of_codec;
     codec.dtype = reduction->wire.dtype;
     codec.counts = reduction->wire.saturates ? &reduction->counts : NULL;
-    codec.names = int8->passes ? NULL : bucket;
+    codec.names = int8->accepts_nonfinite ? NULL : bucket;
     if (int8->feedback) {
         TRY(find_feedback(tally_lane_group(lane), bucket, segments, int8->table.block));
         codec.feedback = segments->feedback;
@@ -129,7 +129,7 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
         return TALLY_NOMEM;
     }
     int8->feedback = values[FEEDBACK] != 0;
-    int8->passes = values[NONFINITE] != 0;
+    int8->accepts_nonfinite = values[NONFINITE] != 0;
     tally__segment_table_init(&int8->table, (size_t)values[BLOCK], values[EXEMPT] == 0);
     rc = tally__hook_make(&table, NULL, int8, hook);
     if (rc != TALLY_OK) {

@@ -28,7 +28,7 @@ struct quantize {
     bool per_tensor;
     bool of_bucket; /* the whole bucket is one tensor */
     bool gathers;
-    bool passes; /* accepts infinity and NaN */
+    bool accepts_nonfinite; /* infinity and NaN */
 };
 
 /* The map of a bucket that is one tensor; maps of parameters are computed during encoding. */
@@ -62,7 +62,7 @@ static int reduce_together(struct quantize *quantize, tally_lane *lane, const ta
     TRY(tally__bucket_segments_of(&quantize->table, bucket, &segments));
     codec.segments = quantize->of_bucket ? NULL : &segments->of_codec;
     codec.gathers = quantize->gathers;
-    codec.names = quantize->passes ? NULL : bucket;
+    codec.names = quantize->accepts_nonfinite ? NULL : bucket;
     if (quantize->per_tensor) {
         memset(segments->maps, 0, segments->of_codec.n * sizeof *segments->maps);
         codec.maps = segments->maps;
@@ -138,7 +138,7 @@ static int make(const char *name, const double *values, size_t block, tally_hook
         return TALLY_NOMEM;
     }
     quantize->gathers = values[EXCHANGE] != 0;
-    quantize->passes = values[NONFINITE] != 0;
+    quantize->accepts_nonfinite = values[NONFINITE] != 0;
     quantize->of_bucket = values[SCOPE] != 0;
     tally__segment_table_init(&quantize->table, block, false);
     rc = tally__hook_make(&table, &private, quantize, hook);

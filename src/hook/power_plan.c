@@ -5,6 +5,7 @@
  * in a layout, so that later steps allocate nothing. Lanes enter, several at once, each with a
  * different bucket.
  */
+#include <assert.h>
 #include <math.h>
 
 #include "base/memory.h"
@@ -91,10 +92,11 @@ static int prepare_matrix(struct tally__power_matrix *matrix, struct tally__low_
 }
 
 /* Adds a matrix to the plan. */
-static void plan_matrix(const struct tally__low_rank *shape, int place,
+static void plan_matrix(const struct tally__low_rank *shape, int position,
                         struct tally__power_plan *plan)
 {
-    plan->matrix[plan->n_matrices++] = place;
+    assert(shape->r > 0 && shape->r <= shape->n && shape->r <= shape->m);
+    plan->matrix[plan->n_matrices++] = position;
     plan->p_count += shape->n * shape->r;
     plan->q_count += shape->m * shape->r;
     plan->q_most = shape->m * shape->r > plan->q_most ? shape->m * shape->r : plan->q_most;

@@ -2,6 +2,7 @@
 /* The shards of a sharded optimizer: arithmetic only. Keeps no state. */
 #include "train/zero_shards.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "exchange/layout.h"
@@ -20,6 +21,7 @@ void tally__zero_shard_elements(size_t n, int world, size_t *start)
         start[r] = tally__shard_of(&layout, world, r).start;
     }
     start[world] = n;
+    assert(start[0] == 0 && start[world - 1] <= n);
 }
 
 /* The level that ranks reach if n elements are distributed as evenly as possible on top of their
@@ -72,6 +74,7 @@ void tally__zero_shard_params(const tally_bucket *bucket, int world, size_t *own
 
         wanted += lacks > 0 ? lacks : 0;
         start[r + 1] = r + 1 < world ? nearest(bucket, wanted) : bucket->n;
+        assert(start[r] <= start[r + 1] && start[r + 1] <= bucket->n);
         owned[r] += start[r + 1] - start[r];
     }
 }
