@@ -16,7 +16,6 @@
 #include "base/status.h"
 #include "comm/doing.h"
 #include "ddp/compare.h"
-#include "ddp/stats.h"
 
 /* Steps after which a gradient that was always zeros, and a parameter that never changed, are
  * reported. */

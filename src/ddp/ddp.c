@@ -16,7 +16,6 @@
 #include "comm/group.h"
 #include "comm/threads.h"
 #include "ddp/check.h"
-#include "ddp/stats.h"
 
 #define DEFAULT_CAP_BYTES ((size_t)25 << 20)
 #define DEFAULT_FIRST_BYTES ((size_t)1 << 20)
@@ -51,20 +50,20 @@ int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
     return tally__ddp_agree(ddp, TALLY_OK, job, user);
 }
 
-int tally__ddp_agree(tally_ddp *ddp, int before, tally_job_fn job, void *user)
+int tally__ddp_agree(tally_ddp *ddp, int status, tally_job_fn job, void *user)
 {
-    struct run run = {ddp, tally__outcome_of(before), job, user};
+    struct run run = {ddp, tally__outcome_of(status), job, user};
     tally_future *future;
-    int status;
+    int rc;
 
     if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
     }
     TRY(tally_submit(ddp->group, 0, run_job, &run, &future));
-    status = tally_future_wait(future);
+    rc = tally_future_wait(future);
     tally__stats_other(ddp, tally_future_bytes_sent(future));
     tally_future_free(future);
-    return status;
+    return rc;
 }
 
 int tally__check_ddp(const tally_ddp *ddp, const char *call)

@@ -306,6 +306,41 @@ int tally__shadow_step(tally_ddp *ddp);
  * unless it needs something that only wait knows: then wait runs it. */
 int tally__step_end_launch(tally_ddp *ddp);
 
+/* In wait, once all jobs of the step were collected, with their status: ends the step, unless that
+ * was launched before, and counts it. Returns the status. Collective. Errors: those of any
+ * exchange, and the observer's. */
+int tally__step_end(tally_ddp *ddp, int collected);
+
+/* If no rank had a gradient, its mean is dropped. The hook may have sent residuals of former steps
+ * with it: their mean lies in the bucket, and every rank takes it back as its residual. */
+void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param);
+
+/* Whether buckets are still to be arranged by ready order: not while the observer pins them, nor
+ * under a hook whose bits depend on the layout. */
+bool tally__may_arrange(const tally_ddp *ddp);
+
+/* Arranges the buckets by ready.agreed. A failure costs speed, not the step. Between steps.
+ * Collective. */
+void tally__step_arrange(tally_ddp *ddp);
+
+/* Returns buckets that were arranged by ready order to the layout of the plan, unless the observer
+ * pins them. A later step arranges them again, once tally__may_arrange allows it. Between steps.
+ * Collective. Errors: NOMEM, on all ranks, and the layout stays. */
+int tally__step_restore_plan(tally_ddp *ddp);
+
+/* After a step: arranges the buckets if that is due. Collective. */
+void tally__step_rebuild(tally_ddp *ddp);
+
+/* stats.c */
+/* Records the step that ends now; its wait was called at called_ns. With the mutex held. */
+void tally__stats_take(tally_ddp *ddp, uint64_t called_ns);
+
+/* Counts bytes that were not sent for a bucket. */
+void tally__stats_other(tally_ddp *ddp, uint64_t bytes);
+
+/* Records the status and the thread's error text of a call that failed. Returns the status. */
+int tally__stats_note(tally_ddp *ddp, int status);
+
 /* join.c: a job on lane 0: ranks learn which of them have input. */
 int tally__presence_job(tally_lane *lane, void *user);
 /* Sets the error of a step that config.join_stops ended. */

@@ -8,7 +8,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
-#include "ddp/stats.h"
 
 size_t tally_ddp_n_params(const tally_ddp *ddp)
 {

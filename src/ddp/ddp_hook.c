@@ -12,8 +12,6 @@
 #include "base/status.h"
 #include "comm/doing.h"
 #include "ddp/ddp.h"
-#include "ddp/stats.h"
-#include "ddp/step_end.h"
 
 /* ---- comparing it ---- */
 

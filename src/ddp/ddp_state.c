@@ -10,7 +10,6 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "ddp/step_end.h"
 #include "num/num.h"
 
 /* Flags of the hook: the one that has the state is tally's own; it ran on the rank that saved. */

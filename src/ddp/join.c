@@ -9,7 +9,6 @@
 #include "comm/doing.h"
 #include "comm/group.h"
 #include "ddp/ddp.h"
-#include "ddp/stats.h"
 
 int tally__join_stopped(const tally_ddp *ddp)
 {

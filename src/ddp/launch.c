@@ -17,7 +17,6 @@
 #include "ddp/check.h"
 #include "ddp/ddp.h"
 #include "ddp/grad_cast.h"
-#include "ddp/stats.h"
 
 /* Small gradients are reduced together up to this size: they should stay in the caches until the
  * means are copied back. */

@@ -8,7 +8,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
-#include "ddp/stats.h"
 
 static size_t to_line(size_t bytes)
 {

@@ -15,8 +15,6 @@
 #include "comm/threads.h"
 #include "ddp/check.h"
 #include "ddp/ddp.h"
-#include "ddp/stats.h"
-#include "ddp/step_end.h"
 #include "num/num.h"
 
 static void lock(tally_ddp *ddp)

@@ -3,7 +3,7 @@
  * Statistics: recorded at the end of each step from times noted during it, without a separate lock,
  * a message, or an allocation. Any thread may read them.
  */
-#include "ddp/stats.h"
+#include "ddp/ddp.h"
 
 #include <stdio.h>
 #include <string.h>

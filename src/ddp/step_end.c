@@ -5,7 +5,7 @@
  * copies, the buckets are arranged after the first step by rank 0's ready order. Lane 0 enters, and
  * the thread that waits.
  */
-#include "ddp/step_end.h"
+#include "ddp/ddp.h"
 
 #include <string.h>
 

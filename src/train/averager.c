@@ -14,7 +14,6 @@
 #include "base/status.h"
 #include "comm/threads.h"
 #include "ddp/compare.h"
-#include "ddp/stats.h"
 #include "train/optimizer.h"
 
 #define AVERAGER_CONFIG TALLY__SIZED(tally_averager_config, outer)
@@ -27,6 +26,57 @@ void tally_averager_config_init(tally_averager_config *config, size_t size)
 }
 
 /* ---- what this rank can check and make by itself ---- */
+
+static int check_level(const tally_averager_level *level, size_t k, int n_ranks)
+{
+    if (level->period < 1) {
+        return tally__fail(TALLY_ARG, "averager: level %zu has period %d, it is 1 or more", k,
+                           level->period);
+    }
+    if (level->group < 0) {
+        return tally__fail(TALLY_ARG, "averager: level %zu has groups of %d ranks", k,
+                           level->group);
+    }
+    if (level->group > 0 && n_ranks % level->group != 0) {
+        return tally__fail(TALLY_ARG, "averager: level %zu: groups of %d do not divide %d ranks", k,
+                           level->group, n_ranks);
+    }
+    return TALLY_OK;
+}
+
+static int size_of(const tally_averager_level *level, int n_ranks)
+{
+    return level->group > 0 ? level->group : n_ranks;
+}
+
+static int check_levels(const tally_averager_level *levels, size_t n, int n_ranks)
+{
+    if (!levels || n == 0) {
+        return tally__fail(TALLY_ARG, "averager: there are no levels");
+    }
+    for (size_t k = 0; k < n; k++) {
+        TRY(check_level(&levels[k], k, n_ranks));
+        if (k > 0 && levels[k].period <= levels[k - 1].period) {
+            return tally__fail(TALLY_ARG,
+                               "averager: level %zu has period %d, not more than the %d of level "
+                               "%zu",
+                               k, levels[k].period, levels[k - 1].period, k - 1);
+        }
+        if (k > 0 && size_of(&levels[k], n_ranks) % size_of(&levels[k - 1], n_ranks) != 0) {
+            return tally__fail(TALLY_ARG,
+                               "averager: level %zu has groups of %d ranks, which are not made of "
+                               "level %zu's groups of %d",
+                               k, size_of(&levels[k], n_ranks), k - 1,
+                               size_of(&levels[k - 1], n_ranks));
+        }
+    }
+    if (size_of(&levels[n - 1], n_ranks) != n_ranks) {
+        return tally__fail(TALLY_ARG,
+                           "averager: the last level has groups of %d ranks, but must have all %d",
+                           levels[n - 1].group, n_ranks);
+    }
+    return TALLY_OK;
+}
 
 static int check_config(const tally_ddp *ddp, const tally_averager_config *config)
 {
@@ -47,7 +97,7 @@ static int check_config(const tally_ddp *ddp, const tally_averager_config *confi
         return tally__fail(TALLY_UNSUPPORTED, "averager: parameters of a sharded optimizer are the "
                                               "same on all ranks as it is");
     }
-    return tally__levels_check(config->levels, config->n_levels, tally_group_size(ddp->group));
+    return check_levels(config->levels, config->n_levels, tally_group_size(ddp->group));
 }
 
 static int copy_levels(tally_averager *averager, const tally_averager_config *config)

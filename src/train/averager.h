@@ -51,10 +51,6 @@ struct tally_averager {
     uint64_t agreed_step;
 };
 
-/* averager_levels.c */
-/* Checks the levels for a number of ranks. Errors: ARG naming the mistake. */
-int tally__levels_check(const tally_averager_level *levels, size_t n, int n_ranks);
-
 /* averager_hook.c */
 /* Makes averager->hook, a wrapper around inner; on failure it stays NULL. Errors: NOMEM. */
 int tally__averager_wrap(tally_averager *averager, tally_hook *inner);

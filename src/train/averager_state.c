@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "ddp/stats.h"
 #include "train/averager.h"
 
 static const char *outer_name(const tally_averager *averager)

@@ -6,7 +6,6 @@
 #include "base/cpu.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "ddp/stats.h"
 #include "num/num.h"
 #include "train/averager.h"
 #include "train/mixed.h"

@@ -11,7 +11,6 @@
 #include "base/cpu.h"
 #include "base/status.h"
 #include "ddp/grad_cast.h"
-#include "ddp/stats.h"
 #include "num/num.h"
 #include "train/optimizer.h"
 #include "train/training.h"

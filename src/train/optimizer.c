@@ -12,8 +12,6 @@
 #include "base/status.h"
 #include "comm/threads.h"
 #include "ddp/compare.h"
-#include "ddp/stats.h"
-#include "ddp/step_end.h"
 #include "train/averager.h"
 #include "train/training.h"
 
@@ -329,7 +327,7 @@ static int create(tally_ddp *ddp, const char *text, const tally_optimizer_config
                        : tally__fail(TALLY_ARG, "tally_optimizer_create: optimizer is NULL");
     }
     rc = tally__ddp_agree(ddp, rc, create_job, made);
-    if (rc == TALLY_OK && made->config.shard) {
+    if (rc == TALLY_OK && made && made->config.shard) {
         rc = share_out(made);
     }
     if (rc != TALLY_OK || !optimizer || !made) {

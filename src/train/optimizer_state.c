@@ -16,7 +16,6 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "ddp/stats.h"
 #include "train/averager.h"
 #include "train/optimizer.h"
 

@@ -16,7 +16,6 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/grad_cast.h"
-#include "ddp/stats.h"
 #include "train/averager.h"
 #include "train/mixed.h"
 #include "train/norm.h"

@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "ddp/step_end.h"
 #include "num/num.h"
 #include "train/mixed.h"
 #include "train/optimizer.h"
