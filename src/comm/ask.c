@@ -57,7 +57,7 @@ static void note_line(tally_lane *lane, size_t bytes, uint64_t ns)
     }
 }
 
-/* How long the line takes for ROW_BYTES, as far as we know. */
+/* The time that the line takes for ROW_BYTES, as far as known. */
 static uint64_t row_ns(const tally_lane *lane)
 {
     return lane->line.bytes > 0 ? lane->line.ns * ROW_BYTES / lane->line.bytes : 0;
@@ -138,7 +138,8 @@ int tally__ask_for(tally_lane *lane, int rank, struct tally__late *late)
     return rc;
 }
 
-/* Who has arrived at this round may have died since, before it took what is for the next. */
+/* A rank that has arrived at this round may have died since, before it received the data of the
+ * next. */
 static bool has_died(const tally_lane *lane, int rank, struct tally__asking *asking)
 {
     const tally_group *group = lane->group;
@@ -163,7 +164,7 @@ int tally__ask_for_room(tally_lane *lane, int rank, struct tally__asking *asking
         *asking = begin_asking((struct tally__waited){0});
         asking->moved_bytes = ROW_BYTES;
     }
-    /* Who has left takes nothing any more. */
+    /* A rank that has left receives nothing any more. */
     if (tally__has_left(lane->group, rank)) {
         late->why = TALLY__LATE_CLOSED;
         late->who = rank;
@@ -188,7 +189,7 @@ void tally__look_again(tally_lane *lane)
     for (int i = 0; i < N_LOOKS; i++) {
         size_t moved = 0;
 
-        /* What is broken shows in the next round. */
+        /* A failure shows in the next round. */
         if (domain->carrier->progress(domain, &moved) != TALLY_OK || moved == 0) {
             break;
         }
@@ -212,7 +213,7 @@ void tally__ask_until_idle(tally_lane *lane)
     struct tally__asking asking = begin_asking((struct tally__waited){0});
     struct tally__late late;
 
-    /* What keeps a rank from taking it in is found in the next round, if there is one. */
+    /* The next round, if there is one, finds the reason why a rank does not receive. */
     while (tally__is_alive(lane->group) && is_busy(lane->group) &&
            ask(lane, lane->group->rank, &asking, &late) == TALLY_OK) {
     }

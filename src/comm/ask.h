@@ -40,7 +40,7 @@ void tally__look_again(tally_lane *lane);
  */
 void tally__ask_until_idle(tally_lane *lane);
 
-/* How long to pause after nothing has moved for so long. */
+/* The length of the next pause after nothing has moved for waited_ns. */
 uint64_t tally__pause_ns(uint64_t waited_ns);
 
 #endif

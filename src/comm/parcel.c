@@ -104,7 +104,7 @@ void tally__carry_leaving(tally_group *group)
                                    .flag_offset = tally__offset_of(domain, &own->given_up),
                                    .flag = 1};
 
-        /* Who cannot be told finds out by the deadline. */
+        /* A rank that cannot be told finds out by the deadline. */
         if (r != group->rank && domain->ops->alive(domain, group->domain_rank[r])) {
             (void)domain->carrier->put(domain, group->domain_rank[r], &words);
         }

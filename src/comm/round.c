@@ -87,7 +87,7 @@ void tally__count_sent(tally_lane *lane, uint64_t bytes)
 }
 
 /* Whether every rank reports the same failure: the message then names no rank. */
-static bool is_everybodys(const tally_lane *lane)
+static bool is_on_all_ranks(const tally_lane *lane)
 {
     const tally_group *group = lane->group;
     size_t line = lane->round.number % 2;
@@ -108,7 +108,7 @@ static int fail_job(tally_lane *lane, int rank)
     int status = tally__said(lane, rank)->status;
     const char *text = lane->slots[rank]->text[lane->round.number % 2];
 
-    if (tally__culprit_length(text) > 0 || is_everybodys(lane)) {
+    if (tally__culprit_length(text) > 0 || is_on_all_ranks(lane)) {
         (void)snprintf(lane->job.text, sizeof lane->job.text, "%.*s", TALLY__TEXT_BYTES - 1, text);
     } else {
         (void)snprintf(lane->job.text, sizeof lane->job.text, "%s: %.*s",

@@ -5,7 +5,7 @@
  *
  *   - A rank arrives at round k by writing line[k % 2].call and then storing k to line[k %
  * 2].round. It goes on when every rank's line[k % 2].round has reached k.
- *   - Nobody arrives at k + 2 before everybody has arrived at k + 1, and a rank arrives at k + 1
+ *   - No rank arrives at k + 2 before all have arrived at k + 1, and a rank arrives at k + 1
  * only when it has read what it wanted of round k. So two lines are enough.
  *   - Data in stage k % 3 (of three) is written before round k, and may be read until the reader
  * arrives at round k + 2: first what the owner put there, then what it made of it in between.

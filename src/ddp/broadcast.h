@@ -8,7 +8,7 @@
 
 #include "tally_extend.h"
 
-/* Where small arrays are put side by side. */
+/* Buffer for small arrays that travel together. */
 #define TALLY__TOGETHER_BYTES ((size_t)64 << 10)
 
 struct tally__array {

@@ -211,7 +211,7 @@ int tally__find_difference(tally_lane *lane, const struct tally__digests *digest
     return TALLY_OK;
 }
 
-/* What a rank has where ranks differ. */
+/* One rank's values where ranks differ. */
 struct side {
     uint64_t n; /* things of the kind */
     struct tally__description about;

@@ -69,7 +69,7 @@ struct entries {
     const struct tally__saved_residual *residual; /* per parameter */
 };
 
-/* What this rank takes over. */
+/* The state that this rank takes over. */
 struct fresh {
     size_t n; /* blobs */
     size_t rank;

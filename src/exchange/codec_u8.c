@@ -14,7 +14,7 @@
 #include "num/num.h"
 #include "num/reduce.h"
 
-/* How many maps, raw elements and coded elements a range has: they lie in this order. */
+/* The number of maps, raw elements and coded elements of a range, in the order of the wire. */
 struct form {
     size_t n_maps;
     size_t n_raw;
@@ -87,7 +87,7 @@ static struct task task_of(const struct tally__codec *codec, const struct tally_
     return task;
 }
 
-/* Where a run's maps, or elements if it is raw, and its bytes lie on the wire. */
+/* The offsets on the wire of a run's maps, or of its elements if it is raw, and of its bytes. */
 static size_t map_at(const struct task *task, const struct tally__run *run)
 {
     return run->raw ? task->raw_at + run->element * task->raw_bytes : run->map * task->kind->bytes;

@@ -50,7 +50,7 @@ struct tally__power_matrix {
     const tally_bucket_param *parts; /* of the bucket, in the layout in which they are held */
 };
 
-/* How one bucket travels. */
+/* The plan of one bucket. */
 struct tally__power_plan {
     unsigned generation; /* of the layout it was made for */
     int n_matrices;

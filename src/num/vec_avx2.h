@@ -96,7 +96,7 @@ static inline vm vf_le(vf x, vf y)
     return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_LE_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LE_OQ)};
 }
 
-/* Where x or y is a NaN. */
+/* True where x or y is a NaN. */
 static inline vm vf_unordered(vf x, vf y)
 {
     return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_UNORD_Q), _mm256_cmp_ps(x.b, y.b, _CMP_UNORD_Q)};

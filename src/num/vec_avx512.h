@@ -83,7 +83,7 @@ static inline vm vf_le(vf x, vf y)
     return _mm512_cmp_ps_mask(x, y, _CMP_LE_OQ);
 }
 
-/* Where x or y is a NaN. */
+/* True where x or y is a NaN. */
 static inline vm vf_unordered(vf x, vf y)
 {
     return _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q);

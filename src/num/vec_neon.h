@@ -107,7 +107,7 @@ static inline uint32x4_t unordered4(float32x4_t x, float32x4_t y)
     return vmvnq_u32(vandq_u32(vceqq_f32(x, x), vceqq_f32(y, y)));
 }
 
-/* Where x or y is a NaN. */
+/* True where x or y is a NaN. */
 static inline vm vf_unordered(vf x, vf y)
 {
     return (vm){{unordered4(x.val[0], y.val[0]), unordered4(x.val[1], y.val[1]),

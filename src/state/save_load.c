@@ -146,7 +146,7 @@ static int check_head(const struct tally__state *state, size_t r, size_t n_bytes
     return TALLY_OK;
 }
 
-/* What a head says of its object, once the checksum is right. */
+/* Checks the head against the object; its checksum is right. */
 static int check_object(const struct tally__state *state, size_t r)
 {
     const struct tally__blob_head *head = &state->blobs[r].head;

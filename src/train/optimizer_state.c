@@ -84,7 +84,7 @@ struct saved_param {
     const float *state[TALLY_MAX_STATES];
 };
 
-/* What this rank takes over. */
+/* The state that this rank takes over. */
 struct fresh {
     struct counts counts; /* of blob 0 */
     double *lr;           /* per group, of blob 0 */

@@ -15,7 +15,7 @@
 /* Changes whenever the table does: both sides come from one build. */
 #define TALLY__MPI_API_VERSION 4
 
-/* What each object exports: a function that returns its table. */
+/* Each object exports a function that returns its table. */
 #define TALLY__MPI_API_SYMBOL "tally_mpi_api"
 
 /* Room for an MPI_Comm or an MPI_Request of any MPI. */
@@ -36,7 +36,7 @@ struct tally__mpi_status {
     int bytes;
 };
 
-/* How the other ranks are when this process ends. */
+/* The state of the other ranks when this process ends. */
 struct tally__mpi_outlook {
     uint64_t most_ns; /* to wait for them; TALLY__MPI_FOREVER: all are well */
     bool is_missing;  /* one that may be lost has not come yet */

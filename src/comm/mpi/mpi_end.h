@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How MPI domains end, and with the last of them the process's part in MPI. */
+/* The end of MPI domains, and with the last of them of the process's part in MPI. */
 #ifndef TALLY_COMM_MPI_END_H
 #define TALLY_COMM_MPI_END_H
 

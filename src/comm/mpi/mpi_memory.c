@@ -116,7 +116,7 @@ int tally__mpi_memory_alloc(struct tally__domain *domain, enum tally__memory_use
     return (use == TALLY__FOR_SLOTS ? alloc_slots : alloc_data)(mpi_of(domain), wanted, memory);
 }
 
-/* Where the piece of data hangs in the list, or the list's end. With the mutex held. */
+/* The link of the list that points to data, or the list's end. With the mutex held. */
 static struct tally__mpi_data **find_data(struct tally__mpi_domain *mpi, const void *memory)
 {
     struct tally__mpi_data **link = &mpi->data;

@@ -17,7 +17,7 @@
 _Static_assert(sizeof(MPI_Comm) <= sizeof(struct tally__mpi_handle), "a handle has room");
 _Static_assert(sizeof(MPI_Request) <= sizeof(struct tally__mpi_handle), "a handle has room");
 
-/* What libtally looks for. */
+/* The symbol that libtally loads. */
 __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_api(void);
 
 #define TAG 7
@@ -27,7 +27,7 @@ __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_ap
  * long as for ranks that may be lost. */
 #define WORDS_NS UINT64_C(1000000000)
 #define OWN_WORDS_NS UINT64_C(2000000000)
-/* How often it asks how the others are. */
+/* The interval between checks of the other ranks. */
 #define N_PAUSES 100
 
 /*
@@ -307,7 +307,7 @@ static int duplicate_ours(const struct tally__mpi_handle *from, struct tally__mp
 static int place(const struct tally__mpi_handle *handle, int *rank, int *size)
 {
     MPI_Comm comm = comm_of(handle);
-    /* What goes wrong is ours to report, not MPI's to end the program for. */
+    /* tally reports errors; MPI must not end the program. */
     int code = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
 
     code = code == MPI_SUCCESS ? MPI_Comm_rank(comm, rank) : code;

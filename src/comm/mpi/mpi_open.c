@@ -121,7 +121,7 @@ static int duplicate(struct tally__mpi_domain *mpi, const struct tally__settings
     return rc == 0 ? TALLY_OK : tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
 }
 
-/* What the config says of rank and world must be what MPI says. */
+/* Checks rank and world of the config against MPI's. */
 static int check_settings(const struct tally__mpi_domain *mpi,
                           const struct tally__settings *settings)
 {
@@ -184,7 +184,7 @@ static int open_domain(const struct tally__settings *settings, struct tally__mpi
     return TALLY_OK;
 }
 
-/* What a rank says of itself. */
+/* A rank's announcement. */
 struct first_card {
     struct tally__process_card process;
     uint64_t map_bytes; /* of its mirrors: nobody's slots may lie beyond */

@@ -13,7 +13,7 @@
 /* Messages taken in one go: others want the lock too. */
 #define MOST_AT_ONCE 32
 
-/* What stands in front of a message's payload. */
+/* The header of a message. */
 struct head {
     uint32_t magic;
     uint32_t flag;

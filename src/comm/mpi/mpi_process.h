@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which ranks are processes of this machine, and whether they still run. MPI does not tell. */
+/* The ranks that are processes of this machine, and whether they still run. MPI does not tell. */
 #ifndef TALLY_COMM_MPI_PROCESS_H
 #define TALLY_COMM_MPI_PROCESS_H
 
@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a rank says of itself. */
+/* A rank's announcement. */
 struct tally__process_card {
-    char machine[48];   /* which start of which machine */
+    char machine[48];   /* host name and boot ID */
     uint64_t pid_space; /* where the number means this process */
     int64_t pid;
 };
