@@ -1053,9 +1053,9 @@ typedef struct tally_ddp_stats {
     const char *hook;              /* its name; valid until the hook is replaced */
     unsigned long long wire_bytes; /* payload this rank sent for the buckets of the last step */
     unsigned long long total_wire_bytes; /* in all steps */
-    /* Other payload that this rank sent since the previous step: which rank has which gradient,
-     * buffers, delayed gradients, tally_ddp_mean_scalar, agreement on hooks, steps inside
-     * tally_ddp_join. Creation does not count. */
+    /* Other payload that this rank sent since the previous step: which rank has which gradient
+     * (nothing where all ranks have all), buffers, delayed gradients, tally_ddp_mean_scalar,
+     * agreement on hooks, steps inside tally_ddp_join. Creation does not count. */
     unsigned long long other_wire_bytes;
     unsigned long long total_other_wire_bytes; /* up to now */
     /* Values that fp16:saturate=1 limited to the largest fp16: in the last step, and in all. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives that move bytes and compute nothing: all-gather, all-to-all, broadcast, barrier.
- * Where all ranks' data lies in group memory, every rank copies directly from it between two
- * rounds. Otherwise the data goes through the stages, one stage per round. Only jobs enter.
+ * Collectives that move bytes and compute nothing: all-gather, all-to-all, barrier (broadcast.c has
+ * broadcast). Where all ranks' data lies in group memory, every rank copies directly from it
+ * between two rounds. Otherwise the data goes through the stages, one stage per round. Only jobs
+ * enter.
  */
 #include <assert.h>
 
@@ -24,61 +25,6 @@ int tally_lane_barrier(tally_lane *lane)
     const struct tally__call call = {.kind = TALLY__KIND_BARRIER};
 
     return lane ? tally__round(lane, &call) : tally__fail(TALLY_ARG, "lane is NULL");
-}
-
-/* ---- broadcast ---- */
-
-static int broadcast_staged(tally_lane *lane, struct tally__call *call, unsigned char *data)
-{
-    tally_group *group = lane->group;
-    size_t bytes = call->count;
-
-    for (size_t start = 0; start < bytes; start += lane->stage_bytes) {
-        size_t part = smaller(bytes - start, lane->stage_bytes);
-
-        if (group->rank == call->root) {
-            tally__copy(part, data + start, tally__next_stage(lane));
-            TRY(tally__parcel_to_all(lane, lane->round.number + 1, 0, part));
-        }
-        TRY(tally__round(lane, call));
-        if (group->rank != call->root) {
-            tally__copy(part, tally__stage_of(lane, call->root, lane->round.number), data + start);
-        }
-    }
-    return TALLY_OK;
-}
-
-int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root)
-{
-    struct tally__call call = {.kind = TALLY__KIND_BROADCAST, .root = root, .count = bytes};
-    tally_group *group;
-
-    if (!lane) {
-        return tally__fail(TALLY_ARG, "tally_lane_broadcast: lane is NULL");
-    }
-    group = lane->group;
-    if (root < 0 || root >= group->size) {
-        (void)tally__fail(TALLY_ARG, "broadcast: root %d is not in 0..%d, the ranks of this group",
-                          root, group->size - 1);
-        return tally__refuse(lane, TALLY__KIND_BROADCAST, TALLY_ARG);
-    }
-    if (!data && bytes > 0) {
-        (void)tally__fail(TALLY_ARG, "broadcast: data is NULL");
-        return tally__refuse(lane, TALLY__KIND_BROADCAST, TALLY_ARG);
-    }
-    call.offset = tally__offset_for_peers(group, data, bytes);
-    TRY(tally__round(lane, &call));
-    if (group->rank == root) {
-        tally__count_sent(lane, (uint64_t)bytes * (uint64_t)(group->size - 1));
-    }
-    call.detail = 1;
-    if (tally__said(lane, root)->offset == TALLY__NOT_SHARED) {
-        return broadcast_staged(lane, &call, data);
-    }
-    if (group->rank != root) {
-        tally__copy(bytes, tally__peer_data(lane, root), data);
-    }
-    return tally__round(lane, &call);
 }
 
 /* ---- all-gather ---- */

@@ -216,8 +216,7 @@ static int create_job(tally_lane *lane, void *user)
     TRY(tally__agree_status(lane, &creation->outcome));
     TRY(tally__params_compare(lane, ddp));
     if (!ddp->config.keep_parameters) {
-        TRY(tally__params_broadcast(lane, ddp, 0));
-        TRY(tally__buffers_broadcast(lane, ddp, 0));
+        TRY(tally__values_broadcast(lane, ddp, 0));
     }
     return TALLY_OK;
 }

@@ -171,6 +171,8 @@ struct tally__step_state {
     tally_future *end_future; /* the end of the step, if it was launched before wait */
     bool end_ran;             /* it was, and wait has collected it */
     bool has_means;           /* the step counts; lane 0 sets it at the end of the step */
+    size_t n_absent;          /* gradients that this rank lacks */
+    bool is_counted;          /* a rank lacks one: the last bucket's lane has counted */
     int32_t *used; /* per parameter: 1 if this rank has a gradient; at the end of the step, the
                       number of ranks that had one. The lane counts in a second array of n_params */
 };
@@ -209,7 +211,6 @@ struct tally_ddp {
     unsigned long long steps_before; /* steps of the run that was loaded */
     const char *call;                /* the application's call under way, for messages */
     struct tally__ddp_words words;
-    unsigned char *stage; /* TALLY__TOGETHER_BYTES (broadcast.h), for jobs of lane 0 */
 
     tally_hook *hook;
     struct tally__residuals *residuals;
@@ -240,8 +241,9 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n);
 /* Once dtypes are known: checks arrays, orders parameters, and allocates gradients and means. */
 int tally__params_allocate(tally_ddp *ddp);
 void tally__params_free(tally_ddp *ddp);
-/* In a job: all parameters except ignored ones become root's; all buffers become root's. */
-int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
+/* In a job: all parameters except the ignored ones, and all buffers, become root's; or the buffers
+ * only. */
+int tally__values_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 
 /* param_arrays.c: rejects two parameters that share a name or memory, and arrays that are not
@@ -310,6 +312,10 @@ int tally__step_end_launch(tally_ddp *ddp);
  * was launched before, and counts it. Returns the status. Collective. Errors: those of any
  * exchange, and the observer's. */
 int tally__step_end(tally_ddp *ddp, int collected);
+
+/* On the lane of the last bucket, as the end of its job: ranks agree whether any of them lacks a
+ * gradient in this step. Only then do they count how many have each. */
+int tally__step_count_used(tally_lane *lane, struct tally__bucket *last);
 
 /* If no rank had a gradient, its mean is dropped. The hook may have sent residuals of former steps
  * with it: their mean lies in the bucket, and every rank takes it back as its residual. */

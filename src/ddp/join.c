@@ -48,8 +48,7 @@ static int farewell_job(tally_lane *lane, void *user)
     int32_t root = ddp->presence.was_last ? tally_group_rank(ddp->group) : -1;
 
     TRY(tally_lane_all_reduce(lane, &root, 1, TALLY_I32, TALLY_MAX));
-    TRY(tally__params_broadcast(lane, ddp, root));
-    TRY(tally__buffers_broadcast(lane, ddp, root));
+    TRY(tally__values_broadcast(lane, ddp, root));
     ddp->observer.values_changed(ddp->observer.user);
     return TALLY_OK;
 }

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "comm/doing.h"
 #include "comm/group.h"
+#include "comm/threads.h"
 #include "ddp/check.h"
 #include "ddp/ddp.h"
 #include "ddp/grad_cast.h"
@@ -272,6 +273,14 @@ static void say_doing(tally_lane *lane, const struct tally__bucket *bucket)
     }
 }
 
+/* The last bucket that every step has: when it is launched, all gradients are announced. */
+static bool is_last(const struct tally__bucket *bucket)
+{
+    const struct tally__buckets *buckets = &bucket->ddp->buckets;
+
+    return (size_t)(bucket - buckets->bucket) + 1 == buckets->n;
+}
+
 static int bucket_job(tally_lane *lane, void *user)
 {
     struct tally__bucket *bucket = user;
@@ -298,19 +307,22 @@ static int bucket_job(tally_lane *lane, void *user)
     if (rc == TALLY_OK && !bucket->skipped) {
         rc = ddp->observer.after_hook(ddp->observer.user, lane, bucket);
     }
-    return rc;
+    return rc == TALLY_OK && is_last(bucket) ? tally__step_count_used(lane, bucket) : rc;
 }
 
 int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket)
 {
     /* With join, buckets must follow the presence job, which runs on lane 0. */
     bool many = ddp->hook->table.concurrent && !ddp->config.join;
+    int lane = many ? bucket->seen.index % ddp->group->n_lanes : 0;
 
     assert(bucket->state == TALLY__BUCKET_FILLING);
     bucket->seen.step = ddp->step + ddp->steps_before;
     bucket->now.launch_ns = tally__now_ns();
-    TRY(tally_submit(ddp->group, many ? bucket->seen.index % ddp->group->n_lanes : 0, bucket_job,
-                     bucket, &bucket->future));
+    /* The last bucket's job ends with an agreement. */
+    TRY(tally__submit(&ddp->group->lanes[lane], bucket_job, bucket, NULL,
+                      is_last(bucket) ? TALLY__ENDS_ITSELF : TALLY__ENDS_WITH_ROUND,
+                      &bucket->future));
     bucket->state = TALLY__BUCKET_LAUNCHED;
     return TALLY_OK;
 }

@@ -92,8 +92,7 @@ static int align_job(tally_lane *lane, void *user)
                            "tally_ddp_broadcast: root %d is not in 0..%d, the ranks of this group",
                            alignment->root, tally_group_size(alignment->ddp->group) - 1);
     }
-    TRY(tally__params_broadcast(lane, alignment->ddp, alignment->root));
-    TRY(tally__buffers_broadcast(lane, alignment->ddp, alignment->root));
+    TRY(tally__values_broadcast(lane, alignment->ddp, alignment->root));
     alignment->ddp->observer.values_changed(alignment->ddp->observer.user);
     return TALLY_OK;
 }

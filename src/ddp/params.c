@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "ddp/broadcast.h"
+#include "comm/broadcast.h"
 #include "ddp/ddp.h"
 #include "ddp/grad_cast.h"
 
@@ -208,9 +208,8 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
     ddp->ready.last = tally__alloc_array(n, sizeof *ddp->ready.last, "parameters");
     ddp->ready.agreed = tally__alloc_array(n, sizeof *ddp->ready.agreed, "parameters");
     ddp->now.used = tally__alloc_array(2 * n, sizeof *ddp->now.used, "parameters");
-    ddp->stage = tally__alloc(TALLY__TOGETHER_BYTES, "a stage for small parameters");
     if (!ddp->params || !ddp->order || !ddp->ready.order || !ddp->ready.last ||
-        !ddp->ready.agreed || !ddp->now.used || !ddp->stage) {
+        !ddp->ready.agreed || !ddp->now.used) {
         return TALLY_NOMEM;
     }
     for (size_t i = 0; i < n; i++) {
@@ -270,28 +269,9 @@ void tally__params_free(tally_ddp *ddp)
     tally__free(ddp->ready.last);
     tally__free(ddp->ready.agreed);
     tally__free(ddp->now.used);
-    tally__free(ddp->stage);
 }
 
 /* ---- broadcasting ---- */
-
-static struct tally__array param_array(const void *of, size_t i)
-{
-    const struct tally__param *param = &((const tally_ddp *)of)->params[i];
-
-    /* Provided parameters have no memory yet at creation; they are zeros on all ranks. */
-    return param->flags & TALLY_PARAM_IGNORED || !param->data
-               ? (struct tally__array){NULL, 0}
-               : (struct tally__array){param->data, param->bytes};
-}
-
-int tally__params_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
-{
-    const struct tally__arrays arrays = {
-        .n = ddp->n_params, .of = ddp, .get = param_array, .stage = ddp->stage};
-
-    return tally__broadcast(lane, &arrays, root);
-}
 
 static struct tally__array buffer_array(const void *of, size_t i)
 {
@@ -300,10 +280,32 @@ static struct tally__array buffer_array(const void *of, size_t i)
     return (struct tally__array){buffer->data, buffer->bytes};
 }
 
+/* The parameters, then the buffers. A parameter that tally provides is zeros on all ranks until it
+ * has memory. */
+static struct tally__array value_array(const void *of, size_t i)
+{
+    const tally_ddp *ddp = of;
+    const struct tally__param *param;
+
+    if (i >= ddp->n_params) {
+        return buffer_array(of, i - ddp->n_params);
+    }
+    param = &ddp->params[i];
+    return param->flags & TALLY_PARAM_IGNORED || !param->data
+               ? (struct tally__array){NULL, 0}
+               : (struct tally__array){param->data, param->bytes};
+}
+
+int tally__values_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
+{
+    const struct tally__arrays arrays = {ddp->n_params + ddp->n_buffers, ddp, value_array};
+
+    return tally__broadcast(lane, &arrays, root);
+}
+
 int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
 {
-    const struct tally__arrays arrays = {
-        .n = ddp->n_buffers, .of = ddp, .get = buffer_array, .stage = ddp->stage};
+    const struct tally__arrays arrays = {ddp->n_buffers, ddp, buffer_array};
 
     return tally__broadcast(lane, &arrays, root);
 }

@@ -87,6 +87,7 @@ static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_st
         tally__checks_note(ddp, param);
     }
     ddp->now.used[index] = state == TALLY__GRAD_READY;
+    ddp->now.n_absent += state == TALLY__GRAD_ABSENT;
     bucket->n_missing--;
     bucket->now.ready_ns = tally__now_ns();
     if (!(param->flags & TALLY_PARAM_DELAYED)) {

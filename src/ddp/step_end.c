@@ -52,15 +52,51 @@ static int agree_on_order(tally_lane *lane, tally_ddp *ddp, int root)
     return tally_lane_broadcast(lane, ddp->ready.agreed, bytes, root);
 }
 
+int tally__step_count_used(tally_lane *lane, struct tally__bucket *last)
+{
+    tally_ddp *ddp = last->ddp;
+    int32_t *counts = ddp->now.used + ddp->n_params;
+    uint64_t before = lane->job.bytes_sent;
+    uint64_t any_absent = 0;
+
+    TRY(tally__agree_any(lane, ddp->now.n_absent > 0, &any_absent));
+    ddp->now.is_counted = any_absent != 0;
+    if (!ddp->now.is_counted) {
+        return TALLY_OK;
+    }
+    /* Buckets on other lanes still read used; delayed gradients may still be announced. */
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        counts[i] = ddp->params[i].flags & TALLY_PARAM_DELAYED ? 0 : ddp->now.used[i];
+    }
+    TRY(tally_lane_all_reduce(lane, counts, ddp->n_params, TALLY_I32, TALLY_SUM));
+    last->now.aside_bytes += lane->job.bytes_sent - before;
+    return TALLY_OK;
+}
+
+/* After the step: on how many ranks each parameter had a gradient. All ranks ask for delayed
+ * gradients, or none does. */
+static void take_counts(tally_ddp *ddp)
+{
+    int32_t n_ranks = ddp->config.join ? ddp->presence.n_active : tally_group_size(ddp->group);
+
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        const struct tally__param *param = &ddp->params[i];
+
+        if (param->flags & TALLY_PARAM_DELAYED) {
+            ddp->now.used[i] = ddp->now.delayed_asked ? n_ranks : 0;
+        } else if (ddp->now.is_counted) {
+            ddp->now.used[i] = ddp->now.used[ddp->n_params + i];
+        } else {
+            ddp->now.used[i] = param->bucket >= 0 ? n_ranks : 0;
+        }
+    }
+}
+
 /* The exchanges at the end of a step. Under join the highest rank with input leads. */
 static int exchange(tally_lane *lane, tally_ddp *ddp)
 {
     int root = ddp->config.join ? ddp->presence.root : 0;
-    int32_t *counts = ddp->now.used + ddp->n_params;
 
-    /* Buckets on other lanes may still read which gradients this rank has. */
-    memcpy(counts, ddp->now.used, ddp->n_params * sizeof *counts);
-    TRY(tally_lane_all_reduce(lane, counts, ddp->n_params, TALLY_I32, TALLY_SUM));
     TRY(align_buffers(lane, ddp, root));
     return tally__may_arrange(ddp) ? agree_on_order(lane, ddp, root) : TALLY_OK;
 }
@@ -95,7 +131,7 @@ static bool was_reduced(const tally_ddp *ddp, const struct tally__param *param)
 static void record(tally_ddp *ddp)
 {
     (void)pthread_mutex_lock(&ddp->mutex);
-    memcpy(ddp->now.used, ddp->now.used + ddp->n_params, ddp->n_params * sizeof *ddp->now.used);
+    take_counts(ddp);
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
         bool is_used = ddp->now.used[ddp->order[k]] > 0;
@@ -154,8 +190,8 @@ static int end_job(tally_lane *lane, void *user)
                                             .hook = ddp->hook->table.name};
 
     tally__doing_step(lane, &words);
-    TRY(exchange(lane, ddp));
     TRY(await_buckets(ddp));
+    TRY(exchange(lane, ddp));
     record(ddp);
     fill_absent(ddp);
     ddp->now.has_means = true;

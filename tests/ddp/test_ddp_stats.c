@@ -70,13 +70,12 @@ static int check_config(tally_group *group, const tally_ddp_stats *stats)
     return 0;
 }
 
-/* Ranks also exchange which rank has which gradient and, once, rank 0's order. */
+/* Ranks also exchange, once, rank 0's order. */
 static unsigned long long other_bytes(unsigned long long step, bool copies, int world, int rank)
 {
     unsigned long long word = (unsigned long long)(world - 1) * sizeof(int32_t);
-    unsigned long long arranged = copies && step == 1 && rank == 0 ? N * word : 0;
 
-    return step == 0 ? 0 : N * word + arranged;
+    return copies && step == 1 && rank == 0 ? N * word : 0;
 }
 
 static int check_step(tally_group *group, const tally_ddp_stats *stats, unsigned long long step,
@@ -266,8 +265,8 @@ static int beside_body(tally_group *group, void *user)
     CHECK(group, ddp_model_make(&model, late, 2, *(const int *)user) == 0);
     CHECK_OK(group, tally_ddp_create(group, model.params, 2, &config, &ddp));
     for (unsigned s = 0; s < 6; s++) {
-        /* The counts of gradients; the buffer, from rank 0. */
-        unsigned long long expected = others * 2 * sizeof(int32_t) + (rank == 0) * others * BUFFER;
+        /* The buffer, from rank 0. */
+        unsigned long long expected = (rank == 0) * others * BUFFER;
         int params[1] = {-1};
 
         if (*(const int *)user && s < 2) {
