@@ -214,7 +214,8 @@ static void memory_that_is_not(void **state)
         fault_expect_failure(&opening, 0, TALLY_MISMATCH,
                              "rank 1 sent a descriptor that is not its group memory");
         if (world == 3) {
-            fault_expect_failure(&opening, 2, TALLY_MISMATCH, "rank 1's memory is not");
+            fault_expect_failure(&opening, 2, TALLY_MISMATCH,
+                                 "rank 1 sent a descriptor that is not");
         }
         assert_int_equal(close(connection), 0);
         fault_opening_end(&opening);
