@@ -1049,9 +1049,12 @@ typedef struct tally_ddp_stats {
     int find_unused;          /* as in the config, and the next two */
     int static_graph;
     int join;
-    int rebuilt;                   /* buckets are arranged by ready order */
-    const char *hook;              /* its name; valid until the hook is replaced */
-    unsigned long long wire_bytes; /* payload this rank sent for the buckets of the last step */
+    int rebuilt;      /* buckets are arranged by ready order */
+    const char *hook; /* its name; valid until the hook is replaced */
+    /* Payload this rank sent for the buckets of the last step. With allreduce:engine=native it is
+     * an estimate: MPI does not tell; 2 (W - 1) / W of the bytes is what the best algorithms send.
+     */
+    unsigned long long wire_bytes;
     unsigned long long total_wire_bytes; /* in all steps */
     /* Other payload that this rank sent since the previous step: which rank has which gradient
      * (nothing where all ranks have all), buffers, delayed gradients, tally_ddp_mean_scalar,

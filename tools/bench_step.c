@@ -215,7 +215,7 @@ int bench_step(int argc, char **argv)
 {
     struct words words = {.mb = {1, 100000, 100},
                           .backward_ms = {0, 10000, 200},
-                          .n_params = {1, 10000, 100},
+                          .n_params = {1, 1000000, 100},
                           .bucket_mb = {0, 100000, 0},
                           .lanes = {0, 64, 1},
                           .n_steps = {1, STEP_MAX_STEPS, 15}};

@@ -111,7 +111,7 @@ int tally__mpi_all_reduce(tally_lane *lane, float *data, size_t n)
         TRY(wait_sum(lane));
         done += part;
     }
-    /* The bytes of a bandwidth-optimal algorithm. */
+    /* An estimate, which tally.h documents: MPI does not tell how many bytes it sends. */
     tally__count_sent(lane, 2 * n * sizeof(float) * (size - 1) / size);
     return TALLY_OK;
 }
