@@ -246,7 +246,7 @@ static int take_run(const struct fresh *fresh, const struct tally__saved_run *ru
         }
         weight = 1;
     }
-    TRY(tally__residual_send(residual, residual->n));
+    TRY(tally__residual_allocate(residual, residual->n));
     tally__axpy_f32(run->n, run->values, weight, residual->sent + run->first);
     return TALLY_OK;
 }
@@ -277,7 +277,7 @@ static int take_sent(const struct fresh *fresh, size_t i, struct tally__residual
         if (!sent || (fresh->same_world && r != fresh->rank)) {
             continue;
         }
-        TRY(tally__residual_send(residual, n));
+        TRY(tally__residual_allocate(residual, n));
         if (fresh->same_world) {
             memcpy(residual->sent, sent, n * sizeof *sent);
         } else {

@@ -305,7 +305,7 @@ static int bucket_job(tally_lane *lane, void *user)
     bucket->now.done_ns = tally__now_ns();
     bucket->now.after_ns = bucket->now.done_ns;
     if (rc == TALLY_OK && !bucket->skipped) {
-        rc = ddp->observer.after_hook(ddp->observer.user, lane, bucket);
+        rc = ddp->observer.after_reduce(ddp->observer.user, lane, bucket);
     }
     return rc == TALLY_OK && is_last(bucket) ? tally__step_count_used(lane, bucket) : rc;
 }

@@ -37,7 +37,7 @@ static int reduce(void *user, tally_lane *lane, struct tally__bucket *bucket)
     return tally__bucket_reduce(lane, bucket);
 }
 
-static int after_hook(void *user, tally_lane *lane, struct tally__bucket *bucket)
+static int after_reduce(void *user, tally_lane *lane, struct tally__bucket *bucket)
 {
     (void)user;
     (void)lane;
@@ -77,7 +77,7 @@ const struct tally__observer tally__observer_none = {.prepare = prepare,
                                                      .values_changed = values_changed,
                                                      .step_begin = step_begin,
                                                      .reduce = reduce,
-                                                     .after_hook = after_hook,
+                                                     .after_reduce = after_reduce,
                                                      .step_end = step_end,
                                                      .step_times = step_times,
                                                      .step_over = step_over,

@@ -40,7 +40,7 @@ struct tally__observer {
     int (*reduce)(void *user, tally_lane *lane, struct tally__bucket *bucket);
     /* On the bucket's lane, after reduce, unless the bucket was skipped: uses the mean. Sets
      * bucket->now.after_ns if it did something. */
-    int (*after_hook)(void *user, tally_lane *lane, struct tally__bucket *bucket);
+    int (*after_reduce)(void *user, tally_lane *lane, struct tally__bucket *bucket);
     /* In a job on lane 0, behind all buckets, maybe before the application calls wait: all ranks
      * know the means, and which parameters have one. Collective. */
     int (*step_end)(void *user, tally_lane *lane);

@@ -45,7 +45,6 @@ struct tally__lists {
 };
 
 struct tally__codec_ops {
-    const char *name;
     uint8_t id; /* identifies the kind of codec, so that ranks can compare codecs */
     /* Bytes of a range on the wire, and of the largest block. */
     size_t (*wire_bytes)(const struct tally__codec *codec, const struct tally__range *range);

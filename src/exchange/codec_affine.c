@@ -123,11 +123,8 @@ static const struct tally__map_kind affine_maps = {
     .direct = affine_direct,
 };
 
-static const struct tally__codec_ops affine_ops = {.name = "affine",
-                                                   .id = 4,
-                                                   TALLY__BYTE_OPS,
-                                                   .reduce_direct = tally__byte_reduce_direct,
-                                                   .tell = affine_tell};
+static const struct tally__codec_ops affine_ops = {
+    .id = 4, TALLY__BYTE_OPS, .reduce_direct = tally__byte_reduce_direct, .tell = affine_tell};
 
 struct tally__codec tally__codec_affine(size_t block, double divisor)
 {

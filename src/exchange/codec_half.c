@@ -167,7 +167,6 @@ static void bf16_step_reduce(const struct tally__codec *codec, const struct tall
 
 static const struct tally__codec_ops f16_ops = {
     HALF_OPS,
-    .name = "f16",
     .id = 2,
     .encode = f16_encode,
     .reduce = f16_reduce,
@@ -177,7 +176,6 @@ static const struct tally__codec_ops f16_ops = {
 
 static const struct tally__codec_ops bf16_ops = {
     HALF_OPS,
-    .name = "bf16",
     .id = 3,
     .encode = bf16_encode,
     .reduce = bf16_reduce,
@@ -186,26 +184,15 @@ static const struct tally__codec_ops bf16_ops = {
 };
 
 static const struct tally__codec_ops sat_ops = {
-    HALF_OPS,
-    .name = "f16, saturating",
-    .id = 6,
-    .encode = sat_encode,
-    .reduce = sat_reduce,
-    .decode = f16_decode,
+    HALF_OPS, .id = 6, .encode = sat_encode, .reduce = sat_reduce, .decode = f16_decode,
 };
 
 static const struct tally__codec_ops f16_step_ops = {
-    HALF_OPS,
-    .name = "f16, stepwise",
-    .id = 7,
-    .encode = f16_step_encode,
-    .reduce = f16_step_reduce,
-    .decode = f16_decode,
+    HALF_OPS, .id = 7, .encode = f16_step_encode, .reduce = f16_step_reduce, .decode = f16_decode,
 };
 
 static const struct tally__codec_ops bf16_step_ops = {
     HALF_OPS,
-    .name = "bf16, stepwise",
     .id = 8,
     .encode = bf16_step_encode,
     .reduce = bf16_step_reduce,

@@ -50,7 +50,6 @@ static void plain_decode(const struct tally__codec *codec, const struct tally__r
 }
 
 static const struct tally__codec_ops plain_ops = {
-    .name = "plain",
     .id = 1,
     .wire_bytes = plain_wire_bytes,
     .block_bytes = plain_block_bytes,

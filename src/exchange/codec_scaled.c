@@ -49,7 +49,7 @@ static const struct tally__map_kind scaled_maps = {
     .scale = scaled_scale,
 };
 
-static const struct tally__codec_ops scaled_ops = {.name = "scaled", .id = 5, TALLY__BYTE_OPS};
+static const struct tally__codec_ops scaled_ops = {.id = 5, TALLY__BYTE_OPS};
 
 struct tally__codec tally__codec_scaled(size_t block, double divisor)
 {

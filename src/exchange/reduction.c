@@ -45,7 +45,7 @@ int tally_bucket_residual(const tally_bucket *bucket, int k, float **residual)
     residuals = here->residuals;
     index = (size_t)bucket->params[k].index;
     TRY(tally__residual_make_plain(residuals, index));
-    TRY(tally__residual_send(&residuals->params[index], bucket->params[k].n));
+    TRY(tally__residual_allocate(&residuals->params[index], bucket->params[k].n));
     *residual = residuals->params[index].sent;
     return TALLY_OK;
 }

@@ -65,7 +65,7 @@ void tally__residuals_free(struct tally__residuals *residuals)
 
 /* ---- residuals of contributions ---- */
 
-int tally__residual_send(struct tally__residual *residual, size_t n)
+int tally__residual_allocate(struct tally__residual *residual, size_t n)
 {
     if (!residual->sent) {
         residual->sent = tally__alloc_array(n, sizeof *residual->sent, what);
@@ -267,7 +267,7 @@ int tally__residual_copy(const struct tally__residual *from, struct tally__resid
     }
     to->n = from->n;
     if (from->sent) {
-        TRY(tally__residual_send(to, from->n));
+        TRY(tally__residual_allocate(to, from->n));
         tally__copy(from->n * sizeof *from->sent, (const void *)from->sent, (void *)to->sent);
     }
     for (const struct tally__owned *owned = from->owned; owned; owned = owned->next) {

@@ -79,7 +79,7 @@ void tally__residual_clear(struct tally__residual *residual);
 /* ---- residuals of contributions ---- */
 
 /* Makes sent an array of n elements, if it is not. Errors: NOMEM. */
-int tally__residual_send(struct tally__residual *residual, size_t n);
+int tally__residual_allocate(struct tally__residual *residual, size_t n);
 
 /* The residual is now in the holder's array, in the holder's form. */
 void tally__residual_hold(struct tally__residual *residual, float *held,

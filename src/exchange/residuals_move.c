@@ -188,7 +188,7 @@ static int make_room_for(const struct move *move, const struct piece *piece)
         return TALLY_OK;
     }
     if (move->moving->how == TALLY__MOVE_SENT) {
-        return tally__residual_send(residual, (size_t)piece->elements);
+        return tally__residual_allocate(residual, (size_t)piece->elements);
     }
     /* A rank that takes no part in exchanges, such as one behind a leader, needs none. */
     if (owned && !owned->pending) {

@@ -56,7 +56,7 @@ static int find_feedback(const tally_group *group, const tally_bucket *bucket,
             }
             continue;
         }
-        TRY(tally__residual_send(residual, bucket->params[s].n));
+        TRY(tally__residual_allocate(residual, bucket->params[s].n));
         TRY(tally__residual_own(residual, first, n, bucket->n_ranks, &owned));
         segments->feedback[s] = (struct tally__feedback){bucket->shadows ? NULL : residual->sent,
                                                          owned->values, owned->first};

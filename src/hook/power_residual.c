@@ -40,7 +40,7 @@ static int write_down_square(void *state, struct tally__residuals *residuals, si
     for (int k = 0; k < matrix->n_parts; k++) {
         const tally_bucket_param *part = &matrix->parts[k];
 
-        TRY(tally__residual_send(&residuals->params[part->index], part->n));
+        TRY(tally__residual_allocate(&residuals->params[part->index], part->n));
     }
     tally__power_take_away(matrix, matrix->corrected);
     for (int k = 0; k < matrix->n_parts; k++) {
@@ -56,7 +56,7 @@ static int write_down_square(void *state, struct tally__residuals *residuals, si
 static int hold_layer(struct tally__residual *residual, size_t n,
                       struct tally__power_matrix *matrix)
 {
-    TRY(tally__residual_send(residual, n));
+    TRY(tally__residual_allocate(residual, n));
     matrix->holder = (struct tally__holder){write_down_layer, matrix};
     tally__power_forget_factors(matrix);
     tally__residual_hold(residual, residual->sent, &matrix->holder);

@@ -63,7 +63,7 @@ static int reduce(void *user, tally_lane *lane, struct tally__bucket *bucket)
     return bucket->sharded ? tally__zero_reduce(lane, bucket) : tally__bucket_reduce(lane, bucket);
 }
 
-static int after_hook(void *user, tally_lane *lane, struct tally__bucket *bucket)
+static int after_reduce(void *user, tally_lane *lane, struct tally__bucket *bucket)
 {
     const struct tally__training *training = user;
 
@@ -129,7 +129,7 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
                                              .values_changed = values_changed,
                                              .step_begin = step_begin,
                                              .reduce = reduce,
-                                             .after_hook = after_hook,
+                                             .after_reduce = after_reduce,
                                              .step_end = step_end,
                                              .step_times = step_times,
                                              .step_over = step_over,

@@ -12,22 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <tally_extend.h>
+#include "clumsy/clumsy.h"
 
-#define N_PARAMS 3
-#define N_ELEMENTS 600
-
-struct model {
-    float data[N_PARAMS][N_ELEMENTS];
-    size_t shape[2];
-    tally_param params[N_PARAMS];
-    size_t n_params;
-    tally_ddp_config config;
-};
-
-static tally_group *group;
-static tally_ddp *ddp;
-static struct model model;
+tally_group *group;
+tally_ddp *ddp;
+struct model model;
 static float slope = 0.5f; /* of the loss: what backward writes */
 
 /* All ranks have said what they have to say. */
@@ -93,7 +82,7 @@ static void fill_model(void)
     tally_ddp_config_init(&model.config, sizeof model.config);
 }
 
-static int create(void)
+int create(void)
 {
     return tally_ddp_create(group, model.params, model.n_params, &model.config, &ddp);
 }
@@ -131,7 +120,7 @@ static int take_steps(int n)
 }
 
 /* create, then steps: what most programs do before and after their mistake. */
-static int train(int n)
+int train(int n)
 {
     int status = create();
 
@@ -364,88 +353,6 @@ static int forked_child(void)
         (void)waitpid(child, &child_status, 0);
     }
     return status == TALLY_OK ? take_steps(1) : status;
-}
-
-/* ---- checkpoints ---- */
-
-#define MAX_WORLD 8
-
-static unsigned char blobs[MAX_WORLD][1 << 16];
-static size_t blob_bytes[MAX_WORLD];
-
-/* Every rank's part of an array, on every rank. */
-static int gather(const void *own, size_t bytes, void *all)
-{
-    size_t sizes[MAX_WORLD];
-    tally_future *future = NULL;
-    int status;
-
-    for (int r = 0; r < MAX_WORLD; r++) {
-        sizes[r] = bytes;
-    }
-    status = tally_all_gather(group, own, sizes, all, &future);
-    status = status == TALLY_OK ? tally_future_wait(future) : status;
-    tally_future_free(future);
-    return status;
-}
-
-static int save(void)
-{
-    int me = tally_group_rank(group);
-    int status;
-
-    blob_bytes[me] = sizeof blobs[me];
-    status = tally_ddp_save(ddp, blobs[me], &blob_bytes[me]);
-    status =
-        status == TALLY_OK ? gather(&blob_bytes[me], sizeof blob_bytes[me], blob_bytes) : status;
-    return status == TALLY_OK ? gather(blobs[me], sizeof blobs[me], blobs) : status;
-}
-
-static int load(int n)
-{
-    const void *all[MAX_WORLD];
-
-    for (int r = 0; r < n; r++) {
-        all[r] = blobs[r];
-    }
-    return tally_ddp_load(ddp, all, blob_bytes, (size_t)n);
-}
-
-static int train_and_save(void)
-{
-    int status;
-
-    model.config.hook = "int8";
-    status = train(2);
-    return status == TALLY_OK ? save() : status;
-}
-
-static int damaged_checkpoint(void)
-{
-    int status = train_and_save();
-
-    blobs[1][blob_bytes[1] / 2] ^= 1;
-    return status == TALLY_OK ? load(tally_group_size(group)) : status;
-}
-
-static int missing_checkpoint(void)
-{
-    int status = train_and_save();
-
-    return status == TALLY_OK ? load(1) : status;
-}
-
-static int other_model(void)
-{
-    int status = train_and_save();
-
-    if (status == TALLY_OK) {
-        (void)tally_ddp_free(ddp);
-        ddp = NULL;
-        model.params[1].name = "mlp.weight";
-        status = create();
-    }
-    return status == TALLY_OK ? load(tally_group_size(group)) : status;
 }
 
 /* ---- which ---- */

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Mistakes that users make, and what they read: docs/troubleshooting.md is compared with what happens.
 
-add_executable(clumsy clumsy/clumsy.c)
+add_executable(clumsy clumsy/clumsy.c clumsy/clumsy_checkpoints.c)
 target_compile_definitions(clumsy PRIVATE _GNU_SOURCE)
+target_include_directories(clumsy PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(clumsy PRIVATE tally_flags tally)
 set(clumsy_static ${CMAKE_CURRENT_BINARY_DIR}/clumsy_static)
 if(TARGET run_reduce_static)
-  add_executable(clumsy_static clumsy/clumsy.c)
+  add_executable(clumsy_static clumsy/clumsy.c clumsy/clumsy_checkpoints.c)
   target_compile_definitions(clumsy_static PRIVATE _GNU_SOURCE)
+  target_include_directories(clumsy_static PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(clumsy_static PRIVATE tally_flags tally_static)
   target_link_options(clumsy_static PRIVATE -static)
 endif()

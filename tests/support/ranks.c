@@ -18,7 +18,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/group.h"
 #include "support/counting_memory.h"
 #include "support/ranks_inner.h"
 
@@ -135,34 +134,6 @@ int ranks_await(_Atomic uint32_t *word, uint32_t value)
         ranks_sleep_ms(1);
     }
     return atomic_load(word) >= value ? 0 : RANKS_FAILED;
-}
-
-/* ---- staging ---- */
-
-static bool shares_nothing(const struct tally__domain *domain, const void *memory, size_t bytes)
-{
-    (void)domain;
-    (void)memory;
-    (void)bytes;
-    return false;
-}
-
-/* Per thread: ranks may be threads, and each has its own domain. */
-static _Thread_local struct tally__domain_ops staging_ops;
-static _Thread_local const struct tally__domain_ops *real_ops;
-
-void ranks_stage(tally_group *group, bool on)
-{
-    struct tally__domain *domain = group ? group->domain : NULL;
-
-    if (domain && on && domain->ops != &staging_ops) {
-        real_ops = domain->ops;
-        staging_ops = *real_ops;
-        staging_ops.shares = shares_nothing;
-        domain->ops = &staging_ops;
-    } else if (domain && !on && domain->ops == &staging_ops) {
-        domain->ops = real_ops;
-    }
 }
 
 /* ---- one rank from beginning to end ---- */
