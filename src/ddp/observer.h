@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The observer of a ddp: the code that uses the means, such as an optimizer. ddp calls this table
- * and knows nothing else about its observer. Every entry is set: a table starts as
- * tally__observer_none, which only runs the hook.
+ * and knows nothing else about its observer. Every entry is set. tally__observer_none, for a
+ * ddp that needs no observer, only runs the hook.
+ *
+ * The observer may write these fields of ddp.h, which ddp reads:
+ *
+ *   struct tally__gradient      dtype, reduce_dtype     in prepare
+ *   struct tally__mean          sharded                 between steps
+ *                               last = NULL             in step_end: it drops the mean
+ *   struct tally__bucket        sharded                 between steps
+ *                               factor, skipped         in reduce
+ *   struct tally__bucket_times  after_ns, aside_bytes   in reduce and after_reduce
+ *                               late_bytes, late_ns     in step_end
+ *   struct tally__buckets       pinned                  between steps
+ *   struct tally_ddp            ends_in_wait            between steps
  */
 #ifndef TALLY_DDP_OBSERVER_H
 #define TALLY_DDP_OBSERVER_H

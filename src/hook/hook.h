@@ -3,7 +3,8 @@
  * The hook object, as ddp and the hooks see it. Every hook, tally's own or the application's, is
  * one table: the public part (tally_hook_table) and a private part with what tally does not
  * promise. tally__hook_make fills every entry that is not set with one that does nothing, so
- * callers call all entries without asking whether they are there.
+ * callers call all entries without asking whether they are there. Only scatter may be NULL:
+ * tally__hook_reduce then calls reduce.
  */
 #ifndef TALLY_HOOK_HOOK_H
 #define TALLY_HOOK_HOOK_H
@@ -36,7 +37,7 @@ struct tally__hook_private {
 };
 
 struct tally_hook {
-    tally_hook_table table; /* a copy; the name is a copy too. Only scatter may be NULL. */
+    tally_hook_table table; /* a copy; the name is a copy too */
     struct tally__hook_private private;
     void *state;
     const struct tally__hook_kind *kind; /* the row of tally's list; NULL: the application's hook */
