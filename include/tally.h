@@ -69,8 +69,8 @@
  *     destructors may run, and facts such as tally_group_rank stay available. The child may open
  *     its own groups, except over MPI.
  *   - The library never exits, installs no signal handler, and prints nothing: messages go to the
- *     callback of tally_log_set(). One exception: if the program sets no callback and TALLY_LOG is
- *     set in the environment, messages go to stderr.
+ *     callback of tally_log_set(). If the program sets no callback, two kinds of messages go to
+ *     stderr: all messages if TALLY_LOG is set in the environment, and the warnings of check mode.
  *
  * Words that the comments use:
  *   collective       every rank of the group makes this call, in the same order as its other
@@ -79,8 +79,8 @@
  *                    thread that runs hooks (unless it takes a tally_lane)
  *   any thread       several threads may call it at once; other functions are called by one thread
  *                    at a time for each object
- *   between steps    not after the first tally_ddp_grad_ready of a step and before tally_ddp_wait
- *                    has returned
+ *   between steps    at any time except from a step's first tally_ddp_grad_ready until its
+ *                    tally_ddp_wait returns
  *   exchange errors  PEER, TIMEOUT, MISMATCH, ABORTED, or the error that made the same operation
  *                    fail on another rank
  */
@@ -214,9 +214,9 @@ TALLY_API void tally_group_config_init(tally_group_config *config, size_t size);
  *     TALLY_RENDEZVOUS, or by MASTER_ADDR, MASTER_PORT and TORCHELASTIC_RUN_ID;
  *   - OMPI_COMM_WORLD_SIZE, PMI_SIZE or SLURM_STEP_NUM_TASKS above 1: backend "mpi";
  *   - none of these: a world of one.
- * It is an error (ARG), on every backend, if any known launcher says that there are more ranks than
- * that, or if TALLY_RANK, RANK or LOCAL_RANK above 0, or LOCAL_WORLD_SIZE above 1, is set without a
- * number of ranks. Backend "mpi" is UNSUPPORTED in a statically linked program.
+ * It is an error (ARG), on every backend, if any known launcher names more ranks than the group
+ * would have, or if TALLY_RANK, RANK or LOCAL_RANK above 0, or LOCAL_WORLD_SIZE above 1, is set
+ * without a number of ranks. Backend "mpi" is UNSUPPORTED in a statically linked program.
  *
  * Collective over all ranks; blocks until all have arrived or open_timeout_s has passed. Errors:
  * ARG; TIMEOUT naming the missing ranks; MISMATCH if ranks disagree about the number of ranks or
@@ -250,9 +250,9 @@ TALLY_API unsigned long long tally_group_bytes_sent(const tally_group *group);
 /*
  * Closes a group: finishes the jobs that this rank has submitted, then frees everything. Other
  * ranks that still wait for this one get PEER, "closed its group". The program must have freed the
- * futures of the group before. Memory of the group that was not freed goes once all ranks have
- * closed it. NULL is accepted. Local; blocks until this rank's jobs are done. Errors: STATE if a
- * sub-group is still open.
+ * futures of the group before. Group memory you did not free is released when the last rank has
+ * closed the group. NULL is accepted. Local; blocks until this rank's jobs are done. Errors: STATE
+ * if a sub-group is still open.
  */
 TALLY_API int tally_group_close(tally_group *group);
 
@@ -386,7 +386,7 @@ typedef struct tally_ddp_config {
     int param_dtype;  /* of the copies that forward reads and the gradients that backward writes */
     int reduce_dtype; /* with param_dtype: the dtype in which gradients travel; 0: fp32 */
     int buffer_dtype; /* of the copies of buffers of dtype TALLY_F32 */
-    int reserved;     /* not used */
+    int reserved;     /* not used; keeps the layout of 0.1.0 */
     /* Check mode, see that section. N > 0: on, and parameters are compared every N steps; 0:
      * TALLY_CHECK decides, which is off unless set; -1: off. */
     int check;
@@ -610,8 +610,9 @@ typedef enum tally_hook_name {
 
 /*
  * Set the hook of a ddp from the next step on: by its text (tally_hook_parse), by one of the ten
- * names of TALLY_HOOK_LIST, or as an object, to which the ddp takes a reference. One of tally's
- * objects that quantizes, or a PowerSGD, serves one ddp at a time (STATE).
+ * names of TALLY_HOOK_LIST, or as an object, to which the ddp takes a reference. A quantizing,
+ * PowerSGD, hosts or postlocal hook object can be attached to one ddp at a time; a second attach is
+ * STATE.
  *
  * Residuals pass from the old hook to the new one. So does the state, if both hooks are of the same
  * kind: both from tally or both from the program, with the same name apart from options and
@@ -688,9 +689,10 @@ TALLY_API int tally_hook_describe_option(size_t index, size_t option, tally_hook
  * parameter whose table is not elementwise: then shares end where parameters end. Parameters get
  * the same bits as without sharding, with one exception: the joint norm for max_norm is added up
  * share by share and may differ in its last bit. A share is updated with its owner's mean, so the
- * hook must leave the same mean on every rank, which postlocal and noop do not. After a step the
- * gradients of all parameters in groups are undefined, unless release_gradients sets them to zero.
- * Buckets are not rearranged.
+ * hook must leave the same mean on every rank. postlocal does not and is refused (UNSUPPORTED).
+ * With noop each share is updated with its owner's own gradients, and all ranks get the result.
+ * After a step the gradients of all parameters in groups are undefined, unless release_gradients
+ * sets them to zero. Buckets are not rearranged.
  *
  * With config.join a rank without input updates its parameters like the others, with the learning
  * rates of a rank that has input; its ignored parameters stay as they are.
@@ -770,7 +772,8 @@ TALLY_API int tally_optimizer_free(tally_optimizer *optimizer);
  * blocks. Errors: ARG; STATE with overlap, or without a new mean; NUMERIC from clipping, with
  * nothing updated; what step_param of your own table returned on this rank. With config.averager
  * the call is collective and blocks, a failure is that of all ranks, and the errors of averaging
- * are added; a step that fails with NUMERIC counts for the averager, as it does for the hook.
+ * are added; a step that fails with NUMERIC still advances the averager's and the hook's step
+ * counts.
  */
 TALLY_API int tally_optimizer_step(tally_optimizer *optimizer);
 
@@ -874,7 +877,8 @@ TALLY_API void *tally_ddp_low_buffer(const tally_ddp *ddp, int i);
  * a set consists of whole sets of the level before, and the last level has one set of all ranks. If
  * the periods of several levels end in the same step, only the last of these levels averages. Steps
  * are counted from 0, periods from the end of the warm-up: the first averaging comes after step
- * number warmup, then one after each period. The first averaging is therefore of all ranks.
+ * number warmup, then one after each period. At step `warmup` the periods of all levels end
+ * together, so the first averaging is of all ranks.
  *
  * Averages may travel by any hook. A hook that loses precision is given the change of the
  * parameters since all ranks last had equal ones, instead of the parameters. If it has error
@@ -976,8 +980,8 @@ TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
  *
  * With the same hook and the same number of ranks, training continues with the same bits, even if
  * the buckets differ. A hook that treats a bucket as one matrix or one tensor needs the same bucket
- * caps for that. For the program's own hooks, gradients that are copies get the buckets of the run
- * that saved, unless they have already been rearranged.
+ * caps for that. With your own hook and gradient copies, load also restores the saved bucket order,
+ * unless this ddp has rearranged its buckets already.
  *
  * Another hook gets the residuals as if it replaced the one that saved, and the state if it is of
  * the same kind (tally_ddp_set_hook). With another number of ranks, every rank takes the mean of

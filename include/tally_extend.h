@@ -208,17 +208,22 @@ typedef struct tally_bucket {
     int index;               /* 0..count-1: buckets are reduced in this order */
     int count;               /* number of buckets in a step */
     int is_last;             /* index == count - 1 */
-    unsigned long long step; /* synchronised steps before this one, with those of the run loaded */
+    unsigned long long step; /* steps before this one, including those of a loaded run */
     unsigned generation;     /* changes when parameters move to other buckets */
-    double divisor;          /* divide the sum by this: the number of ranks, or fewer with join */
+    /* Divide the sum by this. It is the size of the lane's group, with two exceptions: inside hook
+     * hosts it is that of the whole ddp, and with join_divides_by_active only ranks that still have
+     * input count. */
+    double divisor;
     int dtype;
     size_t n;   /* number of elements */
     void *data; /* all gradients, one after the other; the hook leaves the mean here */
     int n_params;
     const tally_bucket_param *params;
     int shadows;  /* this rank has run out of input (join): data is zeros, residuals stay */
-    void *keeper; /* reserved: always NULL */
-    int n_ranks;  /* ranks in the mean, including those that have run out of input */
+    void *keeper; /* always NULL; keeps the layout of 0.1.0 */
+    /* Ranks in the mean, including those that have run out of input. It is the size of the lane's
+     * group, except inside hook hosts, where it is that of the whole ddp. */
+    int n_ranks;
 } tally_bucket;
 
 /*
@@ -274,10 +279,10 @@ typedef struct tally_hook_table {
     int (*save)(void *state, void *blob, size_t *bytes);
     /*
      * Restores the state from the blobs that hooks of the same kind saved: blobs[r] from rank r of
-     * n_blobs ranks; when a hook is replaced, the one blob of this rank. If the hook did not run on
-     * a rank (inside hook hosts), that rank's entry is rank 0's blob. The blobs are complete, a
-     * checksum is verified, but they may come from another number of ranks and from a hook with
-     * other options. Application's thread, between steps; must not block. A failure fails
+     * n_blobs ranks. If this hook replaces another, n_blobs is 1: this rank's blob. If the hook did
+     * not run on a rank (inside hook hosts), that rank's entry is rank 0's blob. The blobs are
+     * complete, a checksum is verified, but they may come from another number of ranks and from a
+     * hook with other options. Application's thread, between steps; must not block. A failure fails
      * tally_ddp_load and must leave the state unchanged.
      */
     int (*load)(void *state, const tally_hook_blob *blobs, size_t n_blobs);
