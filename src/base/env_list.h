@@ -23,7 +23,7 @@
     X(HOOK, "TALLY_HOOK", TEXT, "a hook, as tally hooks lists them", "allreduce",                  \
       "how gradients travel where the program does not say")                                       \
     X(CHECK, "TALLY_CHECK", COUNT, "a whole number", "0",                                          \
-      "above 0: check mode; ranks' parameters are compared every so many steps")                   \
+      "N above 0: check mode; ranks' parameters are compared every N steps")                       \
     X(LANES, "TALLY_LANES", COUNT, "a whole number", "1",                                          \
       "lane threads of a group; 0 runs jobs inside tally_future_wait")                             \
     X(TIMEOUT, "TALLY_TIMEOUT", SECONDS, "seconds above 0", "600",                                 \

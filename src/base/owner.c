@@ -86,6 +86,7 @@ int tally__check_owner(const struct tally__owner *owner)
     }
     return tally__fail(TALLY_STATE,
                        "process %ld is a forked child and cannot use the group of its parent, "
-                       "process %ld; call tally there, or open another group here",
+                       "process %ld; call tally in the parent, or, except over MPI, open "
+                       "another group in the child",
                        (long)getpid(), (long)owner->pid);
 }

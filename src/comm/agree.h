@@ -21,8 +21,10 @@ struct tally__outcome {
 struct tally__outcome tally__outcome_of(int status);
 
 /*
- * The failure of one rank is everybody's, with its text. Costs no round: a rank that failed says so
- * in place of the round that the others wait in next, at the latest the one that ends the job.
+ * Tells the other ranks of a failure on this rank: their jobs then fail with its status and text.
+ * Costs no round: a rank that failed says so in place of the round that the others wait in next, at
+ * the latest the one that ends the job. OK means only that this rank did not fail; another rank's
+ * failure appears in this rank's next round.
  */
 int tally__agree_status(tally_lane *lane, const struct tally__outcome *outcome);
 

@@ -3,12 +3,15 @@
  * The bytes that ranks share. Each rank has one slot per lane of a group, in its own memory; only
  * the owner writes it. docs/shm-protocol.md explains the protocol; the rules in short:
  *
- *   - A rank arrives at round k by writing line[k % 2].call and then storing k to line[k %
- * 2].round. It goes on when every rank's line[k % 2].round has reached k.
+ *   - A rank arrives at round k by writing line[k % 2].call and then storing k in that line's
+ *     round. It goes on when the round in every rank's line[k % 2] has reached k.
  *   - No rank arrives at k + 2 before all have arrived at k + 1, and a rank arrives at k + 1
- * only when it has read what it wanted of round k. So two lines are enough.
- *   - Data in stage k % 3 (of three) is written before round k, and may be read until the reader
- * arrives at round k + 2: first what the owner put there, then what it made of it in between.
+ *     only when it has read what it needs of round k. So two lines are enough.
+ *   - The owner writes data of round k to stage k % 3 after all ranks have arrived at k - 1. The
+ *     others may read it until they arrive at k + 2. Between k and k + 1 the owner may replace a
+ *     part that only the owner reads by a result, which the others read after k + 1.
+ *   - With four stages, data of round k goes to stage k % 4, and the owner may write it as soon as
+ *     all ranks have arrived at k - 2.
  */
 #ifndef TALLY_COMM_SHARED_LAYOUT_H
 #define TALLY_COMM_SHARED_LAYOUT_H

@@ -51,9 +51,10 @@ int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tal
  * Local: no other rank takes part. Errors: NOMEM. */
 int tally__drain(tally_lane *lane);
 
-/* Ends a job: tells every rank of the lane's group its status here, unless all know it or the group
- * was given up, and returns the status on all. Also for the part of a job that borrowed this lane.
- */
+/* Ends a job, or the part of a job that borrowed this lane. A rank with a failure tells the others,
+ * in the round that they wait in; with TALLY__ENDS_WITH_ROUND there is an extra round for it. There
+ * is no round if the job has failed on all ranks already or the group was given up. Returns the
+ * job's status, which is the same on all ranks. */
 int tally__end_job(tally_lane *lane, enum tally__job_end end, int status);
 
 /* Submits a job that ends with a round, waits for it, and returns its status. Errors: STATE when

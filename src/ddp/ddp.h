@@ -192,8 +192,8 @@ struct tally_ddp {
     size_t *caps;
     size_t n_caps;
     tally_buffer *buffers;      /* the arrays that travel; names are copies */
-    tally_buffer *hook_buffers; /* the same for buffer_hook: entries have the size and the distance
-                                   of the application's */
+    tally_buffer *hook_buffers; /* the same buffers for buffer_hook, in entries of the size that the
+                                   application's header has: use tally__sized_at */
     size_t n_buffers;
     size_t n_params;
     struct tally__param *params;
@@ -308,9 +308,9 @@ int tally__shadow_step(tally_ddp *ddp);
  * unless it needs something that only wait knows: then wait runs it. */
 int tally__step_end_launch(tally_ddp *ddp);
 
-/* In wait, once all jobs of the step were collected, with their status: ends the step, unless that
- * was launched before, and counts it. Returns the status. Collective. Errors: those of any
- * exchange, and the observer's. */
+/* In wait, after tally__collect; collected is the status it returned. If that is OK and the end of
+ * the step was not launched before, runs it. Counts the step if it has means. Collective. Errors:
+ * collected, those of any exchange, the observer's. */
 int tally__step_end(tally_ddp *ddp, int collected);
 
 /* On the lane of the last bucket, as the end of its job: ranks agree whether any of them lacks a

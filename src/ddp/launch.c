@@ -285,6 +285,7 @@ static int bucket_job(tally_lane *lane, void *user)
 {
     struct tally__bucket *bucket = user;
     tally_ddp *ddp = bucket->ddp;
+    /* A wire type of F32: all dtypes travel unchanged, unless a wrapper sets another one. */
     struct tally__reduction reduction = {.wire.dtype = TALLY_F32, .residuals = ddp->residuals};
     int rc;
 

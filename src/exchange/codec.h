@@ -72,8 +72,9 @@ struct tally__codec_ops {
      */
     int (*reduce_direct)(const struct tally__codec *codec, const struct tally__range *range,
                          const struct tally__direct *direct);
-    /* Before reduce_direct: writes what other ranks must know about this rank's data into a stage;
-     * false if it does not fit. NULL for codecs that need nothing. */
+    /* Before the round that precedes reduce_direct: writes the facts about this rank's data that
+     * the other ranks' reduce_direct reads, such as its maps, to this rank's stage. Returns false
+     * if reduce_direct cannot be used for this data: it is then staged. NULL: no facts needed. */
     bool (*tell)(const struct tally__codec *codec, const void *data, void *stage);
     /* The wire format is that of the application's array: a rank need not encode its own shard.
      * Requires reduce_direct. */

@@ -3,10 +3,10 @@
  * Error feedback. For each parameter of a ddp, a residual is what compression has left out so far.
  * It has two parts:
  *
- *   sent    lost from this rank's contributions: all elements
- *   owned   lost from the means of the shard that this rank owns: a run of elements, one per size
- * of the group that exchanged. Every rank of that group lacks it; the owner adds it to the next
- * mean
+ *   sent    lost from this rank's contributions: all elements.
+ *   owned   lost from the means of the shard that this rank owns: a run of elements. All ranks of
+ *           the group that exchanged lack it; the owner adds it to the next mean. A parameter has
+ *           one owned part for each size of group that has exchanged it.
  *
  * Both follow their elements when buckets change. Their states:
  *

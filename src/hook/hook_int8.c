@@ -2,8 +2,8 @@
 /*
  * The hook int8: uint8 with one scale per block, and error feedback for contributions and for the
  * means that the owner of a shard sends. Vectors and scalars, which are few and sensitive, travel
- * as numbers. Other dtypes than fp32 travel unchanged. On lanes, several at once. State: the
- * segments of buckets; residuals.h has the residuals.
+ * unquantized, in the wire type. Other dtypes than fp32 travel unchanged. On lanes, several at
+ * once. State: the segments of buckets; residuals.h has the residuals.
  */
 #include "base/memory.h"
 #include "base/status.h"

@@ -108,7 +108,8 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     int rc;
 
     if (inner->private.divides) {
-        return tally__fail(TALLY_ARG, "the hook inside has groups of ranks of its own");
+        return tally__fail(TALLY_ARG, "the hook inside divides the ranks into groups too: use only "
+                                      "one of hosts and postlocal");
     }
     local = tally__alloc(sizeof *local, "a hook");
     if (!local) {

@@ -156,7 +156,7 @@ static int make_batched(const char *name, const double *values, tally_hook *inne
 static const struct tally__option options_list[] = {
     SHARED_OPTIONS,
     ROW("min_rate", REAL, 0, 1e6, "0..1e6", "2",
-        "compress a matrix only if it becomes more than so many times smaller"),
+        "compress a matrix only if that makes it smaller by more than this factor"),
     ROW("epsilon", REAL, 0, 1, "0..1", "0", "added to the norms of columns"),
     ROW("batch", CHOICE, 0, 0, "0|1", "0",
         "for PyTorch's sake; matrices of a bucket always travel together"),

@@ -164,7 +164,7 @@ int tally__hook_wrap_in(const struct tally__rows *rows, const char *text, tally_
     }
     TRY(tally__setting_read(&scan, level));
     if (!tally__hook_kind_of(level->row)->wraps) {
-        return TALLY__FAIL_AT(&scan, level->at, "%s is no wrapper; wrappers are %s",
+        return TALLY__FAIL_AT(&scan, level->at, "%s is not a wrapper; wrappers are %s",
                               level->row->name, wrappers_of(rows).text);
     }
     TRY(read_end(&scan, &chain, false));

@@ -16,7 +16,9 @@ struct tally__optimizer_kind {
     /* Checks that values, in the order of options, are compatible; NULL: always. Errors: ARG; the
      * caller prefixes the optimizer's name. */
     int (*check)(const double *values);
-    /* The kernel's states in use: bit k for state k. */
+    /* The kernel's states that these values use: bit k for state k. A bit set, because options
+     * switch single states off: the optimizer's table has only the states in use, packed, and step
+     * gets them at the kernel's positions. */
     unsigned (*states)(const double *values);
     /* Updates the elements of param. state: the kernel's states, NULL where not in use. */
     void (*step)(const double *values, const tally_step_param *param, float *const *state);

@@ -44,17 +44,19 @@ struct tally__state {
     int world;
     size_t n_params;
     uint64_t n_steps;
-    /* Agrees with all ranks on a status; if all have OK, runs the job, if any, on lane 0. */
+    /* Returns OK only if status is OK on all ranks; then also runs job on lane 0, unless it is
+     * NULL. Collective. */
     int (*agree)(tally_ddp *ddp, int status, tally_job_fn job, void *user);
-    tally_ddp *ddp;
-    tally_hook_blob hook; /* of a ddp: the state of its hook; the driver frees the data */
+    tally_ddp *ddp;       /* the first argument of agree */
+    tally_hook_blob hook; /* state of a ddp's hook, set by snapshot, freed by the driver */
     /* To save. */
-    bool is_whole;     /* one blob for all ranks, which is that of a world of one */
-    const void *parts; /* for write */
+    bool is_whole;     /* writes one blob for all ranks, as if a world of one rank saved it */
+    const void *parts; /* further input of write, of a type that the kind knows */
     /* To load. */
     size_t n;
     struct tally__blob *blobs; /* n of them, one per rank that saved */
-    void *fresh;               /* kind->fresh_bytes of zeros at first: what check prepares */
+    void *fresh;               /* kind->fresh_bytes, zeros at first: check puts here what
+                                  take_over needs */
 };
 
 /* The row of one kind of object. */
@@ -66,8 +68,8 @@ struct tally__state_kind {
     const char *owner;  /* what has n_params parameters: "model" */
     size_t fresh_bytes;
     size_t param_bytes;
-    /* Comes before write and before start: fills hook, for example. NULL: there is nothing to do.
-     */
+    /* Does the part of saving that can fail, such as asking a hook for its state. Comes before
+     * write and before start. NULL: nothing to do. */
     int (*snapshot)(struct tally__state *state);
     /* Writes the entries. Called several times; writes as many bytes each time. */
     void (*write)(const struct tally__state *state, struct tally__blob_writer *writer);
@@ -79,7 +81,8 @@ struct tally__state_kind {
     void (*undo)(const struct tally__state *state);
     /* Swaps the object's state with fresh. Cannot fail. */
     void (*take_over)(const struct tally__state *state);
-    /* Frees the memory that fresh has now. check may have failed anywhere. NULL: nothing to do. */
+    /* Frees the memory that fresh refers to: after a failed check what it had allocated, after
+     * take_over the object's old state. NULL: nothing to do. */
     void (*free)(void *fresh);
 };
 

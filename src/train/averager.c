@@ -209,7 +209,9 @@ static int make_hook(tally_averager *averager, const char *text)
     TRY(tally_hook_parse(text ? text : "allreduce", &inner));
     averager->is_lossy = !inner->private.is_exact;
     rc = inner->private.divides
-             ? tally__fail(TALLY_ARG, "averager: hook '%s' has groups of ranks of its own",
+             ? tally__fail(TALLY_ARG,
+                           "averager: hook '%s' divides the ranks into groups, but the averager's "
+                           "levels do that: choose a hook without hosts and postlocal",
                            inner->table.name)
              : tally__averager_wrap(averager, inner);
     tally_hook_free(inner);

@@ -302,7 +302,7 @@ static const struct refused refused[] = {
     {{{2, 0}, {4, 3}}, 2, 0, NULL, NULL, TALLY_ARG, "level 1 has groups of 3 ranks, which are not"},
     {{{4, 2}, {4, 0}}, 2, 0, NULL, NULL, TALLY_ARG, "level 1 has period 4, not more than the 4"},
     {{{4, 0}}, 1, 0, "int9", NULL, TALLY_ARG, "no hook 'int9'"},
-    {{{4, 0}}, 1, 0, "postlocal", NULL, TALLY_ARG, "has groups of ranks of its own"},
+    {{{4, 0}}, 1, 0, "postlocal", NULL, TALLY_ARG, "divides the ranks into groups"},
     {{{4, 0}}, 1, 0, NULL, "sdg", TALLY_ARG, "sdg"},
 };
 

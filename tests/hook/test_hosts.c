@@ -177,7 +177,7 @@ static int mistakes_body(tally_group *group, void *user)
     (void)user;
     CHECK_OK(group, make(group, "allreduce", &ddp));
     CHECK_STATUS(group, tally_ddp_set_hook(ddp, "hosts(postlocal)"), TALLY_ARG);
-    CHECK_TEXT(group, tally_last_error(), "groups of ranks of its own");
+    CHECK_TEXT(group, tally_last_error(), "divides the ranks into groups");
     CHECK_STATUS(group, tally_ddp_set_hook(ddp, "postlocal(hosts)"), TALLY_ARG);
     CHECK_STATUS(group, tally_ddp_set_hook(ddp, "hosts:size=-1"), TALLY_ARG);
     CHECK_OK(group, step(group, ddp, 0));

@@ -178,7 +178,7 @@ static int errors_body(tally_group *group, void *user)
     CHECK_STATUS(group, tally_ddp_set_hook(ddp, text), TALLY_ARG);
     CHECK_TEXT(group, tally_last_error(), "do not divide");
     CHECK_STATUS(group, tally_hook_parse("postlocal(bf16(postlocal))", &hook), TALLY_ARG);
-    CHECK_TEXT(group, tally_last_error(), "has groups of ranks of its own");
+    CHECK_TEXT(group, tally_last_error(), "divides the ranks into groups");
     CHECK_STATUS(group, tally_hook_parse("postlocal:start=-1", &hook), TALLY_ARG);
     /* The old hook still works. */
     CHECK_OK(group, ddp_right_step(group, ddp, &model, 3));

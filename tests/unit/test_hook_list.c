@@ -92,7 +92,7 @@ static void test_public_functions(void **state)
     assert_non_null(strstr(tally_last_error(), "available: allreduce, "));
     assert_int_equal(tally_hook_parse("noop", &noop), TALLY_OK);
     assert_int_equal(tally_hook_wrap("noop", noop, &hook), TALLY_ARG);
-    assert_non_null(strstr(tally_last_error(), "noop is no wrapper"));
+    assert_non_null(strstr(tally_last_error(), "noop is not a wrapper"));
     tally_hook_free(noop);
 }
 

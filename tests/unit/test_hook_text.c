@@ -188,7 +188,7 @@ static void test_wrap_errors(void **state)
     check_wrap_error("wrap", NULL, "tally_hook_wrap: inner is NULL");
     assert_int_equal(wrap("wrap", inner, NULL), TALLY_ARG);
     check_wrap_error(" noop", inner,
-                     "hook ' noop': column 2: noop is no wrapper; wrappers are wrap, cover");
+                     "hook ' noop': column 2: noop is not a wrapper; wrappers are wrap, cover");
     check_wrap_error("wrap(noop)", inner,
                      "hook 'wrap(noop)': column 5: accepted here: ':', the end");
     check_wrap_error("wrap:flag=2", inner,
