@@ -26,6 +26,8 @@
 /* Everything taken, in milliseconds. */
 struct samples {
     size_t n;
+    size_t n_teams;
+    double create[MAX_TEAMS]; /* of the slowest rank */
     double all[STEP_N_SIDES][STEP_MAX_STEPS];
     double backward[STEP_MAX_STEPS]; /* of the overlapped step */
     double exposed[STEP_MAX_STEPS];
@@ -86,8 +88,20 @@ static double longest_in_wait(const struct step_run *run, size_t step)
     return longest;
 }
 
+static double longest_create(const struct step_run *run)
+{
+    const struct step_record *records = run->board.records;
+    double longest = 0;
+
+    for (int r = 0; r < run->bench->ranks; r++) {
+        longest = records[r].create_ms > longest ? records[r].create_ms : longest;
+    }
+    return longest;
+}
+
 static void add_samples(const struct step_run *run, struct samples *samples)
 {
+    samples->create[samples->n_teams++] = longest_create(run);
     for (size_t step = 0; step < run->n_steps; step++) {
         size_t i = samples->n++;
         struct step_span span = join(run, STEP_OVERLAPPED, step);
@@ -167,6 +181,7 @@ static void conclude(const struct step_bench *bench, struct samples *samples,
         side[s] = median(samples->all[s], samples->n, measured);
     }
     result->cpus = bench_cpus();
+    result->create_ms = median(samples->create, samples->n_teams, true);
     result->overlapped_ms = side[STEP_OVERLAPPED];
     result->serial_ms = side[STEP_SERIAL];
     result->backward_ms = side[STEP_BACKWARD];

@@ -64,6 +64,7 @@ struct step_result {
     double exposed_ratio;       /* the second by the first; NaN where noise made the first <= 0 */
     double update_over_traffic; /* update_ms / traffic */
     unsigned long long wire_bytes; /* sent by rank 0 in a step */
+    double create_ms; /* tally_ddp_create on the slowest rank, the parameters of rank 0 included */
 };
 
 /*

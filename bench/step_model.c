@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -27,6 +28,7 @@ static int make_ddp(tally_group *group, const struct step_bench *bench,
 {
     tally_param *params = tally__alloc_array(bench->n_params, sizeof *params, "the step bench");
     tally_ddp_config config;
+    uint64_t start_ns;
     int rc;
 
     TRY(params ? TALLY_OK : TALLY_NOMEM);
@@ -43,8 +45,9 @@ static int make_ddp(tally_group *group, const struct step_bench *bench,
     }
     tally_ddp_config_init(&config, sizeof config);
     config.bucket_cap_bytes = bench->bucket_bytes;
-    config.keep_parameters = 1;
+    start_ns = tally__now_ns();
     rc = tally_ddp_create(group, params, bench->n_params, &config, &model->ddp);
+    model->create_ms = (double)(tally__now_ns() - start_ns) * 1e-6;
     tally__free(params);
     return rc;
 }

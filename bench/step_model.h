@@ -26,6 +26,7 @@ struct step_model {
     float *data;                /* the parameters */
     float *own;                 /* the application's gradients, if it keeps copies */
     float **gradient;           /* per parameter, where the application writes it */
+    double create_ms;           /* the time of tally_ddp_create on this rank */
 };
 
 /* bench->n_params parameters of equal size, except for a remainder. */

@@ -371,6 +371,7 @@ static int measure_in_group(struct rank_state *s)
     TRY(tally_group_alloc(s->group, s->n * sizeof *s->plain, &plain));
     s->plain = plain;
     TRY(step_model_make(s->group, s->bench, s->slices, STEP_NO_UPDATE, &s->models[0]));
+    s->record->create_ms = s->models[0].create_ms;
     TRY(has_side(s->bench, STEP_UPDATED_BEHIND) ? make_updated(s) : TALLY_OK);
     if (s->bench->backward_ms > 0) {
         TRY(backward_create(&s->backward));

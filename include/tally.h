@@ -1102,8 +1102,9 @@ typedef struct tally_bucket_stats {
     double launch_s; /* when it was given to its lane */
     double start_s;  /* when the lane began to reduce it */
     double done_s;   /* when the lane was done */
+    /* As in tally_ddp_stats. */
     unsigned long long wire_bytes;
-    unsigned long long host_bytes; /* as in tally_ddp_stats */
+    unsigned long long host_bytes;
 } tally_bucket_stats;
 
 /*
@@ -1154,7 +1155,9 @@ typedef struct tally_averager_stats {
     size_t size;             /* set by the caller: sizeof(tally_averager_stats) */
     unsigned long long step; /* as tally_averager_steps */
     unsigned long long n_averagings;
-    unsigned long long wire_bytes; /* payload this rank sent for parameters in the last averaging */
+    /* Payload this rank sent for parameters in the last averaging; an estimate with
+     * allreduce:engine=native, as in tally_ddp_stats. */
+    unsigned long long wire_bytes;
     unsigned long long total_wire_bytes;       /* in all averagings */
     unsigned long long total_other_wire_bytes; /* other payload, for agreement among ranks */
     double average_s;                          /* how long the last one waited for the exchange */

@@ -61,6 +61,7 @@ static void print_json(const struct step_bench *bench, const struct step_result 
     json_real(&json, "allreduce_ms", result->all_reduce_ms);
     json_real(&json, "at_once_ms", result->at_once_ms);
     json_real(&json, "step_over_allreduce", result->step_over_allreduce);
+    json_real(&json, "create_ms", result->create_ms);
     json_count(&json, "wire_bytes", (size_t)result->wire_bytes);
     if (bench->optimizer) {
         json_text(&json, "optimizer", bench->optimizer);
@@ -137,7 +138,8 @@ static void print_table(const struct step_bench *bench, const struct step_result
     if (!bench->copies) {
         printf(" (goal: %.2f)", GOAL);
     }
-    printf("\n  %-36s %9llu\n", "bytes sent by a rank in a step", result->wire_bytes);
+    printf("\n  %-36s %9.2f\n", "tally_ddp_create", result->create_ms);
+    printf("  %-36s %9llu\n", "bytes sent by a rank in a step", result->wire_bytes);
     if (bench->backward_ms > 0) {
         print_honest_line(bench, result);
     }
@@ -169,7 +171,8 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
         "computes over memory, without sleeping, and writes one gradient after the other. The\n"
         "sides take turns: announce each gradient when it is written (step_ms), announce all\n"
         "after backward (serial_ms), backward alone, announce gradients that are ready at\n"
-        "once (at_once_ms), and one all-reduce of the same bytes (allreduce_ms). Every\n"
+        "once (at_once_ms), and one all-reduce of the same bytes (allreduce_ms). create_ms\n"
+        "is the time of tally_ddp_create, which sends the parameters of rank 0 to all. Every\n"
         "element of every mean is checked. overlap is (serial - step) / (serial - backward\n"
         "alone): the part of the communication that backward hides. With --optimizer there\n"
         "are two more sides, updates after wait (on call) and updates on the lanes behind the\n"

@@ -17,7 +17,7 @@ line_of() {
     done
     printf ', "comm_ms": %s, "exposed_ms": %s' "$difference" "$backward"
     printf ', "overlap": %s, "backward_stretch": %s' "$overlap" "$backward"
-    for field in allreduce_ms at_once_ms step_over_allreduce; do
+    for field in allreduce_ms at_once_ms step_over_allreduce create_ms; do
         printf ', "%s": %s' $field "$positive"
     done
     printf '%s\n' ', "wire_bytes": [0-9]+\}$'

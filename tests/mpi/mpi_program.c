@@ -198,6 +198,8 @@ static int use_native_sums(const char *hook, bool copies, int lanes, bool is_nat
     static const char *const names[N_PARAMS] = {"a", "b", "c", "d", "e"};
     static const size_t shape[] = {N};
     tally_param params[N_PARAMS];
+    tally_ddp_stats stats = {.size = sizeof stats};
+    size_t estimate;
     tally_ddp_config config;
     tally_group *group;
     tally_ddp *ddp;
@@ -237,6 +239,11 @@ static int use_native_sums(const char *hook, bool copies, int lanes, bool is_nat
             }
         }
     }
+    /* MPI does not tell how many bytes it sends: tally.h documents this estimate. Each bucket's is
+     * rounded down. */
+    CHECK(tally_ddp_get_stats(ddp, &stats) == TALLY_OK);
+    estimate = 2 * sizeof data * (size_t)(size - 1) / (size_t)size;
+    CHECK(!is_native || (stats.wire_bytes <= estimate && estimate - stats.wire_bytes < N_PARAMS));
     CHECK((n_sums > 0) == (is_native || (size == 1 && strstr(hook, "native"))));
     CHECK(tally_ddp_free(ddp) == TALLY_OK);
     CHECK(tally_group_close(group) == TALLY_OK);
