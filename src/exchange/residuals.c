@@ -261,7 +261,8 @@ static int copy_owned(const struct tally__residual *from, const struct tally__ow
 
 int tally__residual_copy(const struct tally__residual *from, struct tally__residual *to)
 {
-    tally__residual_became_plain(to);
+    to->held = NULL;
+    to->holder = NULL;
     if (!are_alike(from, to)) {
         tally__residual_clear(to);
     }
