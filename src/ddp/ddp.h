@@ -172,6 +172,7 @@ struct tally__step_state {
     bool end_ran;             /* it was, and wait has collected it */
     bool has_means;           /* the step counts; lane 0 sets it at the end of the step */
     size_t n_absent;          /* gradients that this rank lacks */
+    bool lacks_gradients;     /* n_absent > 0 when the last bucket was launched; for its lane */
     bool is_counted;          /* a rank lacks one: the last bucket's lane has counted */
     int32_t *used; /* per parameter: 1 if this rank has a gradient; at the end of the step, the
                       number of ranks that had one. The lane counts in a second array of n_params */

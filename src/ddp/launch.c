@@ -321,6 +321,9 @@ int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket)
     bucket->seen.step = ddp->step + ddp->steps_before;
     bucket->now.launch_ns = tally__now_ns();
     TRY(tally__check_alive(ddp->group));
+    if (is_last(bucket)) {
+        ddp->now.lacks_gradients = ddp->now.n_absent > 0;
+    }
     /* The last bucket's job ends with an agreement. */
     TRY(tally__submit(&ddp->group->lanes[lane], bucket_job, bucket, NULL,
                       is_last(bucket) ? TALLY__ENDS_ITSELF : TALLY__ENDS_WITH_ROUND,

@@ -59,7 +59,7 @@ int tally__step_count_used(tally_lane *lane, struct tally__bucket *last)
     uint64_t before = lane->job.bytes_sent;
     uint64_t any_absent = 0;
 
-    TRY(tally__agree_any(lane, ddp->now.n_absent > 0, &any_absent));
+    TRY(tally__agree_any(lane, ddp->now.lacks_gradients, &any_absent));
     ddp->now.is_counted = any_absent != 0;
     if (!ddp->now.is_counted) {
         return TALLY_OK;

@@ -16,7 +16,7 @@
 
 int tally__moments_cover(struct tally__moments *moments, int n_states, size_t first, size_t n)
 {
-    assert(moments->n == 0 && n_states >= 0 && n_states <= TALLY_MAX_STATES);
+    assert(n_states >= 0 && n_states <= TALLY_MAX_STATES);
     *moments = (struct tally__moments){.first = first, .n = n, .n_states = n_states};
     for (int k = 0; k < n_states; k++) {
         moments->state[k] =

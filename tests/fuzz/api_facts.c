@@ -70,20 +70,25 @@ static void ask_sizes(struct api_rank *rank)
 static void open_alone(struct api_rank *rank)
 {
     static const char *const backends[] = {"self", "self", "shm", "thread", "mpi?", ""};
-    tally_group_config config;
+    /* A program may have a newer, larger config. */
+    union {
+        tally_group_config config;
+        unsigned char room[sizeof(tally_group_config) + 64];
+    } given = {.room = {0}};
+    tally_group_config *config = &given.config;
     tally_group *group = NULL;
 
-    ASK(rank, tally_group_config_init(&config, sizeof config));
-    config.backend = API_PICK_OF(rank, backends);
-    config.rank = api_chance(rank, 4) ? (int)api_pick(rank, 4) - 2 : 0;
-    config.world = api_chance(rank, 6) ? -(int)api_pick(rank, 3) : 1;
-    config.lanes = (int)api_pick(rank, 4) - 1;
-    config.timeout_s = api_chance(rank, 6) ? -1 : 5;
-    config.open_timeout_s = 5;
+    ASK(rank, tally_group_config_init(config, sizeof *config));
+    config->backend = API_PICK_OF(rank, backends);
+    config->rank = api_chance(rank, 4) ? (int)api_pick(rank, 4) - 2 : 0;
+    config->world = api_chance(rank, 6) ? -(int)api_pick(rank, 3) : 1;
+    config->lanes = (int)api_pick(rank, 4) - 1;
+    config->timeout_s = api_chance(rank, 6) ? -1 : 5;
+    config->open_timeout_s = 5;
     if (api_chance(rank, 10)) {
-        config.size = api_pick(rank, 2) ? sizeof config + 64 : 4;
+        config->size = api_pick(rank, 2) ? sizeof given : 4;
     }
-    if (CALL(rank, tally_group_open(&config, api_chance(rank, 10) ? NULL : &group)) == TALLY_OK) {
+    if (CALL(rank, tally_group_open(config, api_chance(rank, 10) ? NULL : &group)) == TALLY_OK) {
         (void)CALL(rank, tally_group_close(group));
     }
 }
