@@ -53,7 +53,7 @@ enum tally__doing_what {
     TALLY__DOING_STEP_END
 };
 
-/* What the application is doing on this rank, for messages (doing.h). */
+/* The application's call on this rank, for messages (doing.h). */
 struct tally__doing {
     uint16_t what;     /* enum tally__doing_what */
     uint16_t has_more; /* the bucket has more parameters than the one that is named */

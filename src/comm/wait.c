@@ -2,7 +2,7 @@
 /*
  * Waiting for another rank. The common case is one load, in round.c and wait.h. This file handles a
  * late rank: a short spin where every rank has a CPU, some yields, then sleep on the futex in the
- * other rank's line, in slices short enough to detect its death in time. Where memory is mirrored,
+ * other rank's line, in slices short enough to detect its death in time. If memory is mirrored,
  * waiting drives the carrier (ask.h). Only the thread that runs a lane's jobs enters with that
  * lane.
  */

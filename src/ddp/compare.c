@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compares what ranks were given. Ranks agree on one digest of everything. Where it differs, they
+ * Compares what ranks were given. Ranks agree on one digest of everything. If it differs, they
  * search for the first difference by digests of ranges, and only then do descriptions travel.
  * Inside jobs.
  */

@@ -194,7 +194,7 @@ static void choose_piece(struct exchange *x)
 }
 
 /*
- * The round of piece c. Where pieces travel, the next one is sent before this rank waits for the
+ * The round of piece c. If pieces travel, the next one is sent before this rank waits for the
  * others: they receive it while ranks agree on this one, and the line is never idle.
  */
 static int meet_for(struct exchange *x, size_t c, size_t n_pieces)

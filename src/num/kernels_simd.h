@@ -21,7 +21,7 @@
 #define LANES ((size_t)16)
 
 /*
- * Where a kernel does much work per byte, the hardware prefetches too little. 8 KiB ahead is far
+ * The hardware prefetches too little for a kernel that does much work per byte. 8 KiB ahead is far
  * enough for memory and fits in the first-level cache. The address may lie behind the array, which
  * is harmless.
  */

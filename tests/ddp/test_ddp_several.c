@@ -2,7 +2,7 @@
 /*
  * Several ddps of one group: ranks use them in different orders, from one thread and from several,
  * beside collectives of the group itself, with optimizers that clip or scale the loss, and free
- * them in different orders. Where wait itself brings what the step needs, such an order is a
+ * them in different orders. If wait itself brings what the step needs, such an order is a
  * TIMEOUT that says so.
  */
 #include <math.h>
@@ -319,7 +319,7 @@ static int crossed_body(tally_group *group, void *user)
     CHECK_STATUS(group, tally_ddp_wait(ddps[rank]), TALLY_TIMEOUT);
     CHECK_TEXT(group, tally_last_error(), texts[rank]);
     CHECK_TEXT(group, tally_last_error(), "ranks wait for their ddps in different orders");
-    /* Who frees first must not be what the other reads. */
+    /* No rank frees its ddps before the other has read its error. */
     CHECK_OK(group, tally_barrier(group, &future));
     CHECK_OK(group, ranks_finish(future));
     for (int d = 0; d < 2; d++) {

@@ -453,6 +453,20 @@ static void test_newer_buffers(void **state)
     assert_int_equal(tally_ddp_free(ddp), TALLY_OK);
 }
 
+/* A size that the program never set is refused, however much memory it claims. */
+static void test_never_set(void **state)
+{
+    tally_group *opened = NULL;
+    tally_group_config config;
+
+    (void)state;
+    tally_group_config_init(&config, sizeof config);
+    config.size = (size_t)1 << 40;
+    assert_int_equal(tally_group_open(&config, &opened), TALLY_ARG);
+    assert_non_null(strstr(tally_last_error(), "expected sizeof(tally_group_config)"));
+    assert_null(opened);
+}
+
 static int open_group(void **state)
 {
     (void)state;
@@ -471,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_configs),     cmocka_unit_test(test_given),
         cmocka_unit_test(test_newer_given), cmocka_unit_test(test_newer_configs),
         cmocka_unit_test(test_mixed_sizes), cmocka_unit_test(test_newer_buffers),
+        cmocka_unit_test(test_never_set),
     };
 
     return cmocka_run_group_tests(tests, open_group, close_group);
