@@ -11,6 +11,11 @@ KI, MI = 1024, 1024 * 1024
 # Of PyTorch's hooks: how many times less communication is asked.
 TORCH_GOALS = {"none": 10, "allreduce": 10, "fp16": 20, "powersgd": 4}
 
+# Of tally's hooks in PyTorch's DDP: the most that a step may take, in steps of DDP over Gloo; the
+# second one beside busy programs.
+PYTORCH_GOALS = {"allreduce": (0.35, 0.5), "fp16": (0.35, 0.5), "bf16": (0.35, 0.5), "int8": (0.45, 0.5),
+                 "quantize_per_tensor": (0.45, 0.5), "powersgd:start=0": (0.6, 0.5)}
+
 # Of hooks over a link: how many times faster than fp32, by the link's Mbit/s.
 LINK_GOALS = {"bf16": {1000: 1.9}, "int8": {1000: 3.6},
               "powersgd:rank=1,start=0": {1000: 12, 100: 80}}
@@ -81,6 +86,13 @@ def judge_allreduce_heap(rows):
                            mpi_us / row["us"], 1.5)
 
 
+def judge_allreduce_loaded(rows):
+    us = {(row["memory"], row["hogs"]): row["us"] for row in rows}
+    if us:
+        yield at_most("allreduce_loaded", "ordinary memory beside two busy programs, in times of group memory",
+                      us["heap", 2] / us["group", 2], 3)
+
+
 def judge_many_ranks(rows):
     for row in rows:
         yield at_most("many_ranks", f"{row['ranks']} ranks, in all-reduces of two ranks",
@@ -148,18 +160,87 @@ def judge_links(rows):
                                row["plain_ms"] / row["ms"], goal)
 
 
-def judge_links_unlimited(rows):
+def judge_links_overlap(rows):
+    """A host with a CPU for each rank: TCP takes a part of it."""
     for row in rows:
-        if row["mpi"] == "openmpi" and row["peer_us"]:
-            yield at_least("links_unlimited",
-                           f"{size_text(row['bytes'])}, times faster than {library('openmpi', row)}",
-                           row["peer_us"] / row["us"], 1)
+        yield at_least("links_overlap", f"overlap over {library(row['mpi'], row)} at {row['mbit']} Mbit/s",
+                       row["overlap"], 0.75)
+
+
+def judge_pytorch(rows):
+    for row in rows:
+        if row["hook"] in PYTORCH_GOALS:
+            beside = f" beside {row['hogs']} busy programs" if row["hogs"] else ""
+            yield at_most("pytorch", f"{row['hook']}, {row['params']} parameters{beside}, in steps of DDP",
+                          row["ratio"], PYTORCH_GOALS[row["hook"]][row["hogs"] > 0])
+
+
+def judge_mpi(rows):
+    """Ranks of one machine are judged where two of them have a CPU each."""
+    better_us = {}
+    for row in rows:
+        where = f"{size_text(row['bytes'])}, {row['ranks']} ranks"
+        name = f"{LIBRARIES.get(row['mpi'], 'tally run')}, {row['setting']}, {row['memory']} memory, {where}"
+        pair = row["ranks"] == 2 and row["cpus"] >= 2
+        if row["setting"] == "one" and pair:
+            better_us[row["bytes"]] = min(row["mpi_us"], better_us.get(row["bytes"], row["mpi_us"]))
+            yield from judge_sharing(name, row)
+        elif row["setting"] in ("apart", "hosts") and row["memory"] == "group":
+            goal = apart_goal(row["bytes"]) if row["setting"] == "apart" else 0.9
+            yield at_least("mpi", f"{name}, MPI's speed", row["speed"], goal)
+        if row["setting"] == "hosts" and row["memory"] == "group" and row["bytes"] >= MI:
+            yield at_most("mpi", f"{name}, MPI's CPU time",
+                          row["cpu_ns_per_byte"] / row["mpi_cpu_ns_per_byte"], 1.2)
+    for row in rows:
+        if row["setting"] == "shm" and row["memory"] == "group" and row["ranks"] == 2 and \
+                row["bytes"] in better_us:
+            yield from judge_shm(row, better_us[row["bytes"]])
+
+
+def judge_sharing(name, row):
+    """mpirun on one machine: as fast as `tally run`, and faster than MPI."""
+    if row["shm_us"]:
+        yield at_most("mpi", f"{name}, times of tally run", row["us"] / row["shm_us"], 1.15)
+    if row["memory"] == "group":
+        yield at_least("mpi", f"{name}, times faster than MPI", row["speed"],
+                       3 if row["bytes"] >= 16 * KI else 1)
+    elif row["bytes"] >= 64 * KI:
+        yield at_least("mpi", f"{name}, times faster than MPI", row["speed"], 1.5)
+
+
+def apart_goal(n_bytes):
+    if n_bytes <= 16 * KI or n_bytes >= 64 * MI:
+        return 1.0
+    return 0.8 if 256 * KI <= n_bytes <= 16 * MI else 0.9
+
+
+def judge_shm(row, mpi_us):
+    where = f"tally run, {size_text(row['bytes'])}, 2 ranks"
+    if row["bytes"] == KI:
+        yield at_most("mpi", f"{where}, us", row["us"], 2)
+    yield at_most("mpi", f"{where}, times of the better MPI", row["us"] / mpi_us,
+                  1.2 if row["bytes"] <= 4 * KI else 1)
+
+
+MPI_LINE_GOALS = {"bf16": 1.95, "int8": 3.6}
+
+
+def judge_mpi_line(rows):
+    for row in rows:
+        where = f"over {library(row['mpi'], row)} at {row['mbit']} Mbit/s"
+        if row["what"] == "fp32":
+            yield at_least("mpi_line", f"fp32 {where}, part of the line", row["line_ms"] / row["ms"], 0.93)
+        elif row["what"] in MPI_LINE_GOALS:
+            yield at_least("mpi_line", f"{row['what']} {where}, times faster than fp32",
+                           row["fp32_ms"] / row["ms"], MPI_LINE_GOALS[row["what"]])
 
 
 JUDGES = {"kernels": judge_kernels, "lowrank": judge_lowrank, "allreduce": judge_allreduce,
-          "allreduce_heap": judge_allreduce_heap, "many_ranks": judge_many_ranks,
+          "allreduce_heap": judge_allreduce_heap, "allreduce_loaded": judge_allreduce_loaded,
+          "many_ranks": judge_many_ranks,
           "step": judge_step, "updates": judge_updates, "hooks": judge_hooks,
-          "links": judge_links, "links_unlimited": judge_links_unlimited}
+          "pytorch": judge_pytorch, "links": judge_links, "links_overlap": judge_links_overlap,
+          "mpi": judge_mpi, "mpi_line": judge_mpi_line}
 
 
 def judge(results, pairing):

@@ -22,7 +22,6 @@ HOSTS = 2
 Setup = collections.namedtuple("Setup", "mpi tcp_links")
 SETUPS = (Setup("openmpi", 1), Setup("openmpi", 2), Setup("mpich", None))
 POWERSGD = "powersgd:rank=1,start=0"
-KI, MI = 1024, 1024 * 1024
 
 
 @dataclasses.dataclass
@@ -40,14 +39,10 @@ class Extent:
     slow_mbit: int = 100
     slow_steps: int = 3
     slow_hooks: tuple = ("int8", POWERSGD)
-    sizes: tuple = (KI, 16 * KI, 256 * KI, MI, 4 * MI, 64 * MI)
-    seconds: float = 0.15
-    rounds: int = 3
 
 
 QUICK = Extent(setups=(SETUPS[0], SETUPS[2]), mb=2, mbit=10000, steps=1, hooks=(POWERSGD,),
-               torch_hooks=("none",), backward_ms=5, overlap_setups=(SETUPS[0],), slow_hooks=(),
-               sizes=(64 * KI,), seconds=0.01, rounds=1)
+               torch_hooks=("none",), backward_ms=5, overlap_setups=(SETUPS[0],), slow_hooks=())
 
 
 def setup_env(setup):
@@ -71,6 +66,23 @@ def hosts_work():
         last = (done.stdout + done.stderr).strip().splitlines()[-1:] or [f"exit {done.returncode}"]
         note(f"links are left out: {last[0].removeprefix('skipped: ')}")
     return done.returncode == 0
+
+
+def run_on_hosts(n_hosts, mbit, words, env, limit_s):
+    """Returns the output of a program on the first of new hosts, and the bytes that each has sent."""
+    with tempfile.TemporaryDirectory() as folder:
+        sent = pathlib.Path(folder, "sent")
+        out = run_text([HERE / "hosts.sh", "--hosts", n_hosts, "--mbit", mbit, "--sent", sent, *words],
+                       limit_s, env)
+        return out, list(map(int, sent.read_text().split()))
+
+
+def check_sent(sent, least_bytes, words):
+    """Fails if a host has sent fewer bytes than it must: then the link was not measured."""
+    for host, n_bytes in enumerate(sent):
+        if n_bytes < least_bytes:
+            raise Failed(f"host-{host} has sent {n_bytes} bytes, not {least_bytes}: "
+                         f"{' '.join(map(str, words))}")
 
 
 class Links:
@@ -97,8 +109,7 @@ class Links:
                   for hook in self.extent.torch_hooks if torch_python]
         return {"links": [row for row in rows if "hook" in row],
                 "links_peers": [row for row in peers if row],
-                "links_overlap": [row for row in rows if "hook" not in row],
-                "links_unlimited": [row for setup in setups for row in self.unlimited(setup)]}
+                "links_overlap": [row for row in rows if "hook" not in row]}
 
     def works(self, mpi):
         """Whether tally was built for that MPI, and it starts ranks on such hosts."""
@@ -122,14 +133,8 @@ class Links:
 
     def on_hosts(self, mbit, words, env, least_bytes, limit_s):
         """Returns the output of a program; fails if a host has sent fewer bytes than it must."""
-        with tempfile.TemporaryDirectory() as folder:
-            sent = pathlib.Path(folder, "sent")
-            out = run_text([HERE / "hosts.sh", "--hosts", HOSTS, "--mbit", mbit, "--sent", sent, *words],
-                           limit_s, env)
-            for host, n_bytes in enumerate(map(int, sent.read_text().split())):
-                if n_bytes < least_bytes:
-                    raise Failed(f"host-{host} has sent {n_bytes} bytes, not {least_bytes}: "
-                                 f"{' '.join(map(str, words))}")
+        out, sent = run_on_hosts(HOSTS, mbit, words, env, limit_s)
+        check_sent(sent, least_bytes, words)
         return out
 
     # ---- with a limit ----
@@ -158,8 +163,7 @@ class Links:
     def mpi_row(self, setup):
         """MPI_Allreduce of the gradients' bytes. None where it fails or does not end."""
         try:
-            version, times = self.mpi_times(setup, self.extent.mbit, self.extent.mb * 1000000,
-                                            self.extent.steps, 0)
+            version, times = self.mpi_times(setup)
         except Failed as failure:
             note(f"MPI_Allreduce of {setup.mpi} is left out: {failure}")
             return None
@@ -183,48 +187,16 @@ class Links:
             return None
         return self.peer_row(Setup("torch", None), hook, row["version"], row["comm_ms"])
 
-    def mpi_times(self, setup, mbit, n_bytes, least, seconds):
-        """Returns the version, and at least this number of times of MPI_Allreduce, in us."""
-        most = least if seconds == 0 else 2000
+    def mpi_times(self, setup):
+        """Returns the version, and the times of MPI_Allreduce, in us."""
+        x = self.extent
+        n_bytes = x.mb * 1000000
         words = self.mpi_words(setup.mpi, self.build / "bench" / f"mpi_peer_{setup.mpi}", n_bytes, 2,
-                               least, most, seconds, "apart")
+                               x.steps, x.steps, 0, "apart")
         # At half the line's speed, and in no less than the time that a crowded machine takes.
-        expected_s = 30 + seconds + (16e-6 * n_bytes * (least + 2) / mbit if mbit else 0)
+        expected_s = 30 + 16e-6 * n_bytes * (x.steps + 2) / x.mbit
         version, n, *times = twice(lambda: self.on_hosts(
-            mbit, words, setup_env(setup), least * n_bytes, min(expected_s, self.limit_s))).split()
+            x.mbit, words, setup_env(setup), x.steps * n_bytes, min(expected_s, self.limit_s))).split()
         if int(n) != len(times):
             raise Failed(f"{n} times were announced, and {len(times)} came")
         return version, list(map(float, times))
-
-    # ---- without ----
-
-    def unlimited(self, setup):
-        """All-reduces of many sizes by tally and by MPI itself, in turn."""
-        ours = {size: [] for size in self.extent.sizes}
-        theirs = {size: [] for size in self.extent.sizes}
-        version = None
-        with_peer = setup.mpi in self.peers
-        for _ in range(self.extent.rounds):
-            for row in self.tally_collective(setup):
-                ours[row["bytes"]].append(row["us"])
-            for size in self.extent.sizes if with_peer else ():
-                try:
-                    version, times = self.mpi_times(setup, 0, size, 12, self.extent.seconds)
-                    theirs[size].append(statistics.median(times))
-                except Failed as failure:
-                    note(f"MPI_Allreduce of {setup.mpi} is left out: {failure}")
-                    with_peer = False
-                    break
-        return [{"mpi": setup.mpi, "tcp_links": setup.tcp_links, "version": version, "bytes": size,
-                 "us": statistics.median(ours[size]),
-                 "peer_us": statistics.median(theirs[size]) if theirs[size] else None}
-                for size in self.extent.sizes]
-
-    def tally_collective(self, setup):
-        sizes = ",".join(map(str, self.extent.sizes))
-        words = self.mpi_words(setup.mpi, self.build / "tally", "bench", "collective", "--json",
-                               "--bytes", sizes, "--seconds", self.extent.seconds)
-        env = {**setup_env(setup), "TALLY_MPI": str(self.tally_part(setup.mpi))}
-        out = twice(lambda: self.on_hosts(0, words, env, 12 * sum(self.extent.sizes),
-                                          self.own_limit_s))
-        return list(map(json.loads, out.splitlines()))

@@ -9,9 +9,11 @@ import statistics
 import sys
 
 import bench_links
-from bench_programs import Failed, note, run_json
+import bench_mpi
+from bench_programs import Failed, busy_programs, note, run_json
 
 PEER_SCRIPT = pathlib.Path(__file__).with_name("peer_ddp.py")
+STEPS_SCRIPT = pathlib.Path(__file__).with_name("torch_steps.py")
 MPIS = ("openmpi", "mpich")
 PEERS = (*MPIS, "torch")
 HOOKS = ("allreduce", "fp16", "bf16", "quantize_per_channel", "quantize_per_tensor", "int8",
@@ -29,6 +31,8 @@ class Extent:
     lowrank: str = "--mb 100"
     sizes: str = "1Ki..128Mi"
     heap_sizes: str = "64Ki..64Mi"
+    loaded_bytes: int = 100000000
+    loaded_rounds: int = 5
     seconds: float = 0.4
     many: str = "--ranks 4,8,16 --bytes 16Mi --seconds 0.4"
     mb: int = 100
@@ -37,20 +41,25 @@ class Extent:
     steps: int = 9
     torch_steps: int = 7
     rounds: int = 2
+    pytorch: tuple = (("--params", 8, "--params", 20, "--params", 40), ("--hogs", 2, "--steps", 5))
     wire_mb: int = 34  # from here on layers are 1024 wide, as in 100 MB
     wire_ranks: str = "2,3,4,8"
     hooks: tuple = HOOKS
     links: bench_links.Extent = dataclasses.field(default_factory=bench_links.Extent)
+    mpi: bench_mpi.Extent = dataclasses.field(default_factory=bench_mpi.Extent)
 
 
 QUICK = Extent(kernel_bytes="4Ki", lowrank="--mb 1 --samples 1 --rows 64 --columns 64",
-               sizes="4Ki,64Ki", heap_sizes="64Ki", seconds=0.01,
+               sizes="4Ki,64Ki", heap_sizes="64Ki", loaded_bytes=65536,
+               loaded_rounds=1, seconds=0.01,
                many="--ranks 4 --bytes 64Ki --seconds 0.01", mb=1, backward_ms=2,
-               copies_params=(10,), steps=1, torch_steps=1, rounds=1, wire_mb=1, wire_ranks="2,3",
-               hooks=("allreduce", "fp16", "int8", "powersgd:start=0"), links=bench_links.QUICK)
+               copies_params=(10,), steps=1, torch_steps=1, rounds=1,
+               pytorch=(("--params", 4, "--hook", "int8"),), wire_mb=1, wire_ranks="2,3",
+               hooks=("allreduce", "fp16", "int8", "powersgd:start=0"), links=bench_links.QUICK,
+               mpi=bench_mpi.QUICK)
 
 
-def best_levels(rows):
+def best_isas(rows):
     """Of each kernel the row of the best instruction set, which comes last."""
     return list({row["kernel"]: row for row in rows}.values())
 
@@ -61,7 +70,7 @@ def merged(rounds):
     for same in zip(*rounds):
         row = dict(same[0])
         for key in row:
-            if key.endswith(("ms", "_ratio")):
+            if key == "us" or key.endswith(("ms", "_ratio")):
                 row[key] = statistics.median(other[key] for other in same)
         rows.append(row)
     return rows
@@ -89,9 +98,17 @@ class Bench:
         if part == "links":
             return bench_links.Links(self.tally, self.extent.links, self.peers, self.limit_s,
                                      self.link_limit_s).measure(self.find_torch())
+        if part == "pytorch":
+            return {part: self.pytorch()}
+        if part == "allreduce_loaded":
+            return {part: self.loaded(self.commands()[part])}
+        if part == "mpi":
+            mpis = tuple(mpi for mpi in self.extent.mpi.mpis if mpi in self.peers)
+            return bench_mpi.MpiBench(self.tally,
+                                      dataclasses.replace(self.extent.mpi, mpis=mpis)).measure()
         command = self.commands()[part]
         if part == "kernels":
-            return {part: best_levels(self.tally_bench(command))}
+            return {part: best_isas(self.tally_bench(command))}
         if part in ("allreduce", "allreduce_heap"):
             return {part: self.with_mpi(command)}
         if part == "copies":
@@ -118,6 +135,18 @@ class Bench:
                     del theirs[name]  # once is enough for what may take all its time
         return {"hooks": merged(ours), "torch": [merged(rows)[0] for rows in theirs.values()]}
 
+    def loaded(self, command):
+        """Both kinds of memory, alone and beside two busy programs, in turn."""
+        rounds = []
+        for _ in range(self.extent.loaded_rounds):
+            rows = []
+            for hogs in (0, 2):
+                with busy_programs(hogs):
+                    rows += [{**row, "hogs": hogs} for memory in ("group", "heap")
+                             for row in self.tally_bench(command, "--memory", memory)]
+            rounds.append(rows)
+        return merged(rounds)
+
     def commands(self):
         """The arguments of `tally bench` for each part that is one command."""
         x = self.extent
@@ -127,6 +156,7 @@ class Bench:
             "lowrank": f"lowrank {x.lowrank}",
             "allreduce": f"{collective} --bytes {x.sizes}",
             "allreduce_heap": f"{collective} --bytes {x.heap_sizes} --memory heap",
+            "allreduce_loaded": f"{collective} --bytes {x.loaded_bytes}",
             "many_ranks": f"collective {x.many} --compare-two",
             "step": f"step --ranks 2 --mb {x.mb} --backward-ms {x.backward_ms} --steps {x.steps}",
             "updates": f"step --ranks 2 --mb {x.mb} --backward-ms {x.backward_ms} --steps {x.steps} "
@@ -170,6 +200,16 @@ class Bench:
         if "torch" in self.peers:
             note("PyTorch is not here and is left out; scripts/setup --peers installs it")
         return None
+
+    def pytorch(self):
+        """Steps of PyTorch's DDP with our hooks beside its own; no rows without PyTorch."""
+        python = self.find_torch()
+        rows = []
+        for words in self.extent.pytorch if python else ():
+            # The last --steps counts.
+            rows += run_json([python, "-B", STEPS_SCRIPT, "--mb", self.extent.mb, "--steps",
+                              self.extent.steps, *words], self.own_limit_s)
+        return rows
 
     def torch_row(self, python, hook):
         """None where PyTorch fails or does not end."""

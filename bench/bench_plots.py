@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures of `make bench`, drawn by gnuplot as SVG. Data goes to it in its script; no file is left
-but the picture. Measures nothing."""
+"""The pictures of `make bench`, drawn by gnuplot as SVG, for the width at which pages show them. Curves and
+bars differ in more than colour, legends lie outside the data, and each picture has a title and a description for
+screen readers. Data goes to gnuplot in its script; no file is left but the picture. Measures nothing."""
 
+import html
+import re
 import shutil
 import subprocess
 
 from bench_goals import by_link, library, torch_pairs
 from bench_parts import TORCH_HOOKS
 
-HEAD = """set terminal svg size 760,440 dynamic noenhanced font "sans,13" background "white"
+HEAD = """set terminal svg size 760,{height} dynamic noenhanced font "sans,13" background "white"
 set output "{output}"
 set title "{title}"
 set grid ytics back lt 1 lw 0.5 lc rgb "#cccccc"
@@ -16,8 +19,10 @@ set key {key}
 set xlabel "{x}"
 set ylabel "{y}"
 """
-COLOURS = ("#1b5e9e", "#c2571a", "#3a8f3a", "#8a4fa3", "#b0892b", "#555555", "#d06a9b", "#4bb0b5",
-           "#7a6a5a", "#222222")
+# Dark to light, so that they differ in grey too; each with a pattern for bars and a point for curves.
+COLOURS = ("#12406b", "#c2571a", "#5a9e4b", "#c58fd6", "#d9b64a", "#777777", "#222222")
+PATTERNS = (3, 1, 2, 6, 4, 5, 0)  # full, hatched in five ways, empty
+POINTS = (7, 4, 9, 12, 6, 2, 5)
 
 
 def exists():
@@ -35,10 +40,35 @@ def data(name, rows):
     return f"${name} << END\n" + "\n".join(lines) + "\nEND\n"
 
 
-def draw(script):
+def draw(script, output, title, description):
+    """Runs gnuplot, and puts our title and description where it has put its own."""
     done = subprocess.run(["gnuplot"], input=script, text=True, capture_output=True, timeout=60)
     if done.returncode != 0:
         raise RuntimeError(f"gnuplot: {done.stderr.strip()}")
+    svg = output.read_text()
+    svg, n_titles = re.subn(r"<title>.*?</title>\s*<desc>.*?</desc>",
+                            lambda _: f'<title id="title">{html.escape(title)}</title>\n'
+                                      f'<desc id="desc">{html.escape(description)}</desc>',
+                            svg, count=1, flags=re.DOTALL)
+    svg, n_images = re.subn(r"<svg ", '<svg role="img" aria-labelledby="title desc" ', svg, count=1)
+    if n_titles != 1 or n_images != 1:
+        raise RuntimeError(f"gnuplot: {output} has no title to replace")
+    output.write_text(svg)
+
+
+def curve(block, column, i, name=""):
+    title = f'title "{name}"' if name else "notitle"
+    return (f"${block} using 1:{column} with linespoints pt {POINTS[i % len(POINTS)]} ps 0.8 lw 2 "
+            f'lc rgb "{COLOURS[i % len(COLOURS)]}" {title}')
+
+
+def bar(block, column, i, name):
+    return (f'${block} using {column}{":xtic(1)" if column == 2 else ""} fs pattern {PATTERNS[i]} '
+            f'lc rgb "{COLOURS[i]}" title "{name}"')
+
+
+BARS = ("set style data histogram\nset style histogram clustered gap 1\nset style fill pattern border -1\n"
+        "set boxwidth 0.9\n")
 
 
 def allreduce_time(rows, output):
@@ -50,13 +80,15 @@ def allreduce_time(rows, output):
             names.append(f"{name} {version}")
             keys.append(peer + "_us")
     points = [(row["bytes"], *(row[key] for key in keys)) for row in rows]
-    lines = ", ".join(f'$times using 1:{i + 2} with linespoints pt 7 ps 0.6 lw 2 '
-                      f'lc rgb "{COLOURS[i]}" title "{name}"' for i, name in enumerate(names))
-    draw(HEAD.format(output=output, title=f"All-reduce of fp32, {rows[0]['ranks']} processes",
-                     key="top left", x="bytes", y="microseconds") +
+    title = f"All-reduce of fp32, {rows[0]['ranks']} processes: lower is better"
+    last = rows[-1]
+    draw(HEAD.format(output=output, title=title, key="below", height=420, x="", y="microseconds") +
          data("times", points) +
          'set logscale xy\nset xtics ("1 KiB" 1024, "16 KiB" 16384, "256 KiB" 262144, '
-         '"4 MiB" 4194304, "64 MiB" 67108864)\n' + f"plot {lines}\n")
+         '"4 MiB" 4194304, "64 MiB" 67108864)\n' +
+         f"set xrange [{rows[0]['bytes']}:{last['bytes']}]\nplot " + ", ".join(curve("times", i + 2, i, name) for i, name in enumerate(names)) + "\n",
+         output, title, f"Time by size, both on logarithmic scales. At {last['bytes']} bytes: " +
+         ", ".join(f"{name} {last[key]} us" for name, key in zip(names, keys)) + ".")
 
 
 def step_per_hook(results, output):
@@ -65,28 +97,54 @@ def step_per_hook(results, output):
         theirs[ours["hook"]] = min(row["comm_ms"], theirs.get(ours["hook"], row["comm_ms"]))
     rows = [(f'"{label(row["hook"])}"', row["ms"], theirs.get(row["hook"]))
             for row in results["hooks"]]
-    bars = f'$steps using 2:xtic(1) title "tally" lc rgb "{COLOURS[0]}"'
+    bars = [bar("steps", 2, 0, "tally")]
     if theirs:
-        bars += (f', $steps using 3 title "PyTorch {results["torch"][0]["version"]}, Gloo" '
-                 f'lc rgb "{COLOURS[1]}"')
-    draw(HEAD.format(output=output, key="top right", x="", y="milliseconds",
-                     title=f"Communication of a step, {results['hooks'][0]['mb']} MB, 2 processes") +
-         data("steps", rows) +
-         "set style data histogram\nset style histogram clustered gap 1\nset style fill solid\n"
-         "set xtics rotate by -25\nset yrange [0:*]\n" + f"plot {bars}\n")
+        bars.append(bar("steps", 3, 1, f"PyTorch {results['torch'][0]['version']}, Gloo"))
+    title = f"Communication of a step, {results['hooks'][0]['mb']} MB, 2 processes: lower is better"
+    # Numbers above the bars: short bars are hard to read beside long ones.
+    numbers = [f"$steps using ($0{shift:+}):{column}:(sprintf(\"%.0f\", ${column})) with labels offset 0,0.6 "
+               'font "sans,11" notitle' for column, shift in zip(range(2, 2 + len(bars)), (-0.17, 0.17))]
+    draw(HEAD.format(output=output, key="below", height=460, x="", y="milliseconds", title=title) +
+         data("steps", rows) + BARS + "set xtics rotate by -25\nset yrange [0:*]\nset offsets 0,0,30,0\n" +
+         f"plot {', '.join(bars + numbers)}\n",
+         output, title, "; ".join(f"{name.strip(chr(34))}: tally {ours} ms" +
+                                  (f", PyTorch {peer} ms" if peer else "") for name, ours, peer in rows) + ".")
+
+
+def alike(shares, ranks):
+    """Hooks that send the same, within a twentieth, share a curve: [(names, their values)]."""
+    groups = []
+    for hook, values in shares.items():
+        for names, first in groups:
+            if all(abs(values[n] / first[n] - 1) < 0.05 for n in ranks):
+                names.append(label(hook))
+                break
+        else:
+            groups.append(([label(hook)], values))
+    return groups
+
+
+def short(names):
+    return ", ".join(names).replace("quantize_per_channel, quantize_per_tensor", "quantize_*")
 
 
 def wire_bytes(rows, output):
     ranks = sorted({row["ranks"] for row in rows})
-    hooks = list(dict.fromkeys(row["hook"] for row in rows))
-    share = {(row["hook"], row["ranks"]): row["wire_bytes"] / (row["mb"] * 1e6) for row in rows}
-    points = [(n, *(share[hook, n] for hook in hooks)) for n in ranks]
-    lines = ", ".join(f'$shares using 1:{i + 2} with linespoints pt 7 ps 0.6 lw 2 '
-                      f'lc rgb "{COLOURS[i % len(COLOURS)]}" title "{label(hook)}"'
-                      for i, hook in enumerate(hooks))
-    draw(HEAD.format(output=output, title="Bytes sent by a rank, as a part of its gradients",
-                     key="outside right", x="ranks", y="part of the gradients' bytes") +
-         data("shares", points) + "set logscale y\nset xtics 1\n" + f"plot {lines}\n")
+    shares = {}
+    for row in rows:
+        shares.setdefault(row["hook"], {})[row["ranks"]] = row["wire_bytes"] / (row["mb"] * 1e6)
+    groups = alike(shares, ranks)
+    points = [(n, *(values[n] for _, values in groups)) for n in ranks]
+    # Names stand at the ends of the curves, which a legend would only repeat.
+    ends = "".join(f'set label "{short(names)}" at {ranks[-1]},{values[ranks[-1]]} offset 1,0\n'
+                   for names, values in groups)
+    title = "Bytes sent by a rank, as a part of its gradients"
+    draw(HEAD.format(output=output, title=title, key="off", height=440, x="ranks",
+                     y="part of the gradients' bytes") +
+         data("shares", points) + "set logscale y\nset xtics 1\nset rmargin 20\n" + ends +
+         "plot " + ", ".join(curve("shares", i + 2, i) for i in range(len(groups))) + "\n",
+         output, title, f"With {ranks[-1]} ranks: " + "; ".join(
+             f"{', '.join(names)} {values[ranks[-1]]:.4f}" for names, values in groups) + ".")
 
 
 def links(results, output):
@@ -102,13 +160,14 @@ def links(results, output):
         bars.setdefault(library(row["peer"], row), {})[names[row["hook"]]] = row["ms"]
     hooks = list(dict.fromkeys(hook for times in bars.values() for hook in times))
     points = [(f'"{hook}"', *(times.get(hook) for times in bars.values())) for hook in hooks]
-    plots = ", ".join(f'$steps using {i + 2}{":xtic(1)" if i == 0 else ""} lc rgb "{COLOURS[i]}" '
-                      f'title "{name}"' for i, name in enumerate(bars))
-    draw(HEAD.format(output=output, key="top right", x="", y="milliseconds",
-                     title=f"A step of {rows[0]['mb']} MB over {mbit} Mbit/s, {rows[0]['hosts']} hosts") +
-         data("steps", points) +
-         "set style data histogram\nset style histogram clustered gap 1\nset style fill solid\n"
-         "set logscale y\nset yrange [1:*]\n" + f"plot {plots}\n")
+    plots = ", ".join(bar("steps", i + 2, i % len(COLOURS), name) for i, name in enumerate(bars))
+    # Of small data, all bars may be shorter than that.
+    least = 10 if min(ms for times in bars.values() for ms in times.values()) >= 10 else "*"
+    title = f"A step of {rows[0]['mb']} MB over {mbit} Mbit/s, {rows[0]['hosts']} hosts: lower is better"
+    draw(HEAD.format(output=output, key="below maxrows 4", height=470, x="", y="milliseconds", title=title) +
+         data("steps", points) + BARS + f"set logscale y\nset yrange [{least}:*]\nplot {plots}\n",
+         output, title, "; ".join(f"{name}: " + ", ".join(f"{hook} {ms:.0f} ms" for hook, ms in times.items())
+                                  for name, times in bars.items()) + ".")
 
 
 def draw_all(results, folder):

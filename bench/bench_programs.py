@@ -2,6 +2,7 @@
 """Starts the programs of `make bench`, each with a time limit, so that nothing of others can hang us.
 Prints nothing but notes."""
 
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,11 @@ class Failed(Exception):
 
 def note(text):
     print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def end_on_sigterm():
+    """Lets SIGTERM, as timeout(1) sends it, end us as Ctrl-C does: with the programs we have started."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def run_text(words, limit_s, env=None):
@@ -41,3 +47,16 @@ def run_text(words, limit_s, env=None):
 def run_json(words, limit_s, env=None):
     """The JSON objects that a program prints."""
     return [json.loads(text) for text in run_text(words, limit_s, env).splitlines()]
+
+
+@contextlib.contextmanager
+def busy_programs(n):
+    """Runs n programs that only compute, beside the block; they end with it, or with this process."""
+    program = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10000))"
+    started = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(n)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()

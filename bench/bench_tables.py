@@ -28,6 +28,14 @@ def table(header, rows):
                      for line in lines)
 
 
+def goals_text(verdicts):
+    """All goals with their figures, and how many were met."""
+    rows = [(v.part, v.what, number(v.value), f"{v.sense} {v.goal:g}", "met" if v.met else "missed")
+            for v in verdicts]
+    return (table(("part", "what", "here", "goal", "verdict"), rows) +
+            f"\n\n{sum(v.met for v in verdicts)} of {len(verdicts)} goals met.")
+
+
 def ratio(over, under):
     return None if not over or not under else over / under
 
@@ -37,12 +45,12 @@ def ratio(over, under):
 
 def machine(results):
     run = results["run"][0]
-    level = f", {results['kernels'][0]['isa']} kernels" if results.get("kernels") else ""
-    return f"Machine of these tables: {run['machine']}. tally {run['tally']}{level}, {run['compiler']}."
+    isa = f", {results['kernels'][0]['isa']} kernels" if results.get("kernels") else ""
+    return f"Machine of these tables: {run['machine']}. tally {run['tally']}{isa}, {run['compiler']}."
 
 
 def kernels(results):
-    return table(("kernel", "level", "us", "GB/s", "times memcpy", "goal"),
+    return table(("kernel", "isa", "us", "GB/s", "times memcpy", "goal"),
                  [(f"`{row['kernel']}`", row["isa"], f"{row['us']:.1f}", f"{row['gbps']:.1f}",
                    number(row["memcpy_ratio"]), number(row["goal"])) for row in results["kernels"]])
 
@@ -90,6 +98,14 @@ def many_ranks(results):
     return table(("ranks", "us", "us of 2 ranks on ranks/2 times the bytes", "ratio"),
                  [(row["ranks"], number(row["us"]), number(row["two_rank_us"]),
                    number(row["two_rank_ratio"])) for row in results["many_ranks"]])
+
+
+def allreduce_loaded(results):
+    ms = {(row["memory"], row["hogs"]): row["us"] / 1000 for row in results["allreduce_loaded"]}
+    names = {"group": "group memory", "heap": "ordinary memory"}
+    rows = [(name, number(ms[memory, 0]), number(ms[memory, 2])) for memory, name in names.items()]
+    rows.append(("ratio", *(number(ms["heap", hogs] / ms["group", hogs]) for hogs in (0, 2))))
+    return table(("ms", "alone", "beside two busy programs"), rows)
 
 
 def step(results):
@@ -149,6 +165,16 @@ def torch(results):
                     number(theirs["comm_ms"]), number(ours["ms"]),
                     number(theirs["comm_ms"] / ours["ms"]), bench_goals.TORCH_GOALS[theirs["hook"]])
                    for theirs, ours in pairs]))
+
+
+def pytorch(results):
+    rows = results["pytorch"]
+    return (f"PyTorch {rows[0]['version']} by `bench/torch_steps.py --mb {rows[0]['mb']} --steps "
+            f"{rows[0]['steps']}`, steps in turn:"
+            "\n\n" + table(("hook", "parameters", "busy programs", "DDP over Gloo, ms", "this hook, ms",
+                            "ratio"),
+                           [(f"`{row['hook']}`", row["params"], row["hogs"], number(row["plain_ms"]),
+                             number(row["step_ms"]), number(row["ratio"])) for row in rows]))
 
 
 def wire_bytes(results):
@@ -220,19 +246,49 @@ def peer_rows(peers):
 
 
 def links_overlap(results):
-    return "By `bench/link.sh`, with buckets of 4 MB:\n\n" + table(
+    return "By `bench/link.sh`, with buckets of 4 MB; the goal is 0.75:\n\n" + table(
         ("Mbit/s", "over", "backward, ms", "one after the other", "during backward", "in wait", "overlap"),
         [(row["mbit"], bench_goals.library(row["mpi"], row), number(row["backward_alone_ms"]),
           number(row["serial_ms"]), number(row["step_ms"]), number(row["exposed_ms"]),
           number(row["overlap"])) for row in results["links_overlap"]])
 
 
-def links_unlimited(results):
-    return "`tally bench collective` and `MPI_Allreduce` in turn, by `bench/hosts_mpirun.sh`:\n\n" + table(
-        ("over", "bytes", "tally, us", "`MPI_Allreduce`, us", "times faster"),
-        [(bench_goals.library(row["mpi"], row), bench_goals.size_text(row["bytes"]), number(row["us"]),
-          number(row["peer_us"]), number(ratio(row["peer_us"], row["us"])))
-         for row in results["links_unlimited"]])
+SETTING_TITLES = {"shm": "`tally run`", "one": "one machine", "apart": "one machine, `TALLY_SHARE=0`",
+                  "hosts": "hosts, no limit"}
+
+
+def mpi(results):
+    """One line for both memories of a size."""
+    pairs = {}
+    for row in results["mpi"]:
+        key = (row["setting"], row["mpi"], row["ranks"], row["bytes"])
+        pairs.setdefault(key, {})[row["memory"]] = row
+
+    def row_of(key, rows):
+        setting, library, ranks, n_bytes = key
+        group, heap = rows["group"], rows["heap"]
+        return (SETTING_TITLES[setting], bench_goals.LIBRARIES.get(library, "-"), ranks,
+                bench_goals.size_text(n_bytes), number(group["us"]), number(heap["us"]),
+                number(group["mpi_us"]), number(group["speed"]), number(heap["speed"]),
+                number(ratio(group["us"], group["shm_us"])), number(group["messages"], 0),
+                number(ratio(group["cpu_ns_per_byte"], group["mpi_cpu_ns_per_byte"])))
+
+    return ("By `bench/mpi.py`; times from the call to its return:\n\n" +
+            table(("ranks on", "over", "ranks", "bytes", "group memory, us", "ordinary memory, us",
+                   "`MPI_Allreduce`, us", "group: times faster", "ordinary: times faster",
+                   "times `tally run`", "messages", "CPU time, of MPI's"),
+                  [row_of(key, rows) for key, rows in pairs.items()]))
+
+
+def mpi_line(results):
+    def row_of(row):
+        of_line = None if row["fp32_ms"] else row["line_ms"] / row["ms"]
+        return (row["mbit"], bench_goals.library(row["mpi"], row), f"`{row['what']}`", number(row["ms"]),
+                number(of_line), number(ratio(row["fp32_ms"], row["ms"])))
+
+    return (f"By `bench/mpi.py`, with {results['mpi_line'][0]['mb']} MB and two hosts:\n\n" +
+            table(("Mbit/s", "over", "what", "ms", "of the line", "times faster than fp32"),
+                  map(row_of, results["mpi_line"])))
 
 
 # The parts that a block needs, and its picture.
@@ -240,15 +296,17 @@ BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", Non
           "lowrank": (lowrank, "lowrank", None),
           "allreduce": (allreduce, "allreduce", "allreduce_time.svg"),
           "allreduce_heap": (allreduce_heap, "allreduce_heap", None),
+          "allreduce_loaded": (allreduce_loaded, "allreduce_loaded", None),
           "many_ranks": (many_ranks, "many_ranks", None), "step": (step, "step", None),
           "updates": (updates, "updates", None),
           "copies": (copies, "copies", None), "hooks": (hooks, "hooks", None),
           "torch": (torch, "hooks", "step_per_hook.svg"),
+          "pytorch": (pytorch, "pytorch", None),
           "wire_bytes": (wire_bytes, "wire_bytes", "wire_bytes.svg"),
           "break_even": (break_even, "hooks", None),
           "links": (links, "links", "links.svg"),
           "links_overlap": (links_overlap, "links_overlap", None),
-          "links_unlimited": (links_unlimited, "links_unlimited", None)}
+          "mpi": (mpi, "mpi", None), "mpi_line": (mpi_line, "mpi_line", None)}
 
 
 def missed_text(name, verdicts):

@@ -13,6 +13,7 @@
 # goes, even after kill -9 of this script; no name and no process is left. Exit code 77, with the
 # reason: namespaces cannot be made here.
 set -euo pipefail
+export PATH=$PATH:/usr/sbin:/sbin # of ip and tc, which a user's path may lack
 
 # 198.18.0.0/15 is set aside for benchmarks of networks.
 network=198.18.7

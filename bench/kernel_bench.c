@@ -92,7 +92,7 @@ static float next_value(uint32_t *state)
 static void fill_inputs(struct workspace *w)
 {
     struct kernel_arrays *a = &w->arrays;
-    const struct tally__kernels *ref = tally__levels[0].kernels;
+    const struct tally__kernels *ref = tally__isas[0].kernels;
     uint32_t state = 1;
 
     for (int i = 0; i < 2; i++) {
@@ -136,7 +136,7 @@ static int make_workspace(size_t data_bytes, struct workspace *w)
 }
 
 /* Runs the case once on outputs that all runs find alike. */
-static void run_fresh(const struct kernel_case *c, const struct tally__level *level,
+static void run_fresh(const struct kernel_case *c, const struct tally__isa *isa,
                       struct workspace *w)
 {
     struct kernel_arrays *a = &w->arrays;
@@ -147,7 +147,7 @@ static void run_fresh(const struct kernel_case *c, const struct tally__level *le
     memset(a->affine_out, 0, w->n_blocks * sizeof *a->affine_out);
     memset(a->scale_out, 0, (w->n_blocks + 2) * sizeof *a->scale_out);
     a->value_out = 0;
-    c->run(level, a);
+    c->run(isa, a);
 }
 
 static void keep_expected(struct workspace *w)
@@ -173,18 +173,17 @@ static bool same_as_expected(const struct workspace *w)
            memcmp(w->expected_scale, a->scale_out, scale_bytes) == 0;
 }
 
-static int verify(const struct kernel_case *c, const struct tally__level *level,
-                  struct workspace *w)
+static int verify(const struct kernel_case *c, const struct tally__isa *isa, struct workspace *w)
 {
     double expected_value;
 
-    run_fresh(c, &tally__levels[0], w);
+    run_fresh(c, &tally__isas[0], w);
     expected_value = w->arrays.value_out;
     keep_expected(w);
-    run_fresh(c, level, w);
+    run_fresh(c, isa, w);
     if (!same_as_expected(w) || w->arrays.value_out != expected_value) {
         return tally__fail(TALLY_INTERNAL, "%s on %s differs from the reference", c->name,
-                           level->name);
+                           isa->name);
     }
     return TALLY_OK;
 }
@@ -205,13 +204,13 @@ static void copy(const struct workspace *w, size_t bytes)
     __asm__ volatile("" : : "r"(w->copy_to) : "memory");
 }
 
-static struct kernel_result measure(const struct kernel_case *c, const struct tally__level *level,
+static struct kernel_result measure(const struct kernel_case *c, const struct tally__isa *isa,
                                     struct workspace *w)
 {
     double kernel_us[MAX_SAMPLES];
     double memcpy_us[MAX_SAMPLES];
     size_t bytes = w->arrays.n * (c->read_bytes + c->write_bytes);
-    struct kernel_result result = {.kernel = c->name, .isa = level->name, .bytes = bytes};
+    struct kernel_result result = {.kernel = c->name, .isa = isa->name, .bytes = bytes};
     uint64_t start = tally__now_ns();
     size_t n = 0;
 
@@ -219,7 +218,7 @@ static struct kernel_result measure(const struct kernel_case *c, const struct ta
         uint64_t t0 = tally__now_ns();
         uint64_t t1;
 
-        c->run(level, &w->arrays);
+        c->run(isa, &w->arrays);
         t1 = tally__now_ns();
         copy(w, bytes / 2);
         memcpy_us[n] = (double)(tally__now_ns() - t1) * 1e-3;
@@ -251,19 +250,19 @@ static int find_case(const char *name)
     return tally__fail(TALLY_ARG, "unknown kernel '%s'; accepted:%s", name, names);
 }
 
-/* The levels to measure: all usable ones, or the one TALLY_ISA names. */
-static int choose_levels(const struct tally__level **levels, size_t *n)
+/* The instruction sets to measure: all usable ones, or the one TALLY_ISA names. */
+static int choose_isas(const struct tally__isa **isas, size_t *n)
 {
     const char *forced = NULL;
     size_t count = 0;
 
     TRY(tally__num_start());
     TRY(tally__env_choice(TALLY__ENV_ISA, &forced));
-    for (size_t i = 0; i < tally__n_levels; i++) {
-        const struct tally__level *level = &tally__levels[i];
+    for (size_t i = 0; i < tally__n_isas; i++) {
+        const struct tally__isa *isa = &tally__isas[i];
 
-        if (level->usable() && (strcmp(forced, "auto") == 0 || strcmp(forced, level->name) == 0)) {
-            levels[count++] = level;
+        if (isa->usable() && (strcmp(forced, "auto") == 0 || strcmp(forced, isa->name) == 0)) {
+            isas[count++] = isa;
         }
     }
     *n = count;
@@ -272,26 +271,26 @@ static int choose_levels(const struct tally__level **levels, size_t *n)
 
 int kernel_bench_run(const struct kernel_bench *bench)
 {
-    const struct tally__level *levels[8];
+    const struct tally__isa *isas[8];
     const struct kernel_case *c;
     struct workspace w;
-    size_t n_levels;
+    size_t n_isas;
     int rc = TALLY_OK;
 
     TRY(bench->kernel ? find_case(bench->kernel) : TALLY_OK);
-    TRY(choose_levels(levels, &n_levels));
+    TRY(choose_isas(isas, &n_isas));
     TRY(make_workspace(bench->data_bytes, &w));
     for (size_t i = 0; (c = kernel_case_at(i)) && rc == TALLY_OK; i++) {
-        for (size_t j = 0; j < n_levels && rc == TALLY_OK; j++) {
+        for (size_t j = 0; j < n_isas && rc == TALLY_OK; j++) {
             struct kernel_result result;
 
             if (bench->kernel && strcmp(bench->kernel, c->name) != 0) {
                 break;
             }
-            rc = verify(c, levels[j], &w);
+            rc = verify(c, isas[j], &w);
             if (rc == TALLY_OK) {
-                result = measure(c, levels[j], &w);
-                result.best = j + 1 == n_levels;
+                result = measure(c, isas[j], &w);
+                result.best = j + 1 == n_isas;
                 bench->report(&result, bench->user);
             }
         }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measures kernels against memcpy. Every kernel and level is first run once on fresh outputs and
- * its results compared with the reference level's, bit for bit: a wrong kernel has no speed.
+ * Measures kernels against memcpy. Every kernel and instruction set is first run once on fresh
+ * outputs and its results compared with the reference instruction set's, bit for bit: a wrong
+ * kernel has no speed.
  */
 #ifndef TALLY_BENCH_KERNEL_BENCH_H
 #define TALLY_BENCH_KERNEL_BENCH_H
@@ -17,8 +18,8 @@ struct kernel_result {
     double memcpy_us;
     double gbps;         /* bytes / us, in 10^9 bytes per second */
     double memcpy_ratio; /* us / memcpy_us, where memcpy moves bytes / 2 */
-    double goal;         /* what memcpy_ratio should stay within, on the best level */
-    bool best;           /* this is the best level measured */
+    double goal;         /* what memcpy_ratio should stay within, on the best instruction set */
+    bool best;           /* this is the best instruction set measured */
 };
 
 struct kernel_bench {
@@ -29,9 +30,9 @@ struct kernel_bench {
 };
 
 /*
- * Measures every kernel on every level this CPU has, or on the one TALLY_ISA names. Errors: ARG for
- * an unknown kernel (the text lists all), NOMEM, INTERNAL for a result that differs from the
- * reference.
+ * Measures every kernel on every instruction set this CPU has, or on the one TALLY_ISA names.
+ * Errors: ARG for an unknown kernel (the text lists all), NOMEM, INTERNAL for a result that differs
+ * from the reference.
  */
 int kernel_bench_run(const struct kernel_bench *bench);
 

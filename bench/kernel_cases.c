@@ -16,12 +16,12 @@ static const struct tally__affine_mean one_mean = {NULL, BLOCK, DIVISOR};
 static const float two_scales[2] = {1.0f / 127, 1.0f / 60};
 
 /* Defines run_<kernel>, with kernels k and arrays a in scope. */
-#define RUN(kernel, call)                                                               \
-    static void run_##kernel(const struct tally__level *level, struct kernel_arrays *a) \
-    {                                                                                   \
-        const struct tally__kernels *k = level->kernels;                                \
-                                                                                        \
-        call;                                                                           \
+#define RUN(kernel, call)                                                           \
+    static void run_##kernel(const struct tally__isa *isa, struct kernel_arrays *a) \
+    {                                                                               \
+        const struct tally__kernels *k = isa->kernels;                              \
+                                                                                    \
+        call;                                                                       \
     }
 
 RUN(f32_to_f16, k->f32_to_f16(a->n, a->f32[0], a->out[0]))

@@ -32,7 +32,7 @@ struct kernel_arrays {
 
 struct kernel_case {
     const char *name;
-    void (*run)(const struct tally__level *level, struct kernel_arrays *arrays);
+    void (*run)(const struct tally__isa *isa, struct kernel_arrays *arrays);
     size_t read_bytes;  /* per element */
     size_t write_bytes; /* per element, all outputs together */
     double goal;        /* time as a multiple of memcpy's that it must stay within */

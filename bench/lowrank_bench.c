@@ -265,18 +265,17 @@ static int make_workspace(const struct lowrank_bench *bench, struct workspace *w
     return TALLY_OK;
 }
 
-/* A step of one matrix on one level: c, y, p, q. */
-static void run_step(const struct tally__level *level, const struct workspace *w, float *c,
-                     float *y)
+/* A step of one matrix on one instruction set: c, y, p, q. */
+static void run_step(const struct tally__isa *isa, const struct workspace *w, float *c, float *y)
 {
     const struct tally__low_rank *s = &w->s;
     struct tally__factors f = {w->p, w->q};
 
     memcpy(c, w->c, s->size * sizeof *c);
-    level->low_rank->low_rank_correct(s, w->grad, (struct tally__factors){w->old_p, w->old_q},
-                                      w->old_q, c, w->p);
-    level->low_rank->low_rank_multiply_transposed(s, c, w->p, w->q);
-    level->low_rank->low_rank_expand(s, f, true, y);
+    isa->low_rank->low_rank_correct(s, w->grad, (struct tally__factors){w->old_p, w->old_q},
+                                    w->old_q, c, w->p);
+    isa->low_rank->low_rank_multiply_transposed(s, c, w->p, w->q);
+    isa->low_rank->low_rank_expand(s, f, true, y);
 }
 
 /* Not fmax: gcc 12 for ARM fails on reductions with it. A NaN is larger than anything. */
@@ -311,12 +310,12 @@ static int verify(const struct workspace *w, bool with_blas)
 {
     size_t bytes = w->s.size * sizeof(float);
 
-    run_step(&tally__levels[0], w, w->check[0], w->check[1]);
-    run_step(tally__level(), w, w->check[2], w->check[3]);
+    run_step(&tally__isas[0], w, w->check[0], w->check[1]);
+    run_step(tally__isa(), w, w->check[2], w->check[3]);
     if (memcmp(w->check[0], w->check[2], bytes) != 0 ||
         memcmp(w->check[1], w->check[3], bytes) != 0) {
         return tally__fail(TALLY_INTERNAL, "%zu x %zu, rank %zu: %s differs from the reference",
-                           w->s.n, w->s.m, w->s.r, tally__level()->name);
+                           w->s.n, w->s.m, w->s.r, tally__isa()->name);
     }
     return with_blas ? verify_blas(w) : TALLY_OK;
 }
@@ -357,7 +356,7 @@ int lowrank_bench_run(const struct lowrank_bench *bench, struct lowrank_result *
         measure(&w, bench->n_samples, blas ? N_PASSES : BLAS_MULTIPLY, ms);
         *result = (struct lowrank_result){
             .n_matrices = w.n_matrices,
-            .isa = tally__level()->name,
+            .isa = tally__isa()->name,
             .blas = blas,
             .multiply_ms = ms[MULTIPLY],
             .correct_ms = ms[CORRECT],

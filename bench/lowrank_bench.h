@@ -2,7 +2,8 @@
 /*
  * Measures the passes of low-rank compression over many matrices of one shape, which together are
  * larger than the caches, against plain passes over the same memory and against a BLAS. The
- * results are first compared with the reference level's, bit for bit, and with the BLAS's.
+ * results are first compared with the reference instruction set's, bit for bit, and with the
+ * BLAS's.
  */
 #ifndef TALLY_BENCH_LOWRANK_BENCH_H
 #define TALLY_BENCH_LOWRANK_BENCH_H

@@ -19,15 +19,15 @@ static float *array(const struct kernel_arrays *a, size_t k)
 }
 
 /* Defines run_<row>: a step of an optimizer with the options given. */
-#define RUN(row, name, ...)                                                          \
-    static void run_##row(const struct tally__level *level, struct kernel_arrays *a) \
-    {                                                                                \
-        static const struct tally__##name##_options options = {__VA_ARGS__};         \
-        float *const state[] = {array(a, 1), array(a, 2), array(a, 3)};              \
-        struct tally__##name constants;                                              \
-                                                                                     \
-        tally__##name##_constants(&options, STEP, &constants);                       \
-        level->optim->name(a->n, a->f32[0], array(a, 0), state, &constants);         \
+#define RUN(row, name, ...)                                                      \
+    static void run_##row(const struct tally__isa *isa, struct kernel_arrays *a) \
+    {                                                                            \
+        static const struct tally__##name##_options options = {__VA_ARGS__};     \
+        float *const state[] = {array(a, 1), array(a, 2), array(a, 3)};          \
+        struct tally__##name constants;                                          \
+                                                                                 \
+        tally__##name##_constants(&options, STEP, &constants);                   \
+        isa->optim->name(a->n, a->f32[0], array(a, 0), state, &constants);       \
     }
 
 /* Small learning rates, so that parameters stay ordinary numbers through many steps. */

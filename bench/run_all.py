@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 
+import bench_front
 import bench_goals
 import bench_parts
 import bench_plots
@@ -20,8 +21,9 @@ import bench_programs
 import bench_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PARTS = ("kernels", "lowrank", "allreduce", "allreduce_heap", "many_ranks", "step", "updates",
-         "copies", "hooks", "wire_bytes", "links")
+PARTS = ("kernels", "lowrank", "allreduce", "allreduce_heap", "allreduce_loaded",
+         "many_ranks", "step", "updates",
+         "copies", "hooks", "pytorch", "wire_bytes", "links", "mpi")
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,7 +49,8 @@ def read_options():
     parser.add_argument("--load", metavar="FILE", type=pathlib.Path,
                         help="take the rows from there instead of measuring")
     parser.add_argument("--write", metavar="DIR", type=pathlib.Path,
-                        help="put tables into the pages (*.md) of this folder, and plots into DIR/plots")
+                        help="put tables into the pages (*.md) of this folder, and plots into DIR/plots; "
+                             "of this tree's docs, the figures of README too")
     options = parser.parse_args()
     options.only = names_in(parser, "part", options.only, PARTS)
     options.peers = [] if options.peers == "none" else \
@@ -137,12 +140,8 @@ def print_tables(blocks, verdicts, quick):
             print(f"\n== {name} ==\n{text}")
     if quick:
         print("\nThese were the smallest cases: the figures say nothing, and no goal is asked of them.")
-    if not verdicts:
-        return
-    rows = [(v.part, v.what, bench_tables.number(v.value), f"{v.sense} {v.goal:g}",
-             "met" if v.met else "missed") for v in verdicts]
-    print("\n== goals ==\n" + bench_tables.table(("part", "what", "here", "goal", "verdict"), rows))
-    print(f"\n{sum(v.met for v in verdicts)} of {len(verdicts)} goals met.")
+    if verdicts:
+        print("\n== goals ==\n" + bench_tables.goals_text(verdicts))
 
 
 def write_pages(folder, results, blocks):
@@ -166,6 +165,7 @@ def write_pages(folder, results, blocks):
 
 def main():
     options = read_options()
+    bench_programs.end_on_sigterm()
     try:
         results = from_lines(options.load.read_text()) if options.load else measure_all(options)
         save(options, results)
@@ -179,7 +179,9 @@ def main():
             print_tables(blocks, verdicts, quick)
         if options.write:
             write_pages(options.write, results, blocks)
-    except (bench_programs.Failed, OSError) as failure:
+            if options.write.resolve() == ROOT / "docs":
+                bench_front.write(ROOT)
+    except (bench_programs.Failed, bench_front.Missing, OSError) as failure:
         bench_programs.note(failure)
         return 1
     return 0

@@ -17,6 +17,21 @@ if(TARGET tally_tool)
   install(TARGETS tally_tool)
 endif()
 
+# A manual page for each command, from its help.
+find_program(TALLY_PYTHON python3)
+mark_as_advanced(TALLY_PYTHON)
+if(TARGET tally_tool AND TALLY_PYTHON AND NOT CMAKE_CROSSCOMPILING AND NOT TALLY_SANITIZE)
+  set(pages ${PROJECT_BINARY_DIR}/man)
+  add_custom_command(OUTPUT ${pages}/written
+    COMMAND ${TALLY_PYTHON} -B ${PROJECT_SOURCE_DIR}/docs/man/command_pages.py
+      $<TARGET_FILE:tally_tool> ${pages}
+    COMMAND ${CMAKE_COMMAND} -E touch ${pages}/written
+    DEPENDS tally_tool docs/man/command_pages.py docs/man/tally.1
+    COMMENT "Writing manual pages")
+  add_custom_target(tally_man ALL DEPENDS ${pages}/written)
+  install(DIRECTORY ${pages}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+endif()
+
 # Both descriptions find the prefix from where they lie, so that an installed tree can be moved.
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tally)
 install(EXPORT tally_targets NAMESPACE tally:: DESTINATION ${package_dir})

@@ -18,7 +18,6 @@
 #include <tally.h>
 #include <time.h>
 
-#include "examples/gpt/gpt_files.h"
 #include "examples/gpt/gpt_model.h"
 #include "examples/gpt/gpt_options.h"
 
@@ -37,7 +36,6 @@ struct trainer {
     tally_ddp *ddp;
     tally_averager *averager;
     tally_optimizer *optimizer;
-    struct gpt_files files; /* the checkpoint that this run continues from, if any */
     long step;
 };
 
@@ -155,100 +153,36 @@ static int train_step(struct trainer *t, double *loss)
 
 /* ---- checkpoints ---- */
 
-/* Returns when all ranks have come this far: a mean needs a value from each of them. */
-static int wait_for_all(const struct trainer *t)
+/* The state that tally does not know: the step, from which every batch follows. */
+static tally_checkpoint_config checkpoint_of(struct trainer *t, tally_checkpoint_blob *blob)
 {
-    double nothing = 0;
+    tally_checkpoint_config config;
 
-    return tally_ddp_mean_scalar(t->ddp, &nothing);
+    tally_checkpoint_config_init(&config, sizeof config);
+    *blob = (tally_checkpoint_blob){sizeof *blob, "step", &t->step, sizeof t->step, 0};
+    config.blobs = blob;
+    config.n_blobs = 1;
+    config.keep = 2;
+    config.async = 1;
+    return config;
 }
 
-/* Writes this rank's parameters and the state of hook and optimizer. */
-static int write_own(const struct trainer *t)
+/* Copies everything; tally writes it while training continues. */
+static int save(struct trainer *t)
 {
-    struct gpt_saved own = {.n_values = t->gpt.n_values, .values = t->masters};
-    int rc = tally_ddp_save(t->ddp, NULL, &own.n_bytes[0]);
+    tally_checkpoint_blob blob;
+    const tally_checkpoint_config config = checkpoint_of(t, &blob);
 
-    if (rc == TALLY_OK) {
-        rc = tally_optimizer_save(t->optimizer, NULL, &own.n_bytes[1]);
-    }
-    own.blobs[0] = malloc(own.n_bytes[0] + 1);
-    own.blobs[1] = malloc(own.n_bytes[1] + 1);
-    if (rc == TALLY_OK && own.blobs[0] && own.blobs[1]) {
-        rc = tally_ddp_save(t->ddp, own.blobs[0], &own.n_bytes[0]);
-        if (rc == TALLY_OK) {
-            rc = tally_optimizer_save(t->optimizer, own.blobs[1], &own.n_bytes[1]);
-        }
-        if (rc == TALLY_OK) {
-            rc = gpt_files_write(gpt_options.checkpoint, t->step, t->rank, &own);
-        }
-    } else if (rc == TALLY_OK) {
-        rc = gpt_complain("--checkpoint", "not enough memory");
-    }
-    free(own.blobs[0]);
-    free(own.blobs[1]);
-    return rc;
+    return tally_checkpoint_save(t->ddp, gpt_options.checkpoint, &config);
 }
 
-/* When all ranks have written, rank 0 announces the checkpoint; only then the previous one is
- * removed. If a rank dies at any time, one checkpoint is complete. */
-static int save(const struct trainer *t)
-{
-    int rc = write_own(t);
-
-    if (rc == TALLY_OK) {
-        rc = wait_for_all(t);
-    }
-    if (rc == TALLY_OK && t->rank == 0) {
-        rc = gpt_files_announce(gpt_options.checkpoint, t->step, t->size);
-    }
-    if (rc == TALLY_OK) {
-        rc = wait_for_all(t);
-    }
-    if (rc == TALLY_OK) {
-        gpt_files_remove(gpt_options.checkpoint, t->step - gpt_options.every, t->rank);
-    }
-    return rc;
-}
-
-/* Takes this rank's parameters from the checkpoint; rank 0's if the number of ranks differs. */
-static int find_saved(struct trainer *t)
-{
-    int rc = gpt_files_read(gpt_options.checkpoint, t->gpt.n_values, &t->files);
-
-    if (rc == 0 && t->files.ranks) {
-        int own = t->files.n_ranks == t->size ? t->rank : 0;
-
-        t->step = t->files.step;
-        memcpy(t->masters, t->files.ranks[own].values, t->gpt.n_values * sizeof *t->masters);
-    }
-    return rc;
-}
-
-/* Loads the state of hook and optimizer from the checkpoint. */
+/* Continues from the newest checkpoint, if there is one. */
 static int load(struct trainer *t)
 {
-    size_t n = (size_t)t->files.n_ranks;
-    const void **blobs = calloc(n, sizeof *blobs);
-    size_t *bytes = calloc(n, sizeof *bytes);
-    int rc = TALLY_OK;
+    tally_checkpoint_blob blob;
+    const tally_checkpoint_config config = checkpoint_of(t, &blob);
 
-    if (!blobs || !bytes) {
-        free(blobs);
-        free(bytes);
-        return gpt_complain("--checkpoint", "not enough memory");
-    }
-    for (int k = 0; k < 2 && rc == TALLY_OK; k++) {
-        for (size_t r = 0; r < n; r++) {
-            blobs[r] = t->files.ranks[r].blobs[k];
-            bytes[r] = t->files.ranks[r].n_bytes[k];
-        }
-        rc = k == 0 ? tally_ddp_load(t->ddp, blobs, bytes, n)
-                    : tally_optimizer_load(t->optimizer, blobs, bytes, n);
-    }
-    free(blobs);
-    free(bytes);
-    return rc;
+    return tally_checkpoint_load(t->ddp, gpt_options.checkpoint, &config, NULL);
 }
 
 /* ---- set-up ---- */
@@ -286,7 +220,7 @@ static int make_model(struct trainer *t)
         }
         memcpy(t->masters, t->gpt.values, t->gpt.n_values * sizeof *t->masters);
     }
-    return gpt_options.checkpoint ? find_saved(t) : 0;
+    return 0;
 }
 
 /* Gradients live in tally's buckets; with --mixed, fp32 gradients are cast into them. */
@@ -306,7 +240,6 @@ static int make_ddp(struct trainer *t)
     }
     config.hook = hook;
     config.param_dtype = gpt_options.mixed ? TALLY_BF16 : 0;
-    config.keep_parameters = t->files.ranks != NULL;
     for (int i = 0; params && i < t->gpt.n_tensors; i++) {
         const struct gpt_tensor *tensor = &t->gpt.tensors[i];
 
@@ -352,7 +285,7 @@ static int make_optimizer(struct trainer *t)
     if (rc == TALLY_OK) {
         rc = tally_optimizer_create(t->ddp, gpt_options.optimizer, &config, &t->optimizer);
     }
-    return rc == TALLY_OK && t->files.ranks ? load(t) : rc;
+    return rc == TALLY_OK && gpt_options.checkpoint ? load(t) : rc;
 }
 
 /* ---- the run ---- */
@@ -406,7 +339,7 @@ static int train(struct trainer *t)
             rc = save(t);
         }
     }
-    return rc;
+    return rc == TALLY_OK ? tally_checkpoint_wait(t->ddp) : rc;
 }
 
 /* Continues a piece of the text byte by byte, each drawn with the model's probabilities. */
@@ -443,7 +376,6 @@ static void end(struct trainer *t)
     (void)tally_averager_free(t->averager);
     (void)tally_ddp_free(t->ddp);
     (void)tally_group_close(t->group);
-    gpt_files_free(&t->files);
     if (t->masters != t->gpt.values) {
         free(t->masters);
     }

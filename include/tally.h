@@ -7,9 +7,10 @@
  *
  * This header is the manual, and it has all that a training program needs. If you only want to
  * train, read groups, parameters and data-parallel training, in this order, and come back for
- * hooks, optimizers, mixed precision, averaging, saving and loading, statistics, check mode, and
- * logging and environment when you need them. A second header, tally_extend.h, is for programs that
- * extend tally: jobs, lanes and futures, collectives, and tables for your own hooks and optimizers.
+ * hooks, optimizers, mixed precision, averaging, checkpoints, saving and loading, statistics, check
+ * mode, and logging and environment when you need them. A second header, tally_extend.h, is for
+ * programs that extend tally: jobs, lanes and futures, collectives, and tables for your own hooks
+ * and optimizers.
  *
  * A complete program. Alone it is a world of one; `tally run -n 4 ./line` starts it as four ranks:
  *
@@ -75,8 +76,8 @@
  * Words that the comments use:
  *   collective       every rank of the group makes this call, in the same order as its other
  *                    collective calls; "local" is the opposite and involves no other rank
- *   blocks           may wait for other ranks; such a function must not be called on a lane, the
- *                    thread that runs hooks (unless it takes a tally_lane)
+ *   blocks           may wait for other ranks; such a function must not be called on a lane, which
+ *                    means inside a hook or a job (unless it takes a tally_lane)
  *   any thread       several threads may call it at once; other functions are called by one thread
  *                    at a time for each object
  *   between steps    at any time except from a step's first tally_ddp_grad_ready until its
@@ -102,7 +103,7 @@ extern "C" {
 /* ---- version ------------------------------------------------------------------------------- */
 
 #define TALLY_VERSION_MAJOR 0
-#define TALLY_VERSION_MINOR 1
+#define TALLY_VERSION_MINOR 2
 #define TALLY_VERSION_PATCH 0
 
 /*
@@ -195,7 +196,7 @@ typedef struct tally_group_config {
                                this process was stopped; 0: TALLY_TIMEOUT (600) */
     double open_timeout_s;  /* deadline for all ranks to arrive; 0: TALLY_OPEN_TIMEOUT (60) */
     int lanes;              /* number of lane threads, which communicate in the background; 0: none,
-                               tally_ddp_wait and tally_future_wait do it; -1: TALLY_LANES */
+                               calls that wait do it; -1: TALLY_LANES */
     const int *mpi_comm;    /* the communicator whose processes are the ranks, as MPI_Comm_c2f
                                returns it; tally duplicates it. NULL: all MPI processes */
 } tally_group_config;
@@ -207,8 +208,8 @@ typedef struct tally_group_config {
 TALLY_API void tally_group_config_init(tally_group_config *config, size_t size);
 
 /*
- * Opens a group, of which this process is one rank. config may be NULL. What the config leaves open
- * comes from the environment, in this order:
+ * Opens a group, of which this process is one rank. config may be NULL. Fields that the config
+ * leaves open come from the environment, in this order:
  *   - TALLY_RANK, TALLY_WORLD and TALLY_RENDEZVOUS, as `tally run` sets them;
  *   - RANK and WORLD_SIZE of other launchers on one machine; the job is identified by
  *     TALLY_RENDEZVOUS, or by MASTER_ADDR, MASTER_PORT and TORCHELASTIC_RUN_ID;
@@ -344,19 +345,21 @@ typedef struct tally_buffer {
  *
  * Copies. If parameters have gradient pointers, the program keeps its own arrays, separate ones or
  * parts of one flat array. The lane copies gradients into the bucket before the hook and back after
- * it. A hook that treats each element alone takes large gradients from their arrays without a copy,
- * so a flat array is nearly as fast as views. After the first step the buckets are rearranged once,
- * in the order in which gradients became ready on rank 0. They are not rearranged if the group has
- * other ddps or sub-groups, if the optimizer is sharded, or if the hook treats a whole bucket as
- * one matrix or one tensor (batched_powersgd, scope=bucket): the bits of such a hook thus do not
- * depend on the order of announcement.
+ * it. Nothing is copied if the gradients lie one after the other in one flat array, in the order of
+ * parameters, on all ranks: hooks then work on that array. With separate arrays, a hook that treats
+ * each element alone takes large gradients from there without a copy. After the first step the
+ * buckets are rearranged once, in the order in which gradients became ready on rank 0. They are not
+ * rearranged if the group has other ddps or sub-groups, if the optimizer is sharded, or if the hook
+ * treats a whole bucket as one matrix or one tensor (batched_powersgd, scope=bucket): the bits of
+ * such a hook thus do not depend on the order of announcement. They do depend on the order inside a
+ * bucket, which is that of the parameters for a flat array, and the reverse otherwise.
  *
  * Gradient ownership. From tally_ddp_grad_ready, or tally_ddp_reduce_delayed, until tally_ddp_wait
  * returns, a gradient belongs to tally: the program must neither read nor write it.
  */
 typedef struct tally_ddp tally_ddp;
 
-/* The thread that hooks run on; see tally_extend.h. */
+/* Runs hooks, one at a time; see tally_extend.h. */
 typedef struct tally_lane tally_lane;
 
 typedef struct tally_ddp_config {
@@ -480,7 +483,8 @@ TALLY_API int tally_ddp_grad_ready(tally_ddp *ddp, int i);
 TALLY_API int tally_ddp_grad_absent(tally_ddp *ddp, int i);
 
 /*
- * Ends the step: returns when every gradient is the mean. One thread; collective; blocks. Errors:
+ * Ends the step: returns when every gradient is the mean. Hooks and updates that no lane thread has
+ * begun may run on this thread. One thread; collective; blocks. Errors:
  *   - STATE if nothing was announced, if gradients are missing (the text lists them; with
  *     find_unused they count as absent), or if the graph has changed under static_graph. The step
  *     stays open: announce what is missing and wait again, or free the ddp.
@@ -670,7 +674,7 @@ TALLY_API int tally_hook_describe_option(size_t index, size_t option, tally_hook
  *     tally_optimizer_step(optimizer);  without overlap: here
  *
  * With overlap, the lane updates the parameters of a bucket as soon as their mean is there, while
- * backward goes on: backward must not read a parameter after it has announced its gradient. Where
+ * backward goes on: backward must not read a parameter after it has announced its gradient. If
  * the update needs all buckets, as for clipping, it happens after the last one, in tally_ddp_wait.
  *
  * With or without overlap, parameters get the same bits as in the plain loop: tally_ddp_wait,
@@ -955,9 +959,157 @@ TALLY_API int tally_averager_average(tally_averager *averager);
  */
 TALLY_API unsigned long long tally_averager_steps(const tally_averager *averager);
 
+/* ---- checkpoints --------------------------------------------------------------------------- */
+
+/*
+ * A checkpoint is everything that training needs to continue: parameters (the masters in mixed
+ * precision), buffers, the state of the hook with its residuals, of the optimizer and of the
+ * averager, the loss scale, the number of steps, and named blobs of the application.
+ *
+ *     tally_checkpoint_load(ddp, "run1", &config, &info);       the newest one, if there is any
+ *     for (step = info.step; step < n_steps; step++) {
+ *         ...
+ *         if ((step + 1) % 1000 == 0) {
+ *             tally_checkpoint_save(ddp, "run1", &config);
+ *         }
+ *     }
+ *
+ * Each checkpoint is a folder in the directory, "save-000007-step-7000". It appears under this name
+ * when it is complete on the disk, and not before: a process that is killed, a power cut, or a full
+ * disk leaves the previous checkpoint as it was. Parameters are safetensors files, which other
+ * programs can read; docs/checkpoints.md describes the format and how to read it.
+ *
+ * All ranks must see the directory under the same name; a rank that does not is named. Each job
+ * needs its own directory, and each ddp of a program too.
+ */
+
+/* A named piece of the application's state, such as a data position or the state of a generator of
+ * random numbers. The names are the same on all ranks; the contents may differ. */
+typedef struct tally_checkpoint_blob {
+    size_t size;         /* sizeof(tally_checkpoint_blob), in every entry */
+    const char *name;    /* unique */
+    void *data;          /* save reads it, load writes it */
+    size_t bytes;        /* save: its size; load: the room in data */
+    size_t loaded_bytes; /* load sets it, to the size that was saved */
+} tally_checkpoint_blob;
+
+typedef struct tally_checkpoint_config {
+    size_t size;                  /* set by tally_checkpoint_config_init */
+    tally_checkpoint_blob *blobs; /* to save or to load */
+    size_t n_blobs;
+    const char *name; /* load: the folder to load; NULL: the newest that is complete */
+    int keep;         /* save: delete all checkpoints except the newest keep; 0: delete none */
+    int async;        /* save, 1: copy everything now, and write it while training continues */
+    int params_only;  /* load, 1: only parameters, buffers and blobs */
+    int reserved;     /* not used */
+} tally_checkpoint_config;
+
+/* Sets all fields to "not set"; size is sizeof(tally_checkpoint_config). Local; never blocks. */
+TALLY_API void tally_checkpoint_config_init(tally_checkpoint_config *config, size_t size);
+
+/* A checkpoint that was loaded or inspected. */
+typedef struct tally_checkpoint_info {
+    size_t size;             /* set by the caller: sizeof(tally_checkpoint_info) */
+    unsigned long long step; /* steps of the ddp when it was saved; 0 if there is no checkpoint */
+    int world;               /* number of ranks that saved it; 0 if there is no checkpoint */
+    int n_skipped;           /* newer folders that are not complete */
+    size_t n_params;
+    size_t bytes;      /* of all files */
+    char name[64];     /* of the folder; "" if there is no checkpoint */
+    char hook[256];    /* the hook that it was saved with */
+    char skipped[512]; /* the names of those folders and the reasons, in one line; cut if longer */
+} tally_checkpoint_info;
+
+/*
+ * Saves a checkpoint in directory, which is created if it does not exist; its parent must exist.
+ * config may be NULL. Ranks write in parallel. A parameter or buffer that has the same bits on all
+ * ranks is stored once; otherwise (an ignored parameter, or between two averagings) every rank
+ * stores its own.
+ *
+ * With config.async the call copies everything into memory of the ddp, and returns. A separate
+ * thread of tally writes the copy. The next save, load or tally_checkpoint_wait first waits for it
+ * and returns its error, if it failed. The first such call allocates the memory, as much as
+ * parameters and state take; later ones reuse it until tally_ddp_free, which waits for the thread.
+ * In a group with lanes = 0 the call writes before it returns.
+ *
+ * Old checkpoints are deleted (config.keep) after the new one is complete, and so are unfinished
+ * ones of former runs; if that fails, a warning is logged and the next save tries again.
+ *
+ * Collective; between steps, before any rank is in tally_ddp_join; blocks. Errors, on all ranks,
+ * with the older checkpoints unchanged: ARG; STATE, also if another process or another ddp of this
+ * one saves into the directory; SYSTEM naming the file and the rank, if it can; NOMEM; what the
+ * hook's save returned; the error of the asynchronous save before; exchange errors.
+ */
+TALLY_API int tally_checkpoint_save(tally_ddp *ddp, const char *directory,
+                                    const tally_checkpoint_config *config);
+
+/*
+ * Loads the newest complete checkpoint of directory, or the one that config names, into a ddp with
+ * the same parameters and into its optimizer and averager. config may be NULL. Folders that are not
+ * complete are skipped; a warning and *info name them. If the directory does not exist or has no
+ * checkpoint, the call succeeds, nothing changes, and info->world is 0. info may be NULL.
+ *
+ * With the same number of ranks, the same hook and the same config, training continues with the
+ * same bits. Another number of ranks, another hook, other bucket caps, sharding or not: see
+ * tally_ddp_load and tally_optimizer_load. If a parameter or buffer differed between ranks, each
+ * rank gets its own if there are as many ranks as then and ranks may still differ (an ignored
+ * parameter, an averager, a hook that leaves ranks apart); otherwise all ranks get rank 0's. Rank r
+ * gets the blobs of rank r modulo the number of ranks that saved.
+ *
+ * Every byte that is read is verified before anything changes. The call needs memory for the
+ * parameters and the state of all ranks that saved. Collective; between steps; blocks. Errors, on
+ * all ranks, with nothing changed on any: ARG for a damaged file, a folder that is not complete, a
+ * blob that is missing or does not fit, and another model, naming the first parameter that differs;
+ * those of tally_ddp_load, tally_optimizer_load and tally_averager_load; the error of an
+ * asynchronous save; SYSTEM; NOMEM; exchange errors.
+ */
+TALLY_API int tally_checkpoint_load(tally_ddp *ddp, const char *directory,
+                                    const tally_checkpoint_config *config,
+                                    tally_checkpoint_info *info);
+
+/*
+ * Waits for an asynchronous save and returns its status; TALLY_OK if there is none. Call it before
+ * the program ends. Local; blocks. Errors: ARG; those of tally_checkpoint_save.
+ */
+TALLY_API int tally_checkpoint_wait(tally_ddp *ddp);
+
+/* A part of a checkpoint: a parameter, a buffer, or a state. */
+typedef struct tally_checkpoint_part {
+    size_t size;         /* sizeof(tally_checkpoint_part) */
+    const char *kind;    /* "parameter", "buffer", "ddp", "optimizer", "averager", "blob" or
+                            "header", which is the head of a safetensors file */
+    const char *name;    /* of the parameter, buffer or blob; else "" */
+    const char *file;    /* its file, in the checkpoint's folder */
+    int rank;            /* the rank that wrote it */
+    int is_own;          /* 1: every rank has its own */
+    int dtype;           /* of a parameter; else -1 */
+    int n_dims;          /* of a parameter */
+    const size_t *shape; /* of a parameter */
+    size_t bytes;
+    double norm;        /* of a parameter that is whole: its 2-norm */
+    const char *damage; /* NULL: its checksum is right; else what is wrong */
+} tally_checkpoint_part;
+
+/* Receives a part of a checkpoint; the struct is valid during the call. */
+typedef void (*tally_checkpoint_part_fn)(void *user, const tally_checkpoint_part *part);
+
+/*
+ * Reads a checkpoint without a ddp: the newest complete one of directory, the one called name, or,
+ * if directory is itself the folder of a checkpoint, that one. First describes it in *info, which
+ * is written even if a part turns out to be damaged; then reads every part, verifies its checksum,
+ * and calls fn(user, ...) for it. info and fn may be NULL. Local; any thread; never waits for other
+ * ranks. Errors: ARG if there is no checkpoint, or if a part is damaged or missing; the text names
+ * the first one; SYSTEM; NOMEM.
+ */
+TALLY_API int tally_checkpoint_inspect(const char *directory, const char *name,
+                                       tally_checkpoint_info *info, tally_checkpoint_part_fn fn,
+                                       void *user);
+
 /* ---- save and load ------------------------------------------------------------------------- */
 
 /*
+ * The parts of a checkpoint in memory, for programs that keep their own files.
+ *
  * State is saved as one blob per rank, and loaded from the blobs of all ranks. A checkpoint has the
  * parameters, which the program saves itself, and the blobs of the ddp, the optimizer and the
  * averager from every rank.
@@ -1173,6 +1325,24 @@ typedef struct tally_averager_stats {
  * ARG.
  */
 TALLY_API int tally_averager_get_stats(tally_averager *averager, tally_averager_stats *stats);
+
+/*
+ * Traces. Every rank remembers its last events: gradients that became ready, buckets on their
+ * lanes, waiting for other ranks, updates, waits and steps. TALLY_TRACE=FILE in the environment
+ * writes them to FILE, one file per rank: "%r" in FILE becomes the rank's number; without it,
+ * ".RANK" is appended. The file never exceeds TALLY_TRACE_BYTES: the oldest steps go first. Writing
+ * happens in tally_ddp_wait; if the file cannot be written, one log line says so, and training goes
+ * on.
+ *
+ * tally_trace_start begins such a file for this rank, tally_trace_write writes everything recorded
+ * so far, and tally_trace_stop ends it; closing the group ends it, too. bytes 0 is
+ * TALLY_TRACE_BYTES. Local; any thread; never wait for other ranks. Errors: ARG for NULL, an empty
+ * name or too few bytes; STATE if the rank already writes a trace, or writes none; SYSTEM naming
+ * the file; NOMEM.
+ */
+TALLY_API int tally_trace_start(tally_group *group, const char *file, unsigned long long bytes);
+TALLY_API int tally_trace_write(tally_group *group);
+TALLY_API int tally_trace_stop(tally_group *group);
 
 /* ---- check mode ---------------------------------------------------------------------------- */
 

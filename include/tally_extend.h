@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tally for programs that extend it: sub-groups and memory of a group; jobs, lanes and futures;
- * collectives; tables for your own hooks and optimizers. It includes tally.h, which is enough to
- * train. The rules and words of the introduction of tally.h hold here too.
+ * collectives; tables for your own hooks and optimizers; reducers, for frameworks that have buckets
+ * already. It includes tally.h, which is enough to train. The rules and words of the introduction
+ * of tally.h hold here too.
  */
 #ifndef TALLY_EXTEND_H
 #define TALLY_EXTEND_H
@@ -41,20 +42,30 @@ TALLY_API int tally_group_free(tally_group *group, void *memory);
 /* ---- jobs, lanes, futures ------------------------------------------------------------------ */
 
 /*
- * Asynchronous work is a job, submitted to a lane of the group; the caller gets a future. A lane is
- * a thread of tally that runs its jobs in the order of submission. Every rank submits the same jobs
- * to the same lanes in the same order. Inside a job, blocking collectives take the lane as their
- * first argument: the type says which thread you are on.
+ * Asynchronous work is a job, submitted to a lane of the group; the caller gets a future. A lane
+ * runs its jobs one at a time, in the order of submission. Every rank submits the same jobs to the
+ * same lanes in the same order. Inside a job, blocking collectives take the lane as their first
+ * argument: the type says that you are in a job.
+ *
+ * Each lane has a thread of tally. A thread of the application that waits without a deadline, in
+ * tally_future_wait or in any other function that blocks, may run jobs that have not begun in place
+ * of that thread, because waking a thread takes longer than a small exchange. A job is the same on
+ * both: it must not block except in functions that take the lane, and it has tally's floating-point
+ * environment. After some calls of tally_future_wait in a row that came right after the submission,
+ * tally expects the next one too; if it does not come, the job starts up to half a millisecond
+ * later.
  *
  * A job that fails on one rank fails on every rank, with the same status and text. The group stays
  * usable.
  */
 typedef struct tally_future tally_future;
 
-/* A job. Runs on the lane and returns a status; tally_job_fail gives a failure its text. */
+/* A job. Runs on the lane, on its thread or on one that waits, and returns a status; tally_job_fail
+ * gives a failure its text. */
 typedef int (*tally_job_fn)(tally_lane *lane, void *user);
 
-/* Runs on the lane when a job is done. It must neither block nor free the future. */
+/* Runs on the lane's thread when a job is done (with lanes = 0, on the thread that waits). It must
+ * neither block nor free the future. */
 typedef void (*tally_done_fn)(void *user, int status, const char *text);
 
 /*
@@ -67,14 +78,16 @@ TALLY_API int tally_submit(tally_group *group, int lane, tally_job_fn job, void 
 
 /*
  * Waits for the job and returns its status; tally_last_error() then has its text. It may be called
- * several times. With lanes = 0 it runs the jobs submitted so far, up to this one. Any thread;
- * blocks. Errors: those of the job.
+ * several times. If the lane is idle, it runs the jobs submitted so far, up to this one, except
+ * jobs with a callback and jobs behind them; with lanes = 0 it runs these too. Any thread; blocks.
+ * Errors: those of the job.
  */
 TALLY_API int tally_future_wait(tally_future *future);
 
 /*
  * As tally_future_wait, but returns TIMEOUT if the job is not done after this many seconds. The job
- * continues. Any thread; blocks. Errors: those of the job, TIMEOUT.
+ * continues. It runs no jobs, except with lanes = 0. Any thread; blocks. Errors: those of the job,
+ * TIMEOUT.
  */
 TALLY_API int tally_future_wait_for(tally_future *future, double seconds);
 
@@ -86,8 +99,8 @@ TALLY_API int tally_future_test(const tally_future *future, int *done);
 
 /*
  * Calls done(user, ...) when the job is done; if it is done already, at once and on this thread. A
- * future takes one callback. Any thread; never blocks. Errors: ARG; STATE if there is a callback
- * already.
+ * job that has not begun then stays on the lane's thread. A future takes one callback. Any thread;
+ * never blocks. Errors: ARG; STATE if there is a callback already.
  */
 TALLY_API int tally_future_on_done(tally_future *future, tally_done_fn done, void *user);
 
@@ -103,7 +116,7 @@ TALLY_API unsigned long long tally_future_bytes_sent(const tally_future *future)
 TALLY_API void tally_future_free(tally_future *future);
 
 /*
- * Returns the lane of a sub-group that runs on the same thread as lane, for jobs that use several
+ * Returns the lane of a sub-group that shares the thread of lane, for jobs that use several
  * groups; NULL if the group does not share threads with the group of lane. If such a job fails on
  * one rank while others are in a collective of the sub-group, the sub-group is aborted; the group
  * of the job stays usable. Inside a job; never blocks.
@@ -327,6 +340,76 @@ TALLY_API int tally_hook_wrap(const char *text, tally_hook *inner, tally_hook **
  * thread; never blocks.
  */
 TALLY_API tally_group *tally_ddp_group(const tally_ddp *ddp);
+
+/* ---- buckets that belong to somebody else --------------------------------------------------- */
+
+/*
+ * A framework that collects gradients in its own buckets, such as PyTorch, hands each bucket to a
+ * reducer when it is full, and gets the mean in the same place:
+ *
+ *     tally_reducer_reduce(reducer, params, n, data, is_last, 0, &future);
+ *     ...
+ *     tally_future_wait(future);     data now has the mean over all ranks
+ *
+ * State is kept for each parameter: residuals, PowerSGD's factors, the count of steps. So any
+ * parameters may form a bucket, at any address, in each step anew. While the buckets stay the same,
+ * a step costs what it costs in a ddp with the same buckets, and gives the same bits. In the step
+ * in which they change, residuals move to the ranks that need them.
+ *
+ * Each reducer has its own group and lane thread: ranks may use several reducers and ddps in
+ * different orders.
+ */
+typedef struct tally_reducer tally_reducer;
+
+/*
+ * Creates a reducer for n parameters, of which name, shape, strides and dtype are used; flags must
+ * be 0. hook is the text of a hook; NULL: TALLY_HOOK, else "allreduce". All ranks compare both. The
+ * reducer makes its own group from this one; free it before you close the group. Reducers and ddps
+ * of a group are created in the same order on all ranks. Collective; blocks. Errors: ARG,
+ * UNSUPPORTED, MISMATCH, NOMEM, exchange errors.
+ */
+TALLY_API int tally_reducer_create(tally_group *group, const tally_param *params, size_t n,
+                                   const char *hook, tally_reducer **reducer);
+
+/*
+ * Frees a reducer on this rank. A rank that waits for this one in a later step gets MISMATCH. In
+ * the middle of a step the call abandons the step, and the futures of the other ranks fail with
+ * ABORTED. Futures must have been freed before. NULL is accepted. Local; does not wait for other
+ * ranks. Errors: STATE on a lane.
+ */
+TALLY_API int tally_reducer_free(tally_reducer *reducer);
+
+/*
+ * Replaces the gradients of n parameters, given by their numbers, by their means. The gradients lie
+ * one after the other at data, in this order, without gaps; they have one dtype, and data is
+ * aligned to it. They belong to tally until the future is done. is_last is 1 for the last bucket of
+ * a step: it counts the step. divisor divides the sums; 0: the number of ranks. future as in
+ * tally_submit. In bucket.count of a hook is 0 until the last bucket.
+ *
+ * All ranks give the same parameters, is_last and divisor in the same order; the first difference
+ * is MISMATCH, and the reducer stays usable. If a bucket fails, its gradients are undefined, and
+ * the step does not count. A parameter that comes again before is_last begins a new step.
+ *
+ * Any thread; collective; does not wait for communication. Errors: ARG; NOMEM, which aborts the
+ * reducer's group, so that no rank waits for this one; ABORTED. Errors of the future: those of the
+ * hook, NOMEM, exchange errors.
+ */
+TALLY_API int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, void *data,
+                                   int is_last, double divisor, tally_future **future);
+
+/*
+ * As tally_ddp_set_hook, tally_ddp_attach_hook, tally_ddp_save, tally_ddp_load and
+ * tally_ddp_get_stats, which say the rest. A blob of a ddp with the same parameters can be loaded
+ * into a reducer, and the other way round. Between steps here means: the futures of all buckets are
+ * done, and the last call was for the last bucket of a step, or failed. Of the statistics only
+ * steps, buckets, bytes, counts, communication times and errors are set.
+ */
+TALLY_API int tally_reducer_set_hook(tally_reducer *reducer, const char *text);
+TALLY_API int tally_reducer_attach_hook(tally_reducer *reducer, tally_hook *hook);
+TALLY_API int tally_reducer_save(tally_reducer *reducer, void *blob, size_t *bytes);
+TALLY_API int tally_reducer_load(tally_reducer *reducer, const void *const *blobs,
+                                 const size_t *bytes, size_t n);
+TALLY_API int tally_reducer_get_stats(tally_reducer *reducer, tally_ddp_stats *stats);
 
 /* ---- your own optimizers ------------------------------------------------------------------- */
 

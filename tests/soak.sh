@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: soak.sh BUILD [CAMPAIGN...]
 # Runs for long what the tests run for seconds: calls (random programs), kills (fault trials), blobs
-# and texts (fuzzers of saved states and texts), failing (failing calls of the system and of MPI). Each
+# and texts (fuzzers of saved states and texts), failing (failing calls of the system and of MPI),
+# checkpoints (saves that fail or are killed at every call, and kills of a training program), worlds
+# (64 and 128 ranks of every kind open a world, take steps with every hook and close it). Each
 # runs for SOAK_SECONDS (60), or SOAK_TRIALS programs and trials; SOAK_SEED (from the clock) is the first
 # seed of the random ones. A failure prints the command that repeats it. BUILD may have sanitizers.
 set -uo pipefail
@@ -14,7 +16,7 @@ seconds=${SOAK_SECONDS:-60}
 trials=${SOAK_TRIALS:-}
 seed=${SOAK_SEED:-$(($(date +%s) * 1000))}
 campaigns=("$@")
-[ $# -gt 0 ] || campaigns=(calls kills blobs texts failing)
+[ $# -gt 0 ] || campaigns=(calls kills blobs texts failing checkpoints worlds)
 work=$(mktemp -d)
 declare -a summary=()
 failed=0
@@ -61,11 +63,21 @@ fuzzers() {
 }
 
 blobs() {
-    fuzzers state_blob optimizer_blob averager_blob
+    fuzzers state_blob optimizer_blob averager_blob manifest
 }
 
 texts() {
     fuzzers hook_text optimizer_text
+}
+
+checkpoints() {
+    run "torn checkpoints" "$build/tests/test_checkpoint_torn" 4
+    run "kills of 06_gpt" "$here/tool/test_kills.sh" "$build/tally" "$build/examples/06_gpt" \
+        "${trials:-$((seconds / 3 + 1))}"
+}
+
+worlds() {
+    run "worlds" python3 -B "$here/../bench/world.py" --tally "$build/tally" --ranks 64,128
 }
 
 failing() {
@@ -86,8 +98,10 @@ for campaign in "${campaigns[@]}"; do
     blobs) blobs ;;
     texts) texts ;;
     failing) failing ;;
+    checkpoints) checkpoints ;;
+    worlds) worlds ;;
     *)
-        echo "soak: no campaign is called $campaign: there are calls, kills, blobs, texts, failing" >&2
+        echo "soak: no campaign is called $campaign: there are calls, kills, blobs, texts, failing, checkpoints, worlds" >&2
         exit 2
         ;;
     esac

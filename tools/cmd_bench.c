@@ -4,9 +4,11 @@
 #include <tally.h>
 
 #include "bench/kernel_bench.h"
+#include "tools/bench_checkpoint.h"
 #include "tools/bench_collective.h"
 #include "tools/bench_hooks.h"
 #include "tools/bench_lowrank.h"
+#include "tools/bench_profile.h"
 #include "tools/bench_step.h"
 #include "tools/command.h"
 #include "tools/json.h"
@@ -68,7 +70,7 @@ static int bench_num(int argc, char **argv)
         return status == TALLY_ARG ? EXIT_USAGE : EXIT_FAILED;
     }
     if (!as_json) {
-        printf("%zu of the best levels miss their goal\n", n_missed);
+        printf("%zu of the best kernels miss their goal\n", n_missed);
     }
     return EXIT_DONE;
 }
@@ -80,7 +82,9 @@ int cmd_bench(int argc, char **argv)
         {"lowrank", "low-rank products against plain passes and a BLAS", bench_lowrank},
         {"collective", "collectives between processes against copies and MPI", bench_collective},
         {"step", "training steps, with and without overlap", bench_step},
+        {"checkpoint", "saving and loading against plain writes to the disk", bench_checkpoint},
         {"hooks", "what hooks cost and what they do to the mean", bench_hooks},
+        {"profile", "a profile of a training step, for `tally plan`", bench_profile},
     };
     static const struct command_set set = {"tally bench", "tally bench hooks --ranks 2 --mb 100",
                                            benches, sizeof benches / sizeof benches[0]};

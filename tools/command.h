@@ -32,9 +32,14 @@ struct command_set {
 int command_dispatch(const struct command_set *set, int argc, char **argv);
 
 int cmd_bench(int argc, char **argv);
+int cmd_checkpoint(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_hooks(int argc, char **argv);
 int cmd_optimizers(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
+int cmd_report(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_top(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
 
 #endif

@@ -12,10 +12,15 @@ struct json {
     const char *separator;
 };
 
+/* Writes a string with its quotes. Bytes that are not UTF-8 become U+FFFD. The result may also
+ * stand in a script of an HTML page: it has no '<'. */
+void json_string(FILE *to, const char *text);
+
 struct json json_begin(FILE *to);
 /* A NULL text becomes null. */
 void json_text(struct json *json, const char *key, const char *text);
 void json_count(struct json *json, const char *key, size_t count);
+void json_counts(struct json *json, const char *key, const size_t *counts, size_t n);
 /* Writes six significant digits; NaN and infinity become null. */
 void json_real(struct json *json, const char *key, double value);
 void json_flag(struct json *json, const char *key, bool flag);

@@ -87,6 +87,28 @@ bool size_list_read(const char *text, struct size_list *list)
     return false;
 }
 
+bool real_list_read(const char *text, double most, struct real_list *list)
+{
+    list->n = 0;
+    while (list->n < LIST_MAX && isdigit((unsigned char)*text)) {
+        char *end;
+        double value = strtod(text, &end);
+
+        if (!(value > 0) || value > most || memchr(text, 'x', (size_t)(end - text))) {
+            return false;
+        }
+        list->values[list->n++] = value;
+        if (*end == '\0') {
+            return true;
+        }
+        text = end + 1;
+        if (*end != ',') {
+            return false;
+        }
+    }
+    return false;
+}
+
 bool name_list_read(const char *text, const char *const *names, size_t n, bool *chosen,
                     const char **unknown, int *length)
 {
@@ -110,4 +132,32 @@ bool name_list_read(const char *text, const char *const *names, size_t n, bool *
         }
         text += here + 1;
     }
+}
+
+static bool read_whole(const char **text, uint64_t *value)
+{
+    char *end;
+
+    if (!isdigit((unsigned char)**text)) {
+        return false;
+    }
+    errno = 0;
+    *value = strtoull(*text, &end, 10);
+    *text = end;
+    return errno == 0;
+}
+
+bool range_read(const char *text, uint64_t *first, uint64_t *last)
+{
+    if (!read_whole(&text, first)) {
+        return false;
+    }
+    *last = *first;
+    if (strncmp(text, "..", 2) == 0) {
+        text += 2;
+        if (!read_whole(&text, last)) {
+            return false;
+        }
+    }
+    return *text == '\0' && *first <= *last;
 }

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define LIST_MAX 64
 
@@ -19,6 +20,19 @@ struct size_list {
  * than LIST_MAX values.
  */
 bool size_list_read(const char *text, struct size_list *list);
+
+struct real_list {
+    double values[LIST_MAX];
+    size_t n;
+};
+
+/* Reads numbers above 0 and up to most, separated by commas, such as "0.1,1,10". False if the text
+ * is anything else or has more than LIST_MAX values. */
+bool real_list_read(const char *text, double most, struct real_list *list);
+
+/* Reads a range "A..B" of whole numbers, or one number as A and B. False if B is below A, or if the
+ * text is anything else. */
+bool range_read(const char *text, uint64_t *first, uint64_t *last);
 
 /*
  * Reads names separated by commas: sets chosen[i] for each names[i] that occurs. False if a name is

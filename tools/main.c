@@ -85,10 +85,15 @@ int main(int argc, char **argv)
 {
     static const struct command commands[] = {
         {"bench", "measure what this machine does with tally", cmd_bench},
+        {"checkpoint", "show and verify a checkpoint", cmd_checkpoint},
         {"env", "list the environment variables tally reads", cmd_env},
         {"hooks", "list the hooks, when to use them, and their options", cmd_hooks},
         {"optimizers", "list the optimizers, when to use them, and their options", cmd_optimizers},
+        {"plan", "forecast the time of a step on other machines, from a profile", cmd_plan},
+        {"report", "make a page about a run from its trace files", cmd_report},
         {"run", "start a program as ranks that work together", cmd_run},
+        {"top", "show what the ranks of a job are doing", cmd_top},
+        {"trace", "merge trace files for a trace viewer", cmd_trace},
         {"version", "print the version", cmd_version},
     };
     static const struct command_set set = {"tally", "tally run -n 2 ./train", commands,

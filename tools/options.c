@@ -258,3 +258,27 @@ enum option_result options_read_before(const struct option_set *set, int argc, c
     *rest = argv + next;
     return OPTIONS_OK;
 }
+
+enum option_result options_read_words(const struct option_set *set, int argc, char **argv,
+                                      size_t *n)
+{
+    bool only_words = false;
+
+    *n = 0;
+    for (int next = 1; next < argc;) {
+        enum option_result result;
+
+        if (only_words || argv[next][0] != '-') {
+            argv[(*n)++] = argv[next++];
+        } else if (strcmp(argv[next], "--") == 0) {
+            only_words = true;
+            next++;
+        } else {
+            result = read_one(set, argv, &next);
+            if (result != OPTIONS_OK) {
+                return result;
+            }
+        }
+    }
+    return OPTIONS_OK;
+}

@@ -29,7 +29,7 @@
 /* A second signal within this time counts as the first: timeout(1) signals its child and then the
  * child's process group. */
 #define SECOND_MS 200
-/* How long children of ranks may run after them, such as a tee that writes the rest of a log. */
+/* Time that children of ranks may run after them, such as a tee that writes the rest of a log. */
 #define LEAVE_MS 2000
 #define SWEEP_MS 100
 #define N_SWEEPS 50

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads digits.csv. Independent of networks and ranks. One thread. */
+/* Reads digits.csv, and deals the images out to ranks. Independent of networks. One thread. */
 #include "examples/digits/digits_data.h"
 
 #include <stdio.h>
@@ -82,4 +82,17 @@ int digits_load(const char *path, struct digit digits[DIGITS_IMAGES])
     }
     shuffle(digits);
     return 0;
+}
+
+void digits_deal(struct digit digits[DIGITS_IMAGES], int n_ranks)
+{
+    int n_dealt[DIGITS_CLASSES] = {0};
+
+    for (int k = 0; k < DIGITS_IMAGES; k++) {
+        int label = digits[k].label;
+        int first = label * n_ranks / DIGITS_CLASSES;
+        int n_owners = (label + 1) * n_ranks / DIGITS_CLASSES - first;
+
+        digits[k].owner = first + (n_owners > 1 ? n_dealt[label]++ % n_owners : 0);
+    }
 }

@@ -12,6 +12,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "base/text.h"
 
 struct env_entry;
 
@@ -44,20 +45,14 @@ static int reject(const struct env_entry *entry, const char *text)
 
 static int parse_CHOICE(const struct env_entry *entry, const char *text, union env_value *value)
 {
-    const char *word = entry->accepts;
-    size_t text_length = strlen(text);
+    size_t index;
 
-    for (int i = 0; *word != '\0'; i++) {
-        size_t length = strcspn(word, "|");
-
-        if (length == text_length && memcmp(word, text, length) == 0) {
-            value->choice.index = i;
-            value->choice.word = text;
-            return TALLY_OK;
-        }
-        word += length + (word[length] == '|');
+    if (!tally__find_word(entry->accepts, text, &index)) {
+        return reject(entry, text);
     }
-    return reject(entry, text);
+    value->choice.index = (int)index;
+    value->choice.word = text;
+    return TALLY_OK;
 }
 
 static int parse_COUNT(const struct env_entry *entry, const char *text, union env_value *value)
@@ -173,7 +168,7 @@ int tally_env_get(size_t index, tally_env_var *var)
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_env_var, value);
     const struct env_entry *entry;
-    tally_env_var own;
+    tally_env_var answer;
 
     TRY(tally__answer_check(kind, "tally_env_get", var));
     if (index >= TALLY__ENV_COUNT) {
@@ -181,12 +176,12 @@ int tally_env_get(size_t index, tally_env_var *var)
                            TALLY__ENV_COUNT);
     }
     entry = &entries[index];
-    own = (tally_env_var){.name = entry->name,
-                          .type = entry->accepts,
-                          .fallback = entry->fallback,
-                          .help = entry->help,
-                          .value = text_of(entry)};
-    tally__sized_write(kind, &own, var);
+    answer = (tally_env_var){.name = entry->name,
+                             .type = entry->accepts,
+                             .fallback = entry->fallback,
+                             .help = entry->help,
+                             .value = text_of(entry)};
+    tally__sized_write(kind, &answer, var);
     return TALLY_OK;
 }
 

@@ -24,6 +24,12 @@
       "how gradients travel where the program does not say")                                       \
     X(CHECK, "TALLY_CHECK", COUNT, "a whole number", "0",                                          \
       "N above 0: check mode; ranks' parameters are compared every N steps")                       \
+    X(TRACE, "TALLY_TRACE", TEXT, "a file; %r is the rank", "",                                    \
+      "where each rank writes what it does; without %r, .RANK is appended")                        \
+    X(TRACE_BYTES, "TALLY_TRACE_BYTES", COUNT, "a whole number", "67108864",                       \
+      "the most bytes of a rank's trace file; the oldest steps go first")                          \
+    X(REPORT_DIR, "TALLY_REPORT_DIR", TEXT, "a folder", "",                                        \
+      "where each rank writes a report when its group fails")                                      \
     X(LANES, "TALLY_LANES", COUNT, "a whole number", "1",                                          \
       "lane threads of a group; 0 runs jobs inside tally_future_wait")                             \
     X(TIMEOUT, "TALLY_TIMEOUT", SECONDS, "seconds above 0", "600",                                 \
@@ -42,6 +48,10 @@
     X(RUN_ID, "TORCHELASTIC_RUN_ID", TEXT, "any text", "", "part of the job's id with WORLD_SIZE") \
     X(MPI, "TALLY_MPI", TEXT, "auto|openmpi|mpich, or a path", "auto",                             \
       "which MPI backend mpi uses; auto takes the program's, or the launcher's")                   \
+    X(SHARE, "TALLY_SHARE", COUNT, "a whole number", "1",                                          \
+      "0: under MPI, ranks of one machine do not share memory")                                    \
+    X(MESSAGE, "TALLY_MESSAGE", COUNT, "a whole number", "0",                                      \
+      "bytes per message of large data over MPI; 0: chosen by measuring")                          \
     X(OMPI_WORLD, "OMPI_COMM_WORLD_SIZE", COUNT, "a whole number", "",                             \
       "number of ranks under Open MPI's mpirun; above 1, backend auto is mpi")                     \
     X(PMI_WORLD, "PMI_SIZE", COUNT, "a whole number", "",                                          \

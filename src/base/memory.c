@@ -20,13 +20,28 @@
 #define LARGE_BYTES ((size_t)64 << 20)
 #define N_TAKERS 16
 
+/* The smallest page of any machine. */
+#define PAGE_BYTES ((size_t)4096)
+
 static int clear(void *user, uint64_t offset, uint64_t bytes)
 {
     memset((unsigned char *)user + offset, 0, bytes);
     return 0;
 }
 
-void *tally__alloc(size_t bytes, const char *what)
+/* Takes the pages, and leaves their bytes as they are. */
+static int touch(void *user, uint64_t offset, uint64_t bytes)
+{
+    volatile unsigned char *block = (unsigned char *)user + offset;
+
+    for (uint64_t at = 0; at < bytes; at += PAGE_BYTES) {
+        block[at] = 0;
+    }
+    return 0;
+}
+
+/* take is called for all bytes of a large block, piece by piece. */
+static void *alloc(size_t bytes, tally__take_fn *take, const char *what)
 {
     size_t align = bytes < HUGE_PAGE_BYTES ? TALLY__CACHE_LINE : HUGE_PAGE_BYTES;
     size_t rounded = (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
@@ -40,13 +55,25 @@ void *tally__alloc(size_t bytes, const char *what)
     if (align == HUGE_PAGE_BYTES) {
         (void)madvise(block, rounded, MADV_HUGEPAGE);
     }
-    if (rounded < LARGE_BYTES) {
-        memset(block, 0, rounded);
-    } else if (tally__take_memory(rounded, N_TAKERS, clear, block, what) != TALLY_OK) {
+    if (rounded >= LARGE_BYTES &&
+        tally__take_memory(rounded, N_TAKERS, take, block, what) != TALLY_OK) {
         free(block);
         return NULL;
     }
+    if (rounded < LARGE_BYTES && take == clear) {
+        memset(block, 0, rounded);
+    }
     return block;
+}
+
+void *tally__alloc(size_t bytes, const char *what)
+{
+    return alloc(bytes, clear, what);
+}
+
+void *tally__alloc_unset(size_t bytes, const char *what)
+{
+    return alloc(bytes, touch, what);
 }
 
 void *tally__alloc_array(size_t count, size_t size, const char *what)

@@ -18,6 +18,9 @@
  */
 void *tally__alloc(size_t bytes, const char *what);
 
+/* As tally__alloc, but the bytes are not zeroed: for a block that is written at once. */
+void *tally__alloc_unset(size_t bytes, const char *what);
+
 /* As tally__alloc for an array; also NULL when count * size overflows. */
 void *tally__alloc_array(size_t count, size_t size, const char *what);
 

@@ -2,7 +2,7 @@
 /*
  * Tells a forked child from its parent by a word that the kernel sets to zero in children
  * (MADV_WIPEONFORK). A process that finds zero takes the next number; the counter is copied by
- * fork, so a number never occurs twice in one line of descent. Where the kernel has no such pages
+ * fork, so a number never occurs twice in one line of descent. If the kernel has no such pages
  * (before 4.14), the number is the process id, by a system call. Any thread enters; keeps one page.
  */
 #include "base/owner.h"

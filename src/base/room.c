@@ -187,14 +187,6 @@ void tally__find_room(const char *root, struct tally__room *room)
     }
 }
 
-uint64_t tally__free_memory(void)
-{
-    struct tally__room room;
-
-    tally__find_room("", &room);
-    return room.bytes;
-}
-
 static int report_lack(uint64_t bytes, const struct tally__room *room, const char *what)
 {
     if (room->limit > 0) {

@@ -19,9 +19,6 @@ struct tally__room {
  * reclaimable memory as free. Makes several system calls: not for hot paths. Any thread. */
 void tally__find_room(const char *root, struct tally__room *room);
 
-/* The bytes of tally__find_room. */
-uint64_t tally__free_memory(void);
-
 /* Takes one piece; returns 0 or an errno. */
 typedef int tally__take_fn(void *user, uint64_t offset, uint64_t bytes);
 

@@ -25,7 +25,8 @@ static size_t known_bytes(const struct tally__sized *kind, size_t size)
     return size < kind->whole ? size : kind->whole;
 }
 
-int tally__sized_check(const struct tally__sized *kind, const char *what, size_t size)
+/* Checks that a struct of this size can be read or written. */
+static int check_size(const struct tally__sized *kind, const char *what, size_t size)
 {
     size_t n = strlen(kind->type);
     const char *end = "_config";
@@ -68,7 +69,7 @@ int tally__sized_read(const struct tally__sized *kind, const char *what, const v
 {
     size_t size = size_of(given);
 
-    TRY(tally__sized_check(kind, what, size));
+    TRY(check_size(kind, what, size));
     TRY(check_unknown(kind, what, given));
     memcpy(own, given, known_bytes(kind, size));
     memcpy(own, &kind->whole, sizeof kind->whole);
@@ -88,7 +89,7 @@ int tally__sized_read_entry(const struct tally__sized *kind, const char *noun, c
         return TALLY_OK;
     }
     (void)snprintf(what, sizeof what, "%s %zu", noun, i);
-    TRY(tally__sized_check(kind, what, size));
+    TRY(check_size(kind, what, size));
     if (size != size_of(array)) {
         return tally__fail(TALLY_ARG,
                            "%s: size is %zu, but that of %s 0 is %zu: all entries need "
@@ -100,7 +101,7 @@ int tally__sized_read_entry(const struct tally__sized *kind, const char *noun, c
 
 int tally__answer_check(const struct tally__sized *kind, const char *function, const void *answer)
 {
-    return answer ? tally__sized_check(kind, function, size_of(answer))
+    return answer ? check_size(kind, function, size_of(answer))
                   : tally__fail(TALLY_ARG, "%s: the pointer to the answer is NULL", function);
 }
 

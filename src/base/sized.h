@@ -31,12 +31,9 @@ struct tally__sized {
                                       sizeof(((type *)NULL)->last_of_first_version), \
                                   sizeof(type)})
 
-/* Checks that a struct of this size can be read or written. what names the struct in the message:
- * "config", "parameter 3". Errors: ARG. */
-int tally__sized_check(const struct tally__sized *kind, const char *what, size_t size);
-
-/* Copies the application's struct to own, in which the caller has left every field "not set".
- * Errors: ARG for the size, UNSUPPORTED for a field that this library does not know. */
+/* Copies the application's struct to own, in which the caller has left every field "not set". what
+ * names the struct in messages: "config", "parameter 3". Errors: ARG for the size, UNSUPPORTED for
+ * a field that this library does not know. */
 int tally__sized_read(const struct tally__sized *kind, const char *what, const void *given,
                       void *own);
 

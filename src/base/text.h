@@ -5,8 +5,8 @@
  *     name [":" option {"," option}]        option   key "=" value
  *
  * Each kind is one row: a const table with its name and its options. text_describe.c describes
- * rows, text_scan.c reads a text from left to right, text_value.c reads and writes the values of
- * options, text_read.c reports mistakes and writes canonical names. The owner of the rows decides
+ * rows, text_value.c reads and writes the values of options, text_read.c reads a text, reports
+ * mistakes and writes canonical names. The owner of the rows decides
  * what a row makes and what else its text may contain.
  */
 #ifndef TALLY_BASE_TEXT_H
@@ -39,6 +39,22 @@ struct tally__option {
     const char *help;
 };
 
+#define TALLY__COUNT_OPTION(option, least, most, range, value, text)                              \
+    {                                                                                             \
+        .name = option, .type = TALLY__OPTION_COUNT, .min = least, .max = most, .accepts = range, \
+        .fallback = value, .help = text                                                           \
+    }
+#define TALLY__REAL_OPTION(option, least, most, range, value, text)                              \
+    {                                                                                            \
+        .name = option, .type = TALLY__OPTION_REAL, .min = least, .max = most, .accepts = range, \
+        .fallback = value, .help = text                                                          \
+    }
+#define TALLY__CHOICE_OPTION(option, words, value, text)                                   \
+    {                                                                                      \
+        .name = option, .type = TALLY__OPTION_CHOICE, .accepts = words, .fallback = value, \
+        .help = text                                                                       \
+    }
+
 /* A row. It is the first member of the struct of its owner. */
 struct tally__row {
     const char *name;
@@ -70,19 +86,8 @@ struct tally__scan {
     size_t at;        /* the next character */
 };
 
-/* A run of letters, digits and "_.+-"; may be empty. */
-struct tally__word {
-    size_t at;
-    char text[TALLY__MAX_TEXT + 1];
-};
-
-/* All skip blanks first. tally__scan_mark consumes mark if it is the next character. */
-void tally__scan_word(struct tally__scan *scan, struct tally__word *word);
+/* Skips blanks, and consumes mark if it is the next character. */
 bool tally__scan_mark(struct tally__scan *scan, char mark);
-bool tally__scan_is_over(struct tally__scan *scan);
-
-/* Copies text for a message: characters that are not printable ASCII become '?'. */
-void tally__quote(char *quoted, size_t bytes, const char *text);
 
 /* "a, b, c", for messages; truncated when full. */
 struct tally__list {
@@ -91,6 +96,9 @@ struct tally__list {
 void tally__list_add(struct tally__list *list, const char *name);
 
 /* ---- values of options ---- */
+
+/* Whether text is a word of a list such as "a|b", and at which index. */
+bool tally__find_word(const char *list, const char *text, size_t *index);
 
 /* Reads text as a value of option; false if it is not one. Independent of the locale. */
 bool tally__option_read(const struct tally__option *option, const char *text, double *value);

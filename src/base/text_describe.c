@@ -24,15 +24,15 @@ int tally__describe_option(const char *function, const struct tally__rows *rows,
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_hook_option, help);
     const struct tally__row *row;
-    tally_hook_option own;
+    tally_hook_option answer;
 
     TRY(tally__answer_check(kind, function, described));
     TRY(tally__row_at(function, rows, index, &row));
     TRY(check_index(function, "option", option, row->n_options));
-    own = (tally_hook_option){.name = row->options[option].name,
-                              .accepts = row->options[option].accepts,
-                              .fallback = row->options[option].fallback,
-                              .help = row->options[option].help};
-    tally__sized_write(kind, &own, described);
+    answer = (tally_hook_option){.name = row->options[option].name,
+                                 .accepts = row->options[option].accepts,
+                                 .fallback = row->options[option].fallback,
+                                 .help = row->options[option].help};
+    tally__sized_write(kind, &answer, described);
     return TALLY_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a name with its options, reports mistakes with their column, and writes canonical names.
- * Knows rows, not what they make. Any thread enters.
+ * Reads a text from left to right: words, marks, a name with its options. Reports mistakes with
+ * their column, and writes canonical names. Letters and digits are ASCII in every locale. Knows
+ * rows, not what they make. Any thread enters.
  */
 #include <assert.h>
 #include <stdarg.h>
@@ -10,6 +11,78 @@
 
 #include "base/status.h"
 #include "base/text.h"
+
+/* ---- words and marks ---- */
+
+/* A run of letters, digits and "_.+-"; may be empty. */
+struct word {
+    size_t at;
+    char text[TALLY__MAX_TEXT + 1];
+};
+
+static bool is_of_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c != '\0' && strchr("_.+-", c));
+}
+
+static void skip_blanks(struct tally__scan *scan)
+{
+    while (scan->text[scan->at] == ' ' || scan->text[scan->at] == '\t') {
+        scan->at++;
+    }
+}
+
+static void scan_word(struct tally__scan *scan, struct word *word)
+{
+    size_t length = 0;
+
+    skip_blanks(scan);
+    word->at = scan->at;
+    while (is_of_word(scan->text[scan->at])) {
+        assert(length < TALLY__MAX_TEXT);
+        word->text[length++] = scan->text[scan->at++];
+    }
+    word->text[length] = '\0';
+}
+
+bool tally__scan_mark(struct tally__scan *scan, char mark)
+{
+    skip_blanks(scan);
+    if (scan->text[scan->at] != mark) {
+        return false;
+    }
+    scan->at++;
+    return true;
+}
+
+static bool is_over(struct tally__scan *scan)
+{
+    skip_blanks(scan);
+    return scan->text[scan->at] == '\0';
+}
+
+/* Copies text for a message: characters that are not printable ASCII become '?'. */
+static void quote(char *quoted, size_t bytes, const char *text)
+{
+    size_t i;
+
+    for (i = 0; i + 1 < bytes && text[i] != '\0'; i++) {
+        quoted[i] = text[i];
+        if (text[i] < ' ' || text[i] > '~') {
+            quoted[i] = '?';
+        }
+    }
+    quoted[i] = '\0';
+}
+
+void tally__list_add(struct tally__list *list, const char *name)
+{
+    size_t length = strlen(list->text);
+
+    (void)snprintf(list->text + length, sizeof list->text - length, "%s%s", length ? ", " : "",
+                   name);
+}
 
 static struct tally__list names_of(const struct tally__rows *rows)
 {
@@ -42,7 +115,7 @@ void tally__say_at(const struct tally__scan *scan, size_t at, const char *format
     va_start(args, format);
     (void)vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    tally__quote(quoted, sizeof quoted, scan->text);
+    quote(quoted, sizeof quoted, scan->text);
     (void)tally__fail(TALLY_ARG, "%s '%s': column %zu: %s", scan->rows->word, quoted, at + 1, what);
 }
 
@@ -50,7 +123,7 @@ static int fail_too_long(const struct tally__rows *rows, const char *text)
 {
     char quoted[41];
 
-    tally__quote(quoted, sizeof quoted, text);
+    quote(quoted, sizeof quoted, text);
     return tally__fail(TALLY_ARG, "%s '%s...': has more than %d characters", rows->word, quoted,
                        TALLY__MAX_TEXT);
 }
@@ -93,10 +166,10 @@ static int start_setting(const struct tally__rows *rows, const struct tally__row
 
 static int read_name(struct tally__scan *scan, struct tally__setting *setting)
 {
-    struct tally__word name;
+    struct word name;
     const struct tally__row *row;
 
-    tally__scan_word(scan, &name);
+    scan_word(scan, &name);
     if (name.text[0] == '\0') {
         return TALLY__FAIL_AT(scan, name.at, "expected the name of %s; available: %s",
                               scan->rows->a_word, names_of(scan->rows).text);
@@ -115,10 +188,10 @@ static int read_name(struct tally__scan *scan, struct tally__setting *setting)
 static int read_key(struct tally__scan *scan, const struct tally__row *row, const bool *given,
                     size_t *index)
 {
-    struct tally__word key;
+    struct word key;
     size_t i = 0;
 
-    tally__scan_word(scan, &key);
+    scan_word(scan, &key);
     while (i < row->n_options && strcmp(row->options[i].name, key.text) != 0) {
         i++;
     }
@@ -143,9 +216,9 @@ static int read_key(struct tally__scan *scan, const struct tally__row *row, cons
 
 static int read_value(struct tally__scan *scan, const struct tally__option *option, double *value)
 {
-    struct tally__word word;
+    struct word word;
 
-    tally__scan_word(scan, &word);
+    scan_word(scan, &word);
     if (word.text[0] == '\0') {
         return TALLY__FAIL_AT(scan, word.at, "expected the value of %s: %s", option->name,
                               option->accepts);
@@ -198,7 +271,7 @@ int tally__scan_end(struct tally__scan *scan, const struct tally__list *accepted
 {
     struct tally__list list = *accepted;
 
-    if (tally__scan_is_over(scan)) {
+    if (is_over(scan)) {
         return TALLY_OK;
     }
     tally__list_add(&list, "the end");

@@ -103,19 +103,15 @@ static const char *word_at(const char *list, size_t index, size_t *length)
     return list;
 }
 
-static bool read_choice(const char *list, const char *text, double *value)
+bool tally__find_word(const char *list, const char *text, size_t *index)
 {
     size_t length;
 
-    for (size_t index = 0;; index++) {
-        const char *word = word_at(list, index, &length);
+    for (*index = 0;; (*index)++) {
+        const char *word = word_at(list, *index, &length);
 
-        if (length == 0) {
-            return false;
-        }
-        if (strlen(text) == length && memcmp(word, text, length) == 0) {
-            *value = (double)index;
-            return true;
+        if (length == 0 || (strlen(text) == length && memcmp(word, text, length) == 0)) {
+            return length > 0;
         }
     }
 }
@@ -123,10 +119,13 @@ static bool read_choice(const char *list, const char *text, double *value)
 bool tally__option_read(const struct tally__option *option, const char *text, double *value)
 {
     bool read = false;
+    size_t index;
 
     switch (option->type) {
     case TALLY__OPTION_CHOICE:
-        return read_choice(option->accepts, text, value);
+        read = tally__find_word(option->accepts, text, &index);
+        *value = read ? (double)index : *value;
+        return read;
     case TALLY__OPTION_COUNT:
         read = read_count(text, value);
         break;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Broadcast, of one array or of many. Where root's array lies in group memory, the others copy it
- * from there, between two rounds. Otherwise the bytes pass through root's stages, one stageful per
- * round. Only jobs enter.
+ * from there, between two rounds. Otherwise the bytes pass through root's stages, one stage per
+ * round; in a group with far ranks they go from stage to stage in streams. Only jobs enter.
  */
 #include "comm/broadcast.h"
 
 #include "base/status.h"
 #include "comm/doing.h"
-#include "comm/parcel.h"
+#include "comm/messages.h"
 #include "comm/round.h"
 #include "num/num.h"
 
@@ -41,23 +41,44 @@ static void copy_part(const struct tally__arrays *arrays, struct position *at, s
     }
 }
 
+/* In a group with far ranks: root's stage to the stages of all. */
+static int send_part(tally_lane *lane, int root, size_t bytes, unsigned char *stage)
+{
+    struct tally__stream *streams = tally__streams_of(lane);
+    bool is_root = lane->group->rank == root;
+    unsigned char *received = stage;
+
+    for (int r = 0; r < lane->group->size; r++) {
+        streams[r] = (struct tally__stream){.send = stage,
+                                            .send_bytes = is_root ? bytes : 0,
+                                            .receive = received,
+                                            .receive_bytes = r == root && !is_root ? bytes : 0};
+    }
+    return tally__run_streams(lane, streams);
+}
+
 static int broadcast_staged(tally_lane *lane, const struct tally__call *call,
                             const struct tally__arrays *arrays)
 {
     bool is_root = lane->group->rank == call->root;
     struct position at = {0};
 
-    for (size_t start = 0; start < call->count; start += lane->stage_bytes) {
+    for (size_t start = 0; start < call->count; start += TALLY__STAGE_BYTES) {
         size_t left = call->count - start;
-        size_t part = left < lane->stage_bytes ? left : lane->stage_bytes;
+        size_t part = left < TALLY__STAGE_BYTES ? left : TALLY__STAGE_BYTES;
+        unsigned char *own = tally__next_stage(lane);
 
         if (is_root) {
-            copy_part(arrays, &at, part, tally__next_stage(lane), true);
-            TRY(tally__parcel_to_all(lane, lane->round.number + 1, 0, part));
+            copy_part(arrays, &at, part, own, true);
         }
         TRY(tally__round(lane, call));
+        if (lane->group->far) {
+            TRY(send_part(lane, call->root, part, own));
+        }
         if (!is_root) {
-            copy_part(arrays, &at, part, tally__stage_of(lane, call->root, lane->round.number),
+            copy_part(arrays, &at, part,
+                      lane->group->far ? own
+                                       : tally__stage_of(lane, call->root, lane->round.number),
                       false);
         }
     }
@@ -78,6 +99,7 @@ int tally__broadcast(tally_lane *lane, const struct tally__arrays *arrays, int r
     for (size_t i = 0; i < arrays->n; i++) {
         call.count += arrays->get(arrays->of, i).bytes;
     }
+    TRY(tally__streams_prepare(lane));
     count_sent(lane, &call);
     return broadcast_staged(lane, &call, arrays);
 }
@@ -109,10 +131,11 @@ int tally_lane_broadcast(tally_lane *lane, void *data, size_t bytes, int root)
         return tally__refuse(lane, TALLY__KIND_BROADCAST, TALLY_ARG);
     }
     call.offset = tally__offset_for_peers(group, data, bytes);
+    TRY(tally__streams_prepare(lane));
     TRY(tally__round(lane, &call));
     count_sent(lane, &call);
     call.detail = 1;
-    if (tally__said(lane, root)->offset == TALLY__NOT_SHARED) {
+    if (group->far || !tally__reads(lane, root)) {
         return broadcast_staged(lane, &call, &arrays);
     }
     if (group->rank != root) {

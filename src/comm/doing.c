@@ -130,6 +130,11 @@ void tally__describe_doing(const tally_lane *lane, char *text)
                    text);
 }
 
+void tally__describe_line(const tally_group *group, const struct tally__line *line, char *text)
+{
+    describe_place(group, &line->doing, &line->call, text);
+}
+
 /* ---- ranks in messages ---- */
 
 #define OF_SUB_GROUP " of this sub-group)"
@@ -143,9 +148,6 @@ static const tally_group *visible_group(const tally_group *group)
 
     while (visible && !visible->owns_threads) {
         visible = visible->parent;
-    }
-    while (!visible && group->is_adopted && group->parent) {
-        group = group->parent;
     }
     return visible ? visible : group;
 }
@@ -292,4 +294,13 @@ int tally__give_up_closed(tally_lane *lane, int rank)
                           tally__rank_text(group, rank).text, 127, slot->given_up_text,
                           tally__rank_text(group, group->rank).text, place,
                           is_step(&lane_of_job(lane)->job.doing) ? SAME_STEPS : SAME_CALLS);
+}
+
+const char *tally__order_hint(const tally_lane *lane)
+{
+    const tally_lane *runner = lane->loan.borrower ? lane->loan.borrower : lane;
+
+    return tally__has_siblings(runner->group)
+               ? " (if ranks wait for their ddps in different orders, see tally_ddp_create)"
+               : "";
 }

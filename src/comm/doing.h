@@ -28,6 +28,9 @@ void tally__doing_step(tally_lane *lane, const struct tally__step_words *words);
 /* Describes what this rank is doing: "step 6 (bucket 0: 'wte', ...)". */
 void tally__describe_doing(const tally_lane *lane, char *text);
 
+/* The same from a line, which must not change meanwhile. */
+void tally__describe_line(const tally_group *group, const struct tally__line *line, char *text);
+
 /* A rank in a message: "rank 5", by the launcher's number. Where the application's sub-group
  * numbers it otherwise: "rank 5 (2 of this sub-group)". */
 struct tally__rank_text {
@@ -47,6 +50,11 @@ void tally__rank_list_add(struct tally__rank_list *list, const tally_group *grou
 /* The length of the words at the start of text that name the rank at fault: of "rank 2" in "rank 2:
  * ..." and "rank 2, or another ..."; of "among ranks 2..3" in "among ranks 2..3: ...". 0: none. */
 size_t tally__culprit_length(const char *text);
+
+/* Advice for a late rank: ranks of a group with several ddps may wait for each other in two of
+ * them.
+ */
+const char *tally__order_hint(const tally_lane *lane);
 
 /* Gives the group up: in the round just finished rank's call differs from that of rank 0. */
 int tally__give_up_mismatch(tally_lane *lane, int rank);

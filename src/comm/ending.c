@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "comm/messages.h"
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static tally_group *open_groups; /* guarded by the mutex */
@@ -68,10 +70,16 @@ void tally__ending_forget(tally_group *group)
     unlock();
 }
 
-const char *tally__ending_text(const struct tally__domain *domain, int rank)
+const char *tally__ending_text(const tally_group *group, int rank)
 {
-    const struct tally__slot *slot = tally__at(domain, rank, domain->first_slot[rank]);
+    const struct tally__domain *domain = group->domain;
+    int number = group->domain_rank[rank];
+    const struct tally__slot *slot;
 
+    if (!tally__is_near(group, rank)) {
+        return "died"; /* a far rank that ends in good order says so in a message */
+    }
+    slot = tally__at(domain, number, domain->first_slot[number]);
     /* Partner: the store in mark_all. */
     return atomic_load_explicit(&slot->ended_open, memory_order_acquire) ? TALLY__ENDED_OPEN
                                                                          : "died";

@@ -18,7 +18,7 @@ void tally__ending_watch(tally_group *group);
 /* Before the group is freed. Also for groups that are not watched. */
 void tally__ending_forget(tally_group *group);
 
-/* Describes how a dead rank of the domain ended. Any thread. */
-const char *tally__ending_text(const struct tally__domain *domain, int rank);
+/* Describes how a dead rank of the group ended. Any thread. */
+const char *tally__ending_text(const tally_group *group, int rank);
 
 #endif

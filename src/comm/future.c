@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Futures. Application threads wait, test and free; the lane thread finishes. A future's memory
+ * Futures. Application threads wait, test and free; the thread that ran the job
+ * finishes. A future's memory
  * lives as long as the lane threads, so a late wake touches no foreign memory.
  */
 #include "comm/future.h"
 
 #include <assert.h>
+#include <stddef.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -38,7 +41,10 @@ int tally__future_take(struct tally__threads *threads, tally_future **future)
         (void)pthread_mutex_unlock(&threads->mutex);
     }
     next_of_all = taken->next_of_all;
-    *taken = (tally_future){.threads = threads, .next_of_all = next_of_all};
+    memset(taken, 0, offsetof(tally_future, text));
+    taken->text[0] = '\0';
+    taken->threads = threads;
+    taken->next_of_all = next_of_all;
     *future = taken;
     return TALLY_OK;
 }
@@ -51,41 +57,56 @@ static void give_back(tally_future *future)
     future->threads->free_futures = future;
 }
 
-void tally__future_finish(tally_future *future)
+bool tally__future_finish(tally_future *future, bool may_call_back)
 {
     struct tally__threads *threads = future->threads;
+    bool is_awaited;
 
     assert(!tally__future_is_done(future));
     (void)pthread_mutex_lock(&threads->mutex);
     if (future->done) {
         (void)pthread_mutex_unlock(&threads->mutex);
+        if (!may_call_back) {
+            return false;
+        }
         future->done(future->done_user, future->status, future->text);
         (void)pthread_mutex_lock(&threads->mutex);
     }
-    /* Partners: the loads in tally__future_is_done and tally_future_wait_for. */
-    atomic_store_explicit(&future->is_done, 1, memory_order_release);
+    /* Partners: the load in tally__future_is_done, and the exchange in sleep_until_done. */
+    is_awaited = atomic_exchange_explicit(&future->is_done, TALLY__DONE, memory_order_acq_rel) ==
+                 TALLY__NOT_DONE_AWAITED;
     if (future->abandoned) {
         give_back(future);
     }
     (void)pthread_mutex_unlock(&threads->mutex);
-    tally__futex_wake(&future->is_done);
+    if (is_awaited) {
+        tally__futex_wake(&future->is_done);
+    }
+    return true;
 }
 
 bool tally__future_is_done(const tally_future *future)
 {
-    return atomic_load_explicit(&future->is_done, memory_order_acquire) != 0;
+    return atomic_load_explicit(&future->is_done, memory_order_acquire) == TALLY__DONE;
 }
 
 /* Sleeps until the future is done or the clock reads end. */
-static bool sleep_until_done(const tally_future *future, uint64_t end)
+static bool sleep_until_done(tally_future *future, uint64_t end)
 {
+    uint32_t expected = TALLY__NOT_DONE;
+
+    /* Partner: the exchange in tally__future_finish. */
+    (void)atomic_compare_exchange_strong_explicit(&future->is_done, &expected,
+                                                  TALLY__NOT_DONE_AWAITED, memory_order_relaxed,
+                                                  memory_order_relaxed);
     while (!tally__future_is_done(future)) {
         uint64_t now = tally__now_ns();
 
         if (now >= end) {
             return false;
         }
-        tally__futex_wait(&future->is_done, 0, end - now < SLICE_NS ? end - now : SLICE_NS);
+        tally__futex_wait(&future->is_done, TALLY__NOT_DONE_AWAITED,
+                          end - now < SLICE_NS ? end - now : SLICE_NS);
     }
     return true;
 }
@@ -95,29 +116,48 @@ static int status_of(const tally_future *future)
     return future->status == TALLY_OK ? TALLY_OK : tally__fail(future->status, "%s", future->text);
 }
 
-int tally__future_wait_in_job(const tally_future *future)
+static void sleep_for_ever(tally_future *future)
 {
-    while (!sleep_until_done(future, tally__now_ns() + SLICE_NS)) {
+    while (!tally__future_is_done(future)) {
+        (void)sleep_until_done(future, tally__now_ns() + SLICE_NS);
     }
+}
+
+int tally__future_wait_in_job(tally_future *future)
+{
+    sleep_for_ever(future);
     return status_of(future);
 }
 
-int tally_future_wait_for(tally_future *future, double seconds)
+static int check_waitable(const tally_future *future)
 {
     if (!future) {
         return tally__fail(TALLY_ARG, "tally_future_wait: future is NULL");
     }
-    TRY(tally__check_owner(&future->threads->owner));
+    return tally__check_owner(&future->threads->owner);
+}
+
+/* Before a wait for a job that is not done. */
+static int check_may_block(void)
+{
+    return tally__is_lane_thread()
+               ? tally__fail(TALLY_STATE, "tally_future_wait: a lane cannot wait for a job")
+               : TALLY_OK;
+}
+
+int tally_future_wait_for(tally_future *future, double seconds)
+{
+    TRY(check_waitable(future));
     if (!(seconds >= 0) || seconds > FOREVER_S) {
         return tally__fail(TALLY_ARG, "tally_future_wait_for: %g seconds are not in 0..%g", seconds,
                            FOREVER_S);
     }
     if (!tally__future_is_done(future)) {
-        if (tally__is_lane_thread()) {
-            return tally__fail(TALLY_STATE, "tally_future_wait: a lane cannot wait for a job");
-        }
+        TRY(check_may_block());
         if (future->threads->n == 0) {
-            tally__threads_run_inline(future->threads, future);
+            tally__queue_run_here(future->queue, future);
+        } else {
+            tally__queue_expose(future->queue);
         }
         if (!sleep_until_done(future, tally__now_ns() +
                                           (uint64_t)(seconds * (double)TALLY__NS_PER_SECOND))) {
@@ -129,7 +169,14 @@ int tally_future_wait_for(tally_future *future, double seconds)
 
 int tally_future_wait(tally_future *future)
 {
-    return tally_future_wait_for(future, FOREVER_S);
+    TRY(check_waitable(future));
+    tally__queue_note_wait(future->queue, future);
+    if (!tally__future_is_done(future)) {
+        TRY(check_may_block());
+        tally__queue_run_here(future->queue, future);
+        sleep_for_ever(future);
+    }
+    return status_of(future);
 }
 
 int tally_future_test(const tally_future *future, int *done)
@@ -139,6 +186,9 @@ int tally_future_test(const tally_future *future, int *done)
     }
     TRY(tally__check_owner(&future->threads->owner));
     *done = tally__future_is_done(future);
+    if (!*done) {
+        tally__queue_expose(future->queue);
+    }
     return TALLY_OK;
 }
 
@@ -165,6 +215,8 @@ int tally_future_on_done(tally_future *future, tally_done_fn done, void *user)
     }
     if (too_late) {
         done(user, future->status, future->text);
+    } else {
+        tally__queue_expose(future->queue);
     }
     return TALLY_OK;
 }

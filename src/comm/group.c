@@ -17,27 +17,28 @@
 #include "base/status.h"
 #include "comm/doing.h"
 #include "comm/ending.h"
-#include "comm/parcel.h"
+#include "comm/messages.h"
+#include "comm/mpi/mpi_messenger.h"
 #include "comm/round.h"
 #include "comm/threads.h"
+#include "trace/tracer.h"
 
 static void fill_lanes(tally_group *group, const struct tally__group_parts *parts)
 {
-    size_t slot_bytes = tally__slot_bytes(parts->domain);
-
     for (int i = 0; i < parts->n_lanes; i++) {
         tally_lane *lane = &group->lanes[i];
 
         lane->group = group;
         lane->index = i;
         lane->slots = &group->slot_table[(size_t)i * (size_t)parts->size];
-        lane->scratch.starts = &group->starts_table[(size_t)i * (size_t)parts->size];
+        lane->scratch.starts = &group->starts_table[(size_t)i * 2 * (size_t)parts->size];
         lane->scratch.lists = &group->lists_table[(size_t)i * (size_t)parts->size * TALLY__N_LISTS];
-        lane->n_stages = parts->domain->n_stages;
-        lane->stage_bytes = parts->domain->stage_bytes;
+        lane->wide.of = lane->scratch.lists + (size_t)parts->size * (TALLY__N_LISTS - 1);
         for (int r = 0; r < parts->size; r++) {
-            lane->slots[r] = tally__at(parts->domain, parts->domain_rank[r],
-                                       parts->first_slot[r] + (uint64_t)i * slot_bytes);
+            if (!tally__is_far(parts->domain, parts->domain_rank[r])) {
+                lane->slots[r] = tally__at(parts->domain, parts->domain_rank[r],
+                                           parts->first_slot[r] + (uint64_t)i * TALLY__SLOT_BYTES);
+            }
         }
     }
 }
@@ -56,18 +57,20 @@ int tally__group_make(const struct tally__group_parts *parts, tally_group **grou
     (void)pthread_mutex_init(&made->closed_mutex, NULL);
     made->domain = parts->domain;
     made->parent = parts->parent;
+    made->tracer = parts->parent ? parts->parent->tracer : NULL;
     made->owner = tally__owner_here();
     made->rank = parts->rank;
     made->size = parts->size;
     made->n_lanes = parts->n_lanes;
     made->own_slots = parts->own_slots;
     made->timeout_ns = parts->timeout_ns;
-    made->spins = parts->domain->n_cpus >= parts->domain->n_ranks;
+    made->spins = parts->domain->spins;
     made->domain_rank = tally__alloc_array(size, sizeof *made->domain_rank, "a group's ranks");
     made->lanes = tally__alloc_array(n_lanes, sizeof *made->lanes, "a group's lanes");
     made->slot_table =
         tally__alloc_array(size * n_lanes, sizeof(struct tally__slot *), "a group's slots");
-    made->starts_table = tally__alloc_array(size * n_lanes, sizeof(uint64_t), "a group's scratch");
+    made->starts_table =
+        tally__alloc_array(2 * size * n_lanes, sizeof(uint64_t), "a group's scratch");
     made->lists_table =
         tally__alloc_array(size * n_lanes * TALLY__N_LISTS, sizeof(void *), "a group's scratch");
     if (!made->domain_rank || !made->lanes || !made->slot_table || !made->starts_table ||
@@ -77,6 +80,10 @@ int tally__group_make(const struct tally__group_parts *parts, tally_group **grou
     }
     memcpy(made->domain_rank, parts->domain_rank, size * sizeof *made->domain_rank);
     fill_lanes(made, parts);
+    if (tally__far_make(made, parts->channel) != TALLY_OK) {
+        tally__group_unmake(made);
+        return TALLY_NOMEM;
+    }
     *group = made;
     return TALLY_OK;
 }
@@ -86,12 +93,23 @@ void tally__group_unmake(tally_group *group)
     (void)pthread_mutex_destroy(&group->give_up_mutex);
     (void)pthread_mutex_destroy(&group->closed_mutex);
     tally__memory_forget(group);
+    tally__far_unmake(group);
     tally__free(group->domain_rank);
     tally__free(group->lanes);
     tally__free(group->slot_table);
     tally__free(group->starts_table);
     tally__free(group->lists_table);
     tally__free(group);
+}
+
+/* A domain with a messenger ends when all ranks have left it. */
+static void end_domain(struct tally__domain *domain)
+{
+    if (domain->messenger) {
+        tally__messenger_leave(domain->messenger);
+    } else {
+        domain->ops->destroy(domain);
+    }
 }
 
 int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *own_slots, int lanes,
@@ -120,13 +138,17 @@ int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *o
         tally__free(identity);
     }
     if (rc == TALLY_OK) {
+        rc = tally__tracer_make(domain->rank, domain->n_ranks, domain->name, &made->tracer);
+    }
+    if (rc == TALLY_OK) {
         rc = tally__threads_start(domain, lanes, &made->threads);
     }
     if (rc != TALLY_OK) {
         if (made) {
+            tally__tracer_free(made->tracer);
             tally__group_unmake(made);
         }
-        domain->ops->destroy(domain);
+        end_domain(domain);
         return rc;
     }
     *group = made;
@@ -147,7 +169,7 @@ static void publish_leaving(tally_group *group, int status, const char *text)
         tally__futex_wake(&group->lanes[i].slots[group->rank]->line[0].round);
         tally__futex_wake(&group->lanes[i].slots[group->rank]->line[1].round);
     }
-    tally__carry_leaving(group);
+    tally__send_leaving(group);
 }
 
 /* Records for the end of the process how the group ended. Partners: the loads in mpi_end.c. */
@@ -248,7 +270,7 @@ int tally_group_size(const tally_group *group)
 
 const char *tally_group_backend(const tally_group *group)
 {
-    return group ? group->domain->ops->name : "";
+    return group ? group->domain->name : "";
 }
 
 unsigned long long tally_group_bytes_sent(const tally_group *group)
@@ -272,22 +294,19 @@ static void close_spanning(tally_group *group)
     struct tally__domain *domain = group->domain;
 
     assert(atomic_load_explicit(&group->n_children, memory_order_relaxed) == 0);
-    if (group->is_adopted) {
-        assert(atomic_load_explicit(&group->parent->n_children, memory_order_relaxed) > 0);
-        atomic_fetch_sub_explicit(&group->parent->n_children, 1, memory_order_relaxed);
-    } else {
-        tally__threads_stop(group->threads);
-    }
+    tally__threads_stop(group->threads);
     tally__ending_forget(group);
     if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
         publish_leaving(group, TALLY_OK, "");
     }
     unmake_closed(group);
+    tally__tracer_free(group->tracer);
     tally__group_unmake(group);
-    domain->ops->destroy(domain);
+    end_domain(domain);
 }
 
-bool tally__is_closed_by_all(const tally_group *group)
+/* Whether every rank has closed the group in good order: no rank reads its memory any more. */
+static bool is_closed_by_all(const tally_group *group)
 {
     for (int r = 0; r < group->size; r++) {
         const struct tally__slot *slot = group->lanes[0].slots[r];
@@ -342,7 +361,7 @@ static int close_sub_group(tally_group *group)
     if (atomic_load_explicit(&group->given_up, memory_order_acquire) == TALLY_OK) {
         publish_leaving(group, TALLY_OK, group->farewell);
     }
-    if (tally__is_closed_by_all(group)) {
+    if (is_closed_by_all(group)) {
         tally__memory_release(group);
     }
     (void)pthread_mutex_lock(&parent->closed_mutex);
@@ -357,22 +376,11 @@ static int close_sub_group(tally_group *group)
     return TALLY_OK;
 }
 
-/* Clears the mirrors of the others' slots; the content of stages does not matter. All ranks have
- * sent their last bytes, and send nothing before the slots are used again. */
-static void clear_mirrors(tally_group *group)
-{
-    for (int i = 0; group->domain->carrier && i < group->n_lanes * group->size; i++) {
-        if (i % group->size != group->rank) {
-            memset(group->slot_table[i], 0, sizeof(struct tally__slot));
-        }
-    }
-}
-
 void tally__release_closed(tally_group *parent)
 {
     (void)pthread_mutex_lock(&parent->closed_mutex);
     for (tally_group *child = parent->closed; child; child = child->next_closed) {
-        if (!child->reusable && tally__is_closed_by_all(child)) {
+        if (!child->reusable && is_closed_by_all(child)) {
             tally__memory_release(child);
         }
     }
@@ -383,10 +391,9 @@ void tally__mark_reusable(tally_group *parent)
 {
     (void)pthread_mutex_lock(&parent->closed_mutex);
     for (tally_group *child = parent->closed; child; child = child->next_closed) {
-        if (!child->reusable && tally__is_closed_by_all(child)) {
+        if (!child->reusable && is_closed_by_all(child)) {
             child->reusable = true;
             tally__memory_release(child);
-            clear_mirrors(child);
         }
     }
     (void)pthread_mutex_unlock(&parent->closed_mutex);
@@ -437,7 +444,7 @@ int tally_group_close(tally_group *group)
     if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "tally_group_close: not from a job on a lane");
     }
-    if (group->parent && !group->is_adopted) {
+    if (group->parent) {
         return close_sub_group(group);
     }
     close_spanning(group);

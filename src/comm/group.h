@@ -15,10 +15,13 @@
 #include "comm/shared_layout.h"
 #include "tally_extend.h"
 
+struct tally__far;
 struct tally__threads;
+struct tally__tracer;
 
-/* Number of per-rank lists that an exchange uses at once: too large for a small stack. */
-#define TALLY__N_LISTS 7
+/* Number of per-rank lists that an exchange uses at once: too large for a small stack. One more
+ * list holds the addresses of the wide stages. */
+#define TALLY__N_LISTS 8
 
 /* The job that runs on a lane. */
 struct tally__lane_job {
@@ -48,15 +51,24 @@ struct tally__lane_loan {
 
 /* Memory for collectives, allocated with the group. */
 struct tally__lane_scratch {
-    uint64_t *starts; /* one per rank: all-to-all */
+    uint64_t *starts; /* two per rank: all-to-all */
     void **lists;     /* TALLY__N_LISTS per rank: the exchange */
 };
 
-/* Measures a slow transport: bytes that moved while this rank waited only for them, and how long.
- */
-struct tally__lane_line {
+/* Measures the messenger: bytes that moved while this rank waited only for them, and how long. */
+struct tally__lane_rate {
     size_t bytes;
     uint64_t ns;
+};
+
+/* Wide stages: larger ones than those of the slots, for ranks that do not all run at the same time.
+ * They are allocated when they are needed for the first time. */
+struct tally__lane_wide {
+    void **of;    /* per rank: its wide stages, one after the other; in the last list of the lane */
+    size_t bytes; /* of one of them; 0: not allocated */
+    int slowness; /* grows with each round that was late, and falls with the others */
+    int n_uses;   /* exchanges that still ask for them from their first round on */
+    bool is_refused; /* a rank had no memory for them */
 };
 
 /* One lane of one group. Only the job that runs on it touches it. */
@@ -64,27 +76,27 @@ struct tally_lane {
     tally_group *group;
     int index;
     struct tally__slot **slots; /* one per rank of the group; slots[group->rank] is this rank's */
-    unsigned n_stages;          /* per slot, and bytes of each: those of the domain */
-    size_t stage_bytes;
     struct tally__lane_job job;
     struct tally__lane_round round;
     struct tally__lane_loan loan;
     struct tally__lane_scratch scratch;
-    struct tally__lane_line line;
+    struct tally__lane_rate rate;
+    struct tally__lane_wide wide;
 };
 
 struct tally_group {
     struct tally__domain *domain;
     struct tally__threads *threads; /* sub-groups share the parent's unless they own theirs */
     bool owns_threads;
-    tally_group *parent; /* NULL for the group that spans the domain */
-    bool is_adopted;     /* it spans a domain, and has its parent's ranks */
+    struct tally__tracer *tracer; /* of this rank; belongs to the group that spans the domain */
+    tally_group *parent;          /* NULL for the group that spans the domain */
     atomic_int n_children;
     struct tally__owner owner; /* the process that is this rank */
     int rank;
     int size;
-    int *domain_rank; /* per rank of the group */
-    int n_lanes;      /* at least 1: with lanes = 0 the waiting thread runs one lane */
+    int *domain_rank;       /* per rank of the group */
+    struct tally__far *far; /* its messages (messages.h); NULL: all ranks are near */
+    int n_lanes;            /* at least 1: with lanes = 0 the waiting thread runs one lane */
     tally_lane *lanes;
     struct tally__slot **slot_table; /* n_lanes times size; lanes[i].slots point into it */
     uint64_t *starts_table;          /* lanes[i].scratch.starts point into it */
@@ -112,9 +124,9 @@ struct tally_group {
 };
 
 /*
- * Makes a group of size ranks. own_slots are this rank's slots; those of rank r begin at offset
- * first_slot[r] of domain rank domain_rank[r]. On failure the caller keeps everything it passed.
- * Errors: NOMEM, SYSTEM.
+ * Makes a group of size ranks. own_slots are this rank's slots; those of near rank r begin at
+ * offset first_slot[r] of domain rank domain_rank[r]. On failure the caller keeps everything it
+ * passed. Errors: NOMEM, SYSTEM.
  */
 struct tally__group_parts {
     struct tally__domain *domain;
@@ -124,6 +136,7 @@ struct tally__group_parts {
     const int *domain_rank;
     const uint64_t *first_slot;
     struct tally__slot *own_slots;
+    uint32_t channel; /* of its messages */
     int n_lanes;
     uint64_t timeout_ns;
 };
@@ -147,14 +160,16 @@ struct tally__slot *tally__take_closed_slots(tally_group *parent);
 /* Frees the memory of closed sub-groups that all ranks have closed. Not collective. */
 void tally__release_closed(tally_group *parent);
 
-/* Whether every rank has closed the group in good order: no rank reads its memory any more. */
-bool tally__is_closed_by_all(const tally_group *group);
-
 /* group_memory.c: returns all memory of a group to its domain; forgets it without returning it. */
 void tally__memory_release(tally_group *group);
 void tally__memory_forget(tally_group *group);
 
-/* Ends the group's use of the carrier's sums. */
+/* group_memory.c: allocates group memory inside a job, on all ranks of a group of near ranks or on
+ * none; memory[r] is that of rank r. Collective; *got says whether there was memory on all ranks.
+ * Errors: those of a round. */
+int tally__memory_in_job(tally_lane *lane, size_t bytes, void **memory, bool *got);
+
+/* Ends the group's use of MPI's sums. */
 void tally__leave_sums(tally_group *group);
 
 /* tally_group_split. With its own threads, jobs of the new group never queue behind those of the
@@ -166,17 +181,10 @@ int tally__group_split(tally_group *parent, int color, int key, enum tally__spli
 int tally__group_open_domain(struct tally__domain *domain, struct tally__slot *own_slots, int lanes,
                              double timeout_s, tally_group **group);
 
-/* Attaches a group that spans its own domain, with no job under way, to a parent with the same
- * ranks in the same order. It is closed like any sub-group. */
-void tally__group_adopt(tally_group *group, tally_group *parent);
-
 /* The launcher's number of a rank. */
 static inline int tally__number_of(const tally_group *group, int rank)
 {
     assert(rank >= 0 && rank < group->size);
-    while (group->is_adopted && group->parent) {
-        group = group->parent;
-    }
     return group->domain_rank[rank];
 }
 

@@ -12,7 +12,6 @@
 #include "base/status.h"
 #include "comm/group_config.h"
 
-#define MAX_LANES 64
 #define UNSET_RANK (-1)
 
 _Static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) <=
@@ -331,8 +330,9 @@ static int find_limits(const tally_group_config *config, struct tally__settings 
         return tally__fail(TALLY_ARG, "timeouts of %g s and %g s are not in 0..%g",
                            settings->timeout_s, settings->open_timeout_s, TALLY__SECONDS_MAX);
     }
-    if (settings->lanes < 0 || settings->lanes > MAX_LANES) {
-        return tally__fail(TALLY_ARG, "%d lanes are not in 0..%d", settings->lanes, MAX_LANES);
+    if (settings->lanes < 0 || settings->lanes > TALLY__MAX_LANES) {
+        return tally__fail(TALLY_ARG, "%d lanes are not in 0..%d", settings->lanes,
+                           TALLY__MAX_LANES);
     }
     return TALLY_OK;
 }

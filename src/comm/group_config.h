@@ -7,6 +7,7 @@
 #include "tally.h"
 
 #define TALLY__MAX_WORLD 4096
+#define TALLY__MAX_LANES 64
 
 #define TALLY__GROUP_CONFIG TALLY__SIZED(tally_group_config, lanes)
 
@@ -24,9 +25,6 @@ struct tally__settings {
 
 /* config may be NULL. Errors: ARG, UNSUPPORTED. */
 int tally__group_config_resolve(const tally_group_config *config, struct tally__settings *settings);
-
-/* tally_group_open for a group inside another open one: it logs nothing. */
-int tally__open_inner(const tally_group_config *config, tally_group **group);
 
 /* Checks the number of MPI processes against the launchers' variables. Errors: ARG. */
 int tally__check_mpi_world(const char *mpi, int n_processes);

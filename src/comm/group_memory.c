@@ -6,6 +6,7 @@
  */
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/messages.h"
 #include "comm/round.h"
 #include "comm/threads.h"
 
@@ -78,8 +79,10 @@ static int reach_all(tally_lane *lane, struct tally__call *call)
     const tally_group *group = lane->group;
 
     for (int r = 0; r < group->size; r++) {
-        int rc = group->domain->ops->reach(group->domain, group->domain_rank[r],
-                                           tally__said(lane, r)->offset, call->count);
+        int rc = tally__is_near(group, r)
+                     ? group->domain->ops->reach(group->domain, group->domain_rank[r],
+                                                 tally__said(lane, r)->offset, call->count)
+                     : TALLY_OK;
 
         if (rc != TALLY_OK) {
             return tally__refuse(lane, TALLY__KIND_ALLOC, rc);
@@ -118,6 +121,46 @@ static int alloc_job(tally_lane *lane, void *user)
     }
     request->piece->memory = memory;
     return TALLY_OK;
+}
+
+/* Address space that is limited is not spent on this. */
+static bool try_alloc(struct tally__domain *domain, size_t bytes, struct tally__piece **piece)
+{
+    *piece = domain->is_tight ? NULL : tally__alloc(sizeof **piece, "group memory");
+    if (*piece &&
+        domain->ops->alloc(domain, TALLY__FOR_SOME, bytes, &(*piece)->memory) != TALLY_OK) {
+        tally__free(*piece);
+        *piece = NULL;
+    }
+    return *piece;
+}
+
+int tally__memory_in_job(tally_lane *lane, size_t bytes, void **memory, bool *got)
+{
+    tally_group *group = lane->group;
+    struct tally__call call = {
+        .kind = TALLY__KIND_ALLOC, .count = bytes, .offset = TALLY__NOT_SHARED};
+    struct tally__piece *piece;
+    int rc;
+
+    if (try_alloc(group->domain, bytes, &piece)) {
+        call.offset = tally__offset_of(group->domain, piece->memory);
+    }
+    rc = tally__round(lane, &call);
+    if (rc == TALLY_OK && piece && tally__reads_all(lane)) {
+        for (int r = 0; r < group->size; r++) {
+            memory[r] = tally__peer_data(lane, r);
+        }
+        remember(group, piece);
+        *got = true;
+        return TALLY_OK;
+    }
+    if (piece) {
+        group->domain->ops->free(group->domain, piece->memory);
+        tally__free(piece);
+    }
+    *got = false;
+    return rc;
 }
 
 int tally_group_alloc(tally_group *group, size_t bytes, void **memory)

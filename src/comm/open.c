@@ -31,9 +31,8 @@ static void say_opened(const tally_group *group, const struct tally__settings *s
         return;
     }
     tally__log(TALLY_LOG_INFO, "%d rank%s on %d machine%s, backend %s%s%s", group->size,
-               plural(group->size), domain->n_machines, plural(domain->n_machines),
-               domain->ops->name, domain->medium ? " over " : "",
-               domain->medium ? domain->medium : "");
+               plural(group->size), domain->n_machines, plural(domain->n_machines), domain->name,
+               domain->medium ? " over " : "", domain->medium ? domain->medium : "");
     tally__log(TALLY_LOG_INFO, "each rank: kernels %s, %d lane%s; late after %g s", isa,
                settings->lanes, plural(settings->lanes), settings->timeout_s);
 }
@@ -44,14 +43,6 @@ static int open_with(const struct tally__settings *settings, tally_group **group
         return tally__open_threads(1, settings->lanes, settings->timeout_s, group);
     }
     return (settings->is_mpi ? tally__open_mpi : tally__open_shm)(settings, group);
-}
-
-int tally__open_inner(const tally_group_config *config, tally_group **group)
-{
-    struct tally__settings settings;
-
-    TRY(tally__group_config_resolve(config, &settings));
-    return open_with(&settings, group);
 }
 
 int tally_group_open(const tally_group_config *config, tally_group **group)

@@ -11,9 +11,10 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "comm/ask.h"
 #include "comm/doing.h"
-#include "comm/parcel.h"
+#include "comm/messages.h"
+#include "comm/wait.h"
+#include "trace/ring.h"
 
 static bool agree(const struct tally__call *a, const struct tally__call *b)
 {
@@ -39,10 +40,27 @@ const struct tally__doing *tally__doing_of(const tally_lane *lane, int rank)
 
 unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round)
 {
-    assert(rank >= 0 && rank < lane->group->size);
-    /* A stage is reused after n_stages rounds, and written one round ahead. */
-    assert(round <= lane->round.number + 2 && round + lane->n_stages > lane->round.number);
-    return lane->slots[rank]->stages + round % lane->n_stages * lane->stage_bytes;
+    const tally_group *group = lane->group;
+
+    assert(rank >= 0 && rank < group->size);
+    if (!tally__is_near(group, rank)) {
+        assert(round == lane->round.number);
+        return tally__inbox_of(lane, rank, round);
+    }
+    /* A stage is reused after three rounds, and written one round ahead. */
+    assert(round <= lane->round.number + 1 && round + TALLY__N_STAGES > lane->round.number);
+    return lane->slots[rank]->stages + TALLY__HEAD_BYTES +
+           round % TALLY__N_STAGES * (TALLY__HEAD_BYTES + TALLY__STAGE_BYTES);
+}
+
+size_t tally__payload_bytes(const tally_group *group)
+{
+    return group->far ? group->far->payload_bytes : TALLY__STAGE_BYTES;
+}
+
+size_t tally__rider_bytes(const tally_group *group)
+{
+    return group->far && group->far->n <= TALLY__MOST_DIRECT ? group->far->inbox_bytes : 0;
 }
 
 unsigned char *tally__next_stage(const tally_lane *lane)
@@ -65,10 +83,16 @@ unsigned char *tally__peer_data(const tally_lane *lane, int rank)
     return tally__at(group->domain, group->domain_rank[rank], tally__said(lane, rank)->offset);
 }
 
-bool tally__all_share(const tally_lane *lane)
+bool tally__reads(const tally_lane *lane, int rank)
+{
+    return tally__is_near(lane->group, rank) &&
+           tally__said(lane, rank)->offset != TALLY__NOT_SHARED;
+}
+
+bool tally__reads_all(const tally_lane *lane)
 {
     for (int r = 0; r < lane->group->size; r++) {
-        if (tally__said(lane, r)->offset == TALLY__NOT_SHARED) {
+        if (!tally__reads(lane, r)) {
             return false;
         }
     }
@@ -119,19 +143,25 @@ static int fail_job(tally_lane *lane, int rank)
     return tally__fail(status, "%s", lane->job.text);
 }
 
-/* All ranks have arrived: checks that all are well and make the same call. */
-static int inspect(tally_lane *lane)
+/* Whether rank takes part in a round of all ranks, or of the near ones. */
+static bool is_in(const tally_lane *lane, int rank, bool is_near)
+{
+    return !is_near || tally__is_near(lane->group, rank);
+}
+
+/* All ranks of the round have arrived: checks that all are well and make the same call. */
+static int inspect(tally_lane *lane, bool is_near)
 {
     tally_group *group = lane->group;
-    const struct tally__call *first = tally__said(lane, 0);
+    const struct tally__call *first = tally__said(lane, is_near ? group->rank : 0);
 
     for (int r = 0; r < group->size; r++) {
-        if (tally__said(lane, r)->status != TALLY_OK) {
+        if (is_in(lane, r, is_near) && tally__said(lane, r)->status != TALLY_OK) {
             return fail_job(lane, r);
         }
     }
-    for (int r = 1; r < group->size; r++) {
-        if (!agree(first, tally__said(lane, r))) {
+    for (int r = 0; r < group->size; r++) {
+        if (is_in(lane, r, is_near) && !agree(first, tally__said(lane, r))) {
             return tally__give_up_mismatch(lane, r);
         }
     }
@@ -154,6 +184,7 @@ static void say_doing(tally_lane *lane, struct tally__line *line)
     }
 }
 
+/* Writes this rank's line, which near ranks see. */
 static int arrive(tally_lane *lane, const struct tally__call *call, const char *text)
 {
     tally_group *group = lane->group;
@@ -181,7 +212,7 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
      * sleepers below must not come before it (partner: sleep_on, wait.c). */
     atomic_store_explicit(&line->round, (uint32_t)lane->round.number, memory_order_seq_cst);
     tally__wake_sleepers(lane, line);
-    return tally__carries(lane) ? tally__carry_line(lane, line) : TALLY_OK;
+    return TALLY_OK;
 }
 
 /* Whether a rank has continued to the next round: then this round succeeded, whatever came later.
@@ -200,37 +231,96 @@ static bool has_continued(const tally_lane *lane)
     return false;
 }
 
-int tally__await(tally_lane *lane)
+/* Waits for the line of a rank. */
+static int await_line(tally_lane *lane, int rank)
+{
+    const struct tally__awaited what = {.rank = rank};
+    struct tally__late late;
+    struct tally__phase_wait wait;
+    char place[TALLY__DOING_BYTES];
+    int rc;
+
+    if (tally__has_arrived(lane, rank)) {
+        return TALLY_OK;
+    }
+    wait = tally__phase_wait_begin(tally__number_of(lane->group, rank));
+    rc = tally__wait_until(lane, &what, &late);
+    tally__phase_wait_end(&wait);
+    if (rc == TALLY_OK) {
+        return TALLY_OK;
+    }
+    tally__describe_doing(lane, place);
+    return tally__give_up_late(lane, rank, &late, place);
+}
+
+/* Sends this rank's line to far ranks, and passes on the lines of others. */
+static int exchange_lines(tally_lane *lane)
+{
+    tally_group *group = lane->group;
+
+    TRY(tally__send_line(lane));
+    for (int step = 1; step < tally__n_spread_steps(lane); step++) {
+        for (int i = 0; i < 1 << step; i++) {
+            TRY(await_line(lane, (group->rank - i + group->size) % group->size));
+        }
+        TRY(tally__spread_step(lane, step));
+    }
+    return TALLY_OK;
+}
+
+/* Until MPI has sent the lines, other ranks may need this rank to call MPI. */
+static int await_sent(tally_lane *lane)
+{
+    const struct tally__far *far = lane->group->far;
+
+    return far ? tally__await_counter(lane, -1, far->lanes[lane->index].sending) : TALLY_OK;
+}
+
+static int await(tally_lane *lane, bool is_near)
 {
     tally_group *group = lane->group;
     struct tally__late late;
-    char place[TALLY__DOING_BYTES];
 
     for (int r = 0; r < group->size; r++) {
-        if (!tally__has_arrived(lane, r) && tally__wait_for(lane, r, &late) != TALLY_OK) {
-            tally__describe_doing(lane, place);
-            return tally__give_up_late(lane, r, &late, place);
-        }
+        TRY(is_in(lane, r, is_near) ? await_line(lane, r) : TALLY_OK);
     }
+    TRY(is_near ? TALLY_OK : await_sent(lane));
+    tally__look_behind(lane);
     /* A rank that has given up may have arrived here earlier, in a job that failed. */
-    if (tally__carries(lane)) {
-        tally__look_again(lane);
-    }
     if (tally__is_given_up(lane, &late) && !has_continued(lane)) {
         return tally__give_up_late(lane, group->rank, &late, "");
     }
-    return inspect(lane);
+    return inspect(lane, is_near);
 }
 
-int tally__arrive(tally_lane *lane, const struct tally__call *call)
+int tally__round_with(tally_lane *lane, const struct tally__call *call, size_t bytes)
 {
-    return arrive(lane, call, "");
+    struct tally__call with_payload = *call;
+
+    assert(bytes <= tally__payload_bytes(lane->group));
+    with_payload.payload = (uint32_t)bytes;
+    TRY(arrive(lane, &with_payload, ""));
+    TRY(lane->group->far ? exchange_lines(lane) : TALLY_OK);
+    return await(lane, false);
+}
+
+int tally__round_each(tally_lane *lane, const struct tally__call *call,
+                      const struct tally__stream *riders)
+{
+    TRY(arrive(lane, call, ""));
+    TRY(tally__send_line_each(lane, riders));
+    return await(lane, false);
 }
 
 int tally__round(tally_lane *lane, const struct tally__call *call)
 {
+    return tally__round_with(lane, call, 0);
+}
+
+int tally__round_near(tally_lane *lane, const struct tally__call *call)
+{
     TRY(arrive(lane, call, ""));
-    return tally__await(lane);
+    return await(lane, true);
 }
 
 int tally__refuse(tally_lane *lane, enum tally__kind kind, int status)
@@ -241,5 +331,6 @@ int tally__refuse(tally_lane *lane, enum tally__kind kind, int status)
     (void)snprintf(text, sizeof text, "%.*s", TALLY__TEXT_BYTES - 1,
                    *tally_last_error() ? tally_last_error() : tally_status_text(status));
     TRY(arrive(lane, &call, text));
-    return tally__await(lane);
+    TRY(lane->group->far ? exchange_lines(lane) : TALLY_OK);
+    return await(lane, false);
 }

@@ -39,10 +39,23 @@ enum tally__kind {
  */
 int tally__round(tally_lane *lane, const struct tally__call *call);
 
-/* The two halves of a round, for local work in between. After tally__arrive the rank must call
- * tally__await, also when that work fails. */
-int tally__arrive(tally_lane *lane, const struct tally__call *call);
-int tally__await(tally_lane *lane);
+/* As tally__round; the first bytes of this rank's next stage go with its line to far ranks. bytes
+ * is at most tally__payload_bytes. */
+int tally__round_with(tally_lane *lane, const struct tally__call *call, size_t bytes);
+
+/* As tally__round; the bytes to send of riders[r], at most tally__rider_bytes, go with the line to
+ * far rank r (messages.h). */
+struct tally__stream;
+int tally__round_each(tally_lane *lane, const struct tally__call *call,
+                      const struct tally__stream *riders);
+
+/* The most bytes that can go with a line to all ranks: of the whole stage, if all are near; and to
+ * each far rank: 0 where lines are spread. */
+size_t tally__payload_bytes(const tally_group *group);
+size_t tally__rider_bytes(const tally_group *group);
+
+/* A round of the near ranks only, in a group that may have far ranks. All ranks make it. */
+int tally__round_near(tally_lane *lane, const struct tally__call *call);
 
 /* The call of rank in the round just finished, and what it is doing; valid until the next round. */
 const struct tally__call *tally__said(const tally_lane *lane, int rank);
@@ -54,18 +67,21 @@ const struct tally__doing *tally__doing_of(const tally_lane *lane, int rank);
  */
 int tally__refuse(tally_lane *lane, enum tally__kind kind, int status);
 
-/* This rank's stage for the next round, and rank's stage of a past round. */
+/* This rank's stage for the next round, and rank's stage of the current round; of a far rank, the
+ * payload of its line. Of near ranks also stages of the last rounds. */
 unsigned char *tally__next_stage(const tally_lane *lane);
 unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round);
 
 /* The offset of data for other ranks, for call.offset, or TALLY__NOT_SHARED. */
 uint64_t tally__offset_for_peers(const tally_group *group, const void *data, size_t bytes);
 
-/* The data whose offset rank announced in the round just finished. */
+/* The data whose offset a near rank announced in the round just finished. */
 unsigned char *tally__peer_data(const tally_lane *lane, int rank);
 
-/* Whether every rank announced an offset in the round just finished. */
-bool tally__all_share(const tally_lane *lane);
+/* Whether this rank can read the data of rank, which announced an offset in the round just
+ * finished; whether it can read every rank's. */
+bool tally__reads(const tally_lane *lane, int rank);
+bool tally__reads_all(const tally_lane *lane);
 
 /* Counts payload that this rank has sent to others. */
 void tally__count_sent(tally_lane *lane, uint64_t bytes);

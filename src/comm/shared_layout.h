@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bytes that ranks share. Each rank has one slot per lane of a group, in its own memory; only
- * the owner writes it. docs/shm-protocol.md explains the protocol; the rules in short:
+ * the owner writes it. A rank that cannot reach the memory of another keeps a slot for it without
+ * stages, which that rank's messages fill. docs/shm-protocol.md explains the protocol; the rules in
+ * short:
  *
  *   - A rank arrives at round k by writing line[k % 2].call and then storing k in that line's
  *     round. It goes on when the round in every rank's line[k % 2] has reached k.
@@ -10,8 +12,7 @@
  *   - The owner writes data of round k to stage k % 3 after all ranks have arrived at k - 1. The
  *     others may read it until they arrive at k + 2. Between k and k + 1 the owner may replace a
  *     part that only the owner reads by a result, which the others read after k + 1.
- *   - With four stages, data of round k goes to stage k % 4, and the owner may write it as soon as
- *     all ranks have arrived at k - 2.
+ *   - Messages of rounds k and k + 2 use the same memory on the receiver, by the same rules.
  */
 #ifndef TALLY_COMM_SHARED_LAYOUT_H
 #define TALLY_COMM_SHARED_LAYOUT_H
@@ -20,13 +21,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Least size of a stage, and the exact size where ranks reach each other's memory: stages then stay
- * in the caches. */
+/* Small enough to stay in the caches. */
 #define TALLY__STAGE_BYTES ((size_t)256 * 1024)
-/* Three stages are enough to write data of round k once all have arrived at k - 1; four, to write
- * it when all have arrived at k - 2, which keeps a line busy while ranks agree on k - 1. */
+/* Room before a stage for the head of the message that carries its first bytes (messages.h). */
+#define TALLY__HEAD_BYTES ((size_t)256)
+/* Enough to write data of round k once all ranks have arrived at k - 1. */
 #define TALLY__N_STAGES 3
-#define TALLY__N_STAGES_AHEAD 4
 #define TALLY__TEXT_BYTES 512
 
 /* A rank's message at a round. The fields up to detail must be the same on all ranks. */
@@ -37,11 +37,11 @@ struct tally__call {
     int32_t root;
     uint64_t job;
     uint64_t count;
-    uint64_t detail; /* further details that must agree: a phase, a codec */
-    uint64_t offset; /* offset of this rank's data in its memory, or TALLY__NOT_SHARED */
-    int32_t status;  /* not TALLY_OK: this rank's job has failed; the text says why */
-    int32_t padding;
-    uint64_t word; /* what this rank says in an agreement (agree.h) */
+    uint64_t detail;  /* further details that must agree: a phase, a codec */
+    uint64_t offset;  /* offset of this rank's data in its memory, or TALLY__NOT_SHARED */
+    int32_t status;   /* not TALLY_OK: this rank's job has failed; the text says why */
+    uint32_t payload; /* bytes of this rank's stage that belong to the line */
+    uint64_t word;    /* what this rank says in an agreement (agree.h) */
 };
 
 #define TALLY__NOT_SHARED UINT64_MAX
@@ -83,7 +83,10 @@ struct tally__slot {
     char given_up_text[TALLY__TEXT_BYTES];
     _Atomic uint32_t ended_open;     /* the owner's process ended with its group open: ending.h */
     char text[2][TALLY__TEXT_BYTES]; /* the reason for call.status, per line */
-    _Alignas(64) unsigned char stages[]; /* n_stages stages of stage_bytes each, as in the domain */
+    _Alignas(64) unsigned char stages[]; /* each after its head */
 };
+
+#define TALLY__SLOT_BYTES \
+    (sizeof(struct tally__slot) + TALLY__N_STAGES * (TALLY__HEAD_BYTES + TALLY__STAGE_BYTES))
 
 #endif

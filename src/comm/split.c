@@ -8,7 +8,8 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/parcel.h"
+#include "comm/messages.h"
+#include "comm/mpi/mpi_messenger.h"
 #include "comm/round.h"
 #include "comm/threads.h"
 
@@ -17,7 +18,8 @@ struct split_card {
     int32_t color;
     int32_t key;
     uint64_t first_slot;
-    uint64_t sums_are_free; /* none of this rank's groups uses the carrier's sums */
+    uint32_t channel;       /* of the new group's messages, if this rank is its first */
+    uint32_t sums_are_free; /* none of this rank's groups uses MPI's sums */
 };
 
 _Static_assert(sizeof(struct split_card) <= TALLY__STAGE_BYTES, "a card fits in a stage");
@@ -35,17 +37,15 @@ struct split_request {
 /* Resets slots; the content of their stages does not matter. */
 static void clear_slots(unsigned char *slots, const tally_group *parent)
 {
-    size_t slot_bytes = tally__slot_bytes(parent->domain);
-
     for (int i = 0; i < parent->n_lanes; i++) {
-        memset(slots + (size_t)i * slot_bytes, 0, sizeof(struct tally__slot));
+        memset(slots + (size_t)i * TALLY__SLOT_BYTES, 0, sizeof(struct tally__slot));
     }
 }
 
 /* Gets slots for the new group: reset ones of a closed group, or fresh memory. */
 static int take_slots(tally_group *parent, struct tally__slot **slots)
 {
-    size_t bytes = (size_t)parent->n_lanes * tally__slot_bytes(parent->domain);
+    size_t bytes = (size_t)parent->n_lanes * TALLY__SLOT_BYTES;
     void *memory = tally__take_closed_slots(parent);
 
     if (memory) {
@@ -89,7 +89,7 @@ static bool has_own_threads(const tally_group *group)
     return group != NULL;
 }
 
-/* Gives the carrier's sums to the threads of a group of all ranks, if they are free on every rank.
+/* Gives MPI's sums to the threads of a group of all ranks, if they are free on every rank.
  */
 static void take_sums(const tally_lane *lane, const tally_group *made)
 {
@@ -125,6 +125,7 @@ static int make_sub_group(tally_lane *lane, struct split_request *request)
 
             request->domain_rank[sub_rank] = parent->domain_rank[r];
             request->first_slot[sub_rank] = card_of(lane, r)->first_slot;
+            parts.channel = sub_rank == 0 ? card_of(lane, r)->channel : parts.channel;
             parts.size++;
         }
     }
@@ -145,12 +146,12 @@ static int make_sub_group(tally_lane *lane, struct split_request *request)
 static int reach_slots(const tally_lane *lane, const struct split_request *request)
 {
     tally_group *parent = lane->group;
-    size_t bytes = (size_t)parent->n_lanes * tally__slot_bytes(parent->domain);
+    size_t bytes = (size_t)parent->n_lanes * TALLY__SLOT_BYTES;
 
     for (int r = 0; request->color >= 0 && r < parent->size; r++) {
         const struct split_card *card = card_of(lane, r);
 
-        if (card->color == request->color) {
+        if (card->color == request->color && tally__is_near(parent, r)) {
             TRY(parent->domain->ops->reach(parent->domain, parent->domain_rank[r], card->first_slot,
                                            bytes));
         }
@@ -164,8 +165,9 @@ static enum tally__kind kind_of(const struct split_request *request)
     return request->threads == TALLY__THREADS_OWN ? TALLY__KIND_DDP : TALLY__KIND_SPLIT;
 }
 
-/* Maps the slots and makes the group: on all ranks or on none. */
-static int make_in_tight(tally_lane *lane, struct split_request *request, struct tally__call *call)
+/* Maps the slots and makes the group: on all ranks or on none. No rank uses the group before all
+ * ranks have it, so a message finds its group. */
+static int make_together(tally_lane *lane, struct split_request *request, struct tally__call *call)
 {
     int rc = reach_slots(lane, request);
 
@@ -211,12 +213,14 @@ static int split_job(tally_lane *lane, void *user)
     card->key = request->key;
     card->first_slot =
         request->own_slots ? tally__offset_of(parent->domain, request->own_slots) : 0;
+    card->channel = parent->domain->messenger
+                        ? tally__messenger_new_channel(parent->domain->messenger, parent->n_lanes)
+                        : 0;
     card->sums_are_free = atomic_load_explicit(&parent->domain->sums_of, memory_order_relaxed) == 0;
     call.detail = 2;
-    rc = tally__parcel_to_all(lane, lane->round.number + 1, 0, sizeof *card);
-    rc = rc == TALLY_OK ? tally__round(lane, &call) : rc;
-    if (rc == TALLY_OK && parent->domain->is_tight) {
-        return make_in_tight(lane, request, &call);
+    rc = tally__round_with(lane, &call, sizeof *card);
+    if (rc == TALLY_OK && (parent->domain->is_tight || parent->far)) {
+        return make_together(lane, request, &call);
     }
     if (rc == TALLY_OK && request->color >= 0) {
         rc = make_sub_group(lane, request);
@@ -262,17 +266,4 @@ int tally__group_split(tally_group *parent, int color, int key, enum tally__spli
 int tally_group_split(tally_group *parent, int color, int key, tally_group **group)
 {
     return tally__group_split(parent, color, key, TALLY__THREADS_SHARED, group);
-}
-
-/* The ranks of a group over MPI that run on one machine meet in shared memory too, and jobs of the
- * first group borrow lanes of the second. */
-void tally__group_adopt(tally_group *group, tally_group *parent)
-{
-    assert(!group->parent && group->size == parent->size && group->rank == parent->rank);
-    tally__threads_stop(group->threads);
-    group->threads = parent->threads;
-    group->parent = parent;
-    group->is_adopted = true;
-    group->timeout_ns = parent->timeout_ns;
-    atomic_fetch_add_explicit(&parent->n_children, 1, memory_order_relaxed);
 }

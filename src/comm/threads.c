@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lane threads and their queues. Application threads submit; lane threads run the jobs, or, without
- * lane threads, a thread that waits for a future. One mutex guards the queues and the free futures;
- * it is never held while a job or a callback runs.
+ * Lane threads and the jobs they run. Application threads submit; the lane thread runs the jobs, or
+ * a thread that waits for a future, if it comes first. One mutex guards the queues (queue.c) and
+ * the free futures; it is never held while a job or a callback runs. Another mutex per queue is
+ * held then, so that its jobs run one at a time and in order, whichever threads run them.
  */
 #include "comm/threads.h"
 
@@ -16,10 +17,11 @@
 #include "base/futex.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/ask.h"
 #include "comm/future.h"
-#include "comm/parcel.h"
+#include "comm/mpi/mpi_messenger.h"
 #include "comm/round.h"
+#include "comm/wait.h"
+#include "trace/ring.h"
 
 #define IDLE_NS 100000000u
 
@@ -55,46 +57,18 @@ int tally__end_job(tally_lane *lane, enum tally__job_end end, int status)
     return end == TALLY__ENDS_WITH_ROUND ? tally__round(lane, &call) : TALLY_OK;
 }
 
-/* A job that fails without a text must not report that of an earlier failure; a job that succeeds
- * leaves the thread's text unchanged. */
 static int run_function(tally_future *future)
 {
-    char before[TALLY__ERROR_BYTES];
-    size_t length = strlen(tally_last_error());
-    int status;
-
-    if (length > 0) {
-        memcpy(before, tally_last_error(), length + 1);
-        (void)tally__fail(TALLY_OK, "%s", "");
-    }
-    status = tally__end_job(future->lane, future->end, future->fn(future->lane, future->user));
-    if (length > 0 && status == TALLY_OK) {
-        (void)tally__fail(TALLY_OK, "%s", before);
-    }
-    return status;
+    return tally__end_job(future->lane, future->end, future->fn(future->lane, future->user));
 }
 
-/* Whether idle lane threads drive pending puts. Otherwise a job must not end before they are done.
- */
-static bool lingers(const struct tally__threads *threads)
-{
-    return threads->n > 0 && threads->domain->may_linger;
-}
-
-static void ask_until_idle(tally_lane *lane)
-{
-    tally__ask_until_idle(lane);
-    for (tally_lane *other = lane->job.borrowed; other; other = other->loan.next) {
-        if (tally__carries(other)) {
-            tally__ask_until_idle(other);
-        }
-    }
-}
-
+/* Runs the job with an empty error text: if it fails without a text, it must not report that of an
+ * earlier failure. The thread then has its text back, which may be the application's. */
 static void run_job(tally_future *future)
 {
     tally_lane *lane = future->lane;
     tally__fpenv saved = tally__fpenv_enter();
+    char before[TALLY__ERROR_BYTES];
     int status;
 
     assert(is_lane_thread && !tally__future_is_done(future));
@@ -106,15 +80,18 @@ static void run_job(tally_future *future)
     lane->job.doing.what = TALLY__DOING_NOTHING;
     lane->loan.borrower = NULL;
     lane->job.borrowed = NULL;
-    lane->job.serial = ++future->threads->queue[lane->index].n_run;
+    lane->job.serial = ++future->queue->n_run;
+    before[0] = '\0';
+    if (tally_last_error()[0] != '\0') {
+        (void)snprintf(before, sizeof before, "%s", tally_last_error());
+        (void)tally__fail(TALLY_OK, "%s", "");
+    }
     status = tally__check_alive(lane->group);
     if (status == TALLY_OK) {
         status = run_function(future);
-        if (tally__carries(lane) && !lingers(future->threads)) {
-            ask_until_idle(lane);
-        }
     }
     tally__fpenv_leave(saved);
+    tally__waits_show(NULL);
     future->status = status;
     future->bytes_sent = lane->job.bytes_sent;
     if (status != TALLY_OK) {
@@ -122,53 +99,90 @@ static void run_job(tally_future *future)
     } else {
         future->text[0] = '\0';
     }
+    if (status != TALLY_OK || before[0] != '\0') {
+        (void)tally__fail(TALLY_OK, "%s", before);
+    }
 }
 
-/* Runs the next job of a queue. False when the queue is empty. */
-static bool run_next(struct tally__threads *threads, struct tally__queue *queue)
+/* Runs the next job of a queue, with running held. False if there is none for this thread. */
+static bool run_next(struct tally__queue *queue, bool may_call_back)
 {
-    tally_future *future;
+    tally_future *future = tally__queue_take(queue, may_call_back);
 
-    (void)pthread_mutex_lock(&threads->mutex);
-    future = queue->first;
-    assert(future || queue->last == &queue->first);
-    if (future) {
-        queue->first = future->next;
-        if (!queue->first) {
-            queue->last = &queue->first;
-        }
-    }
-    (void)pthread_mutex_unlock(&threads->mutex);
     if (!future) {
         return false;
     }
-    run_job(future);
-    tally__future_finish(future);
+    if (!future->has_run) {
+        run_job(future);
+        future->has_run = true;
+    }
+    /* The callback came while the job ran. */
+    if (!tally__future_finish(future, may_call_back)) {
+        tally__queue_put_back(queue, future);
+        return false;
+    }
     return true;
 }
 
-void tally__threads_run_inline(struct tally__threads *threads, const tally_future *until)
+/* Whether messages are under way for which lane threads call MPI. */
+static bool lingers(const struct tally__threads *threads)
 {
-    (void)pthread_mutex_lock(&threads->inline_mutex);
-    is_lane_thread = true;
-    while (!(until && tally__future_is_done(until)) && run_next(threads, &threads->queue[0])) {
-    }
-    is_lane_thread = false;
-    (void)pthread_mutex_unlock(&threads->inline_mutex);
+    struct tally__messenger *messenger = threads->domain->messenger;
+
+    return messenger && messenger->may_linger && tally__messenger_is_busy(messenger);
 }
 
-/* Drives pending puts after a job or a pause; returns the length of the next pause. */
-static uint64_t linger(struct tally__threads *threads, uint64_t since_ns)
+/* Calls MPI after a job or a pause, while messages are under way; returns the length of the next
+ * pause. A thread that runs a job of this queue calls MPI itself, and wakes this one at the end. */
+static uint64_t linger(struct tally__queue *queue, uint64_t since_ns)
 {
-    struct tally__domain *domain = threads->domain;
+    struct tally__messenger *messenger = queue->threads->domain->messenger;
+    uint64_t pause_ns = IDLE_NS;
     size_t moved = 0;
 
-    if (!domain->carrier || !lingers(threads) ||
-        domain->carrier->progress(domain, &moved) != TALLY_OK ||
-        !domain->carrier->is_busy(domain, -1)) {
+    if (!messenger || !messenger->may_linger || pthread_mutex_trylock(&queue->running) != 0) {
         return IDLE_NS;
     }
-    return tally__pause_ns(tally__now_ns() - since_ns);
+    if (tally__messenger_progress(messenger, &moved) == TALLY_OK && lingers(queue->threads)) {
+        pause_ns = tally__pause_ns(tally__now_ns() - since_ns);
+    }
+    (void)pthread_mutex_unlock(&queue->running);
+    return pause_ns;
+}
+
+/* Jobs are not cancelled with the thread that waits for them: other ranks take part in them. */
+void tally__queue_run_here(struct tally__queue *queue, const tally_future *until)
+{
+    struct tally__threads *threads = queue->threads;
+    bool is_alone = threads->n == 0;
+    int may_cancel;
+
+    if (is_alone) {
+        (void)pthread_mutex_lock(&queue->running);
+    } else if (pthread_mutex_trylock(&queue->running) != 0) {
+        /* The thread that runs jobs may stop before this one, or have looked before it came. */
+        tally__queue_wake(queue);
+        return;
+    }
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &may_cancel);
+    is_lane_thread = true;
+    while (!(until && tally__future_is_done(until)) && run_next(queue, is_alone)) {
+    }
+    is_lane_thread = false;
+    if (!is_alone && (!tally__future_is_done(until) || lingers(threads))) {
+        tally__queue_wake(queue);
+    }
+    (void)pthread_mutex_unlock(&queue->running);
+    (void)pthread_setcancelstate(may_cancel, NULL);
+}
+
+/* Runs all jobs of the queue, as soon as no thread that waits runs any. */
+static void run_all(struct tally__queue *queue)
+{
+    (void)pthread_mutex_lock(&queue->running);
+    while (run_next(queue, true)) {
+    }
+    (void)pthread_mutex_unlock(&queue->running);
 }
 
 static void *lane_main(void *argument)
@@ -176,21 +190,31 @@ static void *lane_main(void *argument)
     struct tally__queue *queue = argument;
     struct tally__threads *threads = queue->threads;
     uint64_t idle_since_ns = tally__now_ns();
+    uint32_t before = 0;
 
     is_lane_thread = true;
+    tally__ring_name_lane((int)(queue - threads->queue));
     for (;;) {
-        /* Partner: the increment in tally__submit and in tally__threads_stop. Read before the
-         * queue, so that a job that comes in between changes the word we would sleep on. */
-        uint32_t seen = atomic_load_explicit(&queue->submitted, memory_order_acquire);
+        /* Partner: the increment in tally__queue_wake. Read before the queue, so that a job that
+         * comes in between changes the word we would sleep on. */
+        uint32_t seen = atomic_load_explicit(&queue->woken, memory_order_acquire);
 
-        if (run_next(threads, queue)) {
+        if (tally__queue_look(queue)) {
+            run_all(queue);
             idle_since_ns = tally__now_ns();
             continue;
         }
         if (atomic_load_explicit(&threads->stopping, memory_order_acquire)) {
+            run_all(queue);
             return NULL;
         }
-        tally__futex_wait(&queue->submitted, seen, linger(threads, idle_since_ns));
+        /* A thread that waited has run a job. */
+        if (seen != before) {
+            idle_since_ns = tally__now_ns();
+            before = seen;
+        }
+        tally__futex_wait(&queue->woken, seen,
+                          tally__queue_pause(queue, linger(queue, idle_since_ns)));
     }
 }
 
@@ -198,14 +222,15 @@ static void stop_first(struct tally__threads *threads, int n)
 {
     atomic_store_explicit(&threads->stopping, true, memory_order_release);
     for (int i = 0; i < n; i++) {
-        atomic_fetch_add_explicit(&threads->queue[i].submitted, 1, memory_order_release);
-        tally__futex_wake(&threads->queue[i].submitted);
+        tally__queue_wake(&threads->queue[i]);
         (void)pthread_join(threads->queue[i].thread, NULL);
     }
 }
 
 static void free_threads(struct tally__threads *threads)
 {
+    int n_queues = threads->n > 0 ? threads->n : 1;
+
     while (threads->all_futures) {
         tally_future *future = threads->all_futures;
 
@@ -214,7 +239,9 @@ static void free_threads(struct tally__threads *threads)
         tally__free(future);
     }
     (void)pthread_mutex_destroy(&threads->mutex);
-    (void)pthread_mutex_destroy(&threads->inline_mutex);
+    for (int i = 0; i < n_queues; i++) {
+        (void)pthread_mutex_destroy(&threads->queue[i].running);
+    }
     tally__free(threads);
 }
 
@@ -259,7 +286,7 @@ static int keep_a_future(struct tally__threads *threads)
     tally_future *future;
 
     TRY(tally__future_take(threads, &future));
-    atomic_store_explicit(&future->is_done, 1, memory_order_relaxed);
+    atomic_store_explicit(&future->is_done, TALLY__DONE, memory_order_relaxed);
     tally_future_free(future);
     return TALLY_OK;
 }
@@ -277,9 +304,9 @@ int tally__threads_start(struct tally__domain *domain, int n, struct tally__thre
     made->domain = domain;
     made->n = n;
     (void)pthread_mutex_init(&made->mutex, NULL);
-    (void)pthread_mutex_init(&made->inline_mutex, NULL);
     for (size_t i = 0; i < n_queues; i++) {
         made->queue[i].threads = made;
+        (void)pthread_mutex_init(&made->queue[i].running, NULL);
         made->queue[i].last = &made->queue[i].first;
     }
     if (keep_a_future(made) != TALLY_OK) {
@@ -311,7 +338,7 @@ void tally__threads_stop(struct tally__threads *threads)
         return;
     }
     if (threads->n == 0) {
-        tally__threads_run_inline(threads, NULL);
+        tally__queue_run_here(&threads->queue[0], NULL);
     }
     stop_first(threads, threads->n);
     free_threads(threads);
@@ -322,37 +349,28 @@ bool tally__is_lane_thread(void)
     return is_lane_thread;
 }
 
-int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
-                  enum tally__job_end end, tally_future **future)
+int tally__submit(tally_lane *lane, const struct tally__job *job, tally_future **future)
 {
     struct tally__threads *threads = lane->group->threads;
     struct tally__queue *queue = &threads->queue[lane->index];
     tally_future *made;
 
     TRY(tally__future_take(threads, &made));
+    made->queue = queue;
     made->lane = lane;
-    made->fn = fn;
-    made->user = user;
-    if (args) {
-        made->args = *args;
+    made->fn = job->fn;
+    made->user = job->user;
+    if (job->args) {
+        made->args = *job->args;
         made->user = &made->args;
     }
-    made->end = end;
+    made->end = job->end;
     made->abandoned = future == NULL;
     /* Before the job is in the queue: an abandoned future may be gone afterwards. */
     if (future) {
         *future = made;
     }
-    (void)pthread_mutex_lock(&threads->mutex);
-    made->next = NULL;
-    assert(*queue->last == NULL);
-    *queue->last = made;
-    queue->last = &made->next;
-    (void)pthread_mutex_unlock(&threads->mutex);
-    atomic_fetch_add_explicit(&queue->submitted, 1, memory_order_release);
-    if (threads->n > 0) {
-        tally__futex_wake(&queue->submitted);
-    }
+    tally__queue_put(queue, made, future ? job->wake : TALLY__WAKE);
     return TALLY_OK;
 }
 
@@ -365,9 +383,10 @@ static int no_job(tally_lane *lane, void *user)
 
 int tally__drain(tally_lane *lane)
 {
+    const struct tally__job job = {.fn = no_job, .wake = TALLY__WAKE_NOBODY};
     tally_future *future;
 
-    TRY(tally__submit(lane, no_job, NULL, NULL, TALLY__ENDS_ITSELF, &future));
+    TRY(tally__submit(lane, &job, &future));
     (void)tally_future_wait(future);
     tally_future_free(future);
     return TALLY_OK;
@@ -375,6 +394,8 @@ int tally__drain(tally_lane *lane)
 
 int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user)
 {
+    const struct tally__job job = {
+        .fn = fn, .user = user, .end = TALLY__ENDS_WITH_ROUND, .wake = TALLY__WAKE_NOBODY};
     tally_future *future;
     int status;
 
@@ -383,7 +404,7 @@ int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user)
         return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
     }
     TRY(tally__check_alive(lane->group));
-    TRY(tally__submit(lane, fn, user, NULL, TALLY__ENDS_WITH_ROUND, &future));
+    TRY(tally__submit(lane, &job, &future));
     status = tally_future_wait(future);
     tally_future_free(future);
     return status;
@@ -391,6 +412,9 @@ int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user)
 
 int tally_submit(tally_group *group, int lane, tally_job_fn job, void *user, tally_future **future)
 {
+    const struct tally__job made = {
+        .fn = job, .user = user, .end = TALLY__ENDS_WITH_ROUND, .wake = TALLY__WAKE_ADAPTED};
+
     if (!group || !job) {
         return tally__fail(TALLY_ARG, "tally_submit: %s is NULL", group ? "job" : "group");
     }
@@ -399,7 +423,7 @@ int tally_submit(tally_group *group, int lane, tally_job_fn job, void *user, tal
                            group->n_lanes - 1);
     }
     TRY(tally__check_alive(group));
-    return tally__submit(&group->lanes[lane], job, user, NULL, TALLY__ENDS_WITH_ROUND, future);
+    return tally__submit(&group->lanes[lane], &made, future);
 }
 
 tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)

@@ -26,6 +26,23 @@ union tally__args {
  * round in which every rank learns the status of all. */
 enum tally__job_end { TALLY__ENDS_ITSELF, TALLY__ENDS_WITH_ROUND };
 
+/* Whether submitting a job wakes the lane thread. */
+enum tally__wake {
+    TALLY__WAKE,         /* yes: the job overlaps with other work of the submitting thread */
+    TALLY__WAKE_ADAPTED, /* not if the thread is expected to wait right after submitting */
+    TALLY__WAKE_NOBODY   /* no: the thread calls tally_future_wait next */
+};
+
+/* A job to submit. fn gets user, or, where args is not NULL, the copy of args that the future
+ * keeps. */
+struct tally__job {
+    tally_job_fn fn;
+    void *user;
+    const union tally__args *args;
+    enum tally__job_end end;
+    enum tally__wake wake;
+};
+
 /* Starts n lane threads for a domain; with 0, the waiting thread runs the jobs. Errors: NOMEM,
  * SYSTEM. */
 int tally__threads_start(struct tally__domain *domain, int n, struct tally__threads **threads);
@@ -41,11 +58,9 @@ bool tally__is_lane_thread(void);
 
 /*
  * Puts a job in the lane's queue, even if its group was given up: callers ask tally__check_alive
- * first. fn gets user, or, where args is not NULL, the copy of args that the future keeps. future
- * may be NULL. Errors: NOMEM.
+ * first. future may be NULL, and the lane thread is then woken. Errors: NOMEM.
  */
-int tally__submit(tally_lane *lane, tally_job_fn fn, void *user, const union tally__args *args,
-                  enum tally__job_end end, tally_future **future);
+int tally__submit(tally_lane *lane, const struct tally__job *job, tally_future **future);
 
 /* Waits until the lane has finished all jobs submitted before, also in a group that was given up.
  * Local: no other rank takes part. Errors: NOMEM. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Waiting for another rank. The common case is one load, in round.c and wait.h. This file handles a
- * late rank: a short spin where every rank has a CPU, some yields, then sleep on the futex in the
- * other rank's line, in slices short enough to detect its death in time. If memory is mirrored,
- * waiting drives the carrier (ask.h). Only the thread that runs a lane's jobs enters with that
- * lane.
+ * late rank. For a near rank: a short spin where every rank has a CPU, some yields, then sleep on
+ * the futex in the other rank's line, in slices short enough to detect its death in time. For a far
+ * rank nothing arrives unless this rank calls MPI: it polls, and pauses only where other threads
+ * want its CPU. Only the thread that runs a lane's jobs enters with that lane.
  */
 #include "comm/wait.h"
 
@@ -12,15 +12,16 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/futex.h"
 #include "base/status.h"
-#include "comm/ask.h"
 #include "comm/doing.h"
 #include "comm/ending.h"
-#include "comm/parcel.h"
+#include "comm/messages.h"
+#include "comm/mpi/mpi_messenger.h"
 #include "comm/threads.h"
 
 /* Spins before the first reading of the clock: about 20 us. */
@@ -29,27 +30,59 @@
  * is then late itself, and so on. */
 #define YIELD_NS 400000u
 #define SLEEP_NS 20000000u
+/*
+ * Polling: a thread polls without a pause for POLL_NS after something has moved, and for as long as
+ * its CPU is free: a yield that takes longer than BUSY_NS has let another thread run. A pause
+ * leaves the CPU to threads that compute, but waking up has a cost too, so a pause is a part of the
+ * time waited so far; and while bytes stream in, the time that the messenger takes for ROW_BYTES,
+ * few enough that it has more to do meanwhile. MPI may need a second call to continue.
+ */
+#define N_POLLS 200
+#define POLL_NS 50000u
+#define BUSY_NS 15000u
+#define PAUSE_NS 50000u
+#define MAX_PAUSE_NS 1000000u
+#define PAUSE_PART 8
+#define ROW_BYTES ((size_t)96 << 10)
+#define RATE_BYTES ((size_t)2 << 20)
+#define N_EMPTY 2
+#define LOOK_NS 2000000u
+#define ALIVE_NS 100000000u /* between checks that the other processes are alive */
+/* After this time far ranks are told directly where this rank is. */
+#define TELL_NS 100000000u
+/* Messages behind a round that are received at once. */
+#define N_LOOKS 4
 
-static bool spin(const tally_lane *lane, int rank, int n)
+/* A wait, and the clock readings it depends on. */
+struct pace {
+    struct tally__waited waited;
+    uint64_t begin_ns;
+    uint64_t now_ns;
+    uint64_t moved_ns; /* something moved last */
+    uint64_t next_look_ns;
+    uint64_t next_alive_ns;
+    size_t moved_bytes;
+    int n_empty;  /* polls in which nothing moved, since something did or this thread paused */
+    bool is_busy; /* other threads want this CPU */
+};
+
+static bool has_come(const tally_lane *lane, const struct tally__awaited *what)
+{
+    if (!what->transfers) {
+        return tally__has_arrived(lane, what->rank);
+    }
+    /* Partner: the decrement in finish, mpi_messenger.c. */
+    return atomic_load_explicit(what->transfers, memory_order_acquire) == 0;
+}
+
+static bool spin(const tally_lane *lane, const struct tally__awaited *what, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (tally__has_arrived(lane, rank)) {
+        if (has_come(lane, what)) {
             return true;
         }
         tally__cpu_relax();
     }
-    return false;
-}
-
-/* Spins and yields: on a CPU that no other thread wants, yielding is spinning. */
-static bool watch(const tally_lane *lane, int rank, uint64_t end_ns)
-{
-    do {
-        if (spin(lane, rank, 64)) {
-            return true;
-        }
-        (void)sched_yield();
-    } while (tally__now_ns() < end_ns);
     return false;
 }
 
@@ -112,7 +145,8 @@ static bool is_closed(const tally_lane *lane, struct tally__late *late)
 {
     for (int r = 0; r < lane->group->size; r++) {
         /* In this order: a closed rank's earlier writes are visible. */
-        if (tally__has_left(lane->group, r) && !tally__has_arrived(lane, r)) {
+        if (tally__has_left(lane->group, r) && !tally__has_arrived(lane, r) &&
+            !tally__is_passed_on(lane, r)) {
             late->why = TALLY__LATE_CLOSED;
             late->who = r;
             return true;
@@ -121,16 +155,30 @@ static bool is_closed(const tally_lane *lane, struct tally__late *late)
     return false;
 }
 
-/* Whether a rank has died without arriving here or leaving: asks the operating system. */
-static bool has_died(const tally_lane *lane, struct tally__late *late)
+/* Whether the awaited thing may still need this rank: any may have to pass a spread line on. */
+static bool is_needed(const tally_lane *lane, const struct tally__awaited *what, int rank)
 {
-    const tally_group *group = lane->group;
+    return what->transfers || tally__n_spread_steps(lane) > 0 || !tally__has_arrived(lane, rank);
+}
 
-    for (int r = 0; r < group->size; r++) {
+bool tally__is_rank_alive(const tally_group *group, int rank)
+{
+    struct tally__domain *domain = group->domain;
+    int number = group->domain_rank[rank];
+
+    return tally__is_near(group, rank)
+               ? domain->ops->alive(domain, number)
+               : !tally__process_has_ended(domain->messenger->processes[number]);
+}
+
+/* Whether a rank that is needed has died without leaving: asks the operating system. */
+static bool has_died(const tally_lane *lane, const struct tally__awaited *what,
+                     struct tally__late *late)
+{
+    for (int r = 0; r < lane->group->size; r++) {
         /* Only the second check counts: the rank may have arrived or left before it died. */
-        if (!tally__has_arrived(lane, r) &&
-            !group->domain->ops->alive(group->domain, group->domain_rank[r]) &&
-            !tally__has_arrived(lane, r) && !tally__has_left(lane->group, r)) {
+        if (is_needed(lane, what, r) && !tally__is_rank_alive(lane->group, r) &&
+            is_needed(lane, what, r) && !tally__has_left(lane->group, r)) {
             late->why = TALLY__LATE_DIED;
             late->who = r;
             return true;
@@ -173,59 +221,207 @@ static bool has_host_failed(const tally_lane *lane, struct tally__late *late)
     return false;
 }
 
-bool tally__find_reason(const tally_lane *lane, struct tally__late *late, uint64_t *next_alive_ns)
+/* Looks for a reason why the awaited thing cannot come. Checks at *next_alive_ns which ranks are
+ * alive, and sets the time of the next check. */
+static bool find_reason(const tally_lane *lane, const struct tally__awaited *what,
+                        struct tally__late *late, uint64_t *next_alive_ns)
 {
     bool closed;
 
     if (tally__is_given_up(lane, late) || has_host_failed(lane, late)) {
         return true;
     }
-    closed = is_closed(lane, late);
+    closed = !what->transfers && is_closed(lane, late);
     if (!closed && tally__now_ns() < *next_alive_ns) {
         return false;
     }
-    *next_alive_ns = tally__now_ns() + TALLY__ALIVE_NS;
+    *next_alive_ns = tally__now_ns() + ALIVE_NS;
     /* A death explains a close; a close does not explain a death. */
-    return has_died(lane, late) || closed;
+    return has_died(lane, what, late) || closed;
 }
 
-int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late)
-{
-    uint64_t now;
-    uint64_t next_alive_ns;
+/* ---- polling the messenger ---- */
 
-    if (lane->group->domain->carrier) {
-        return tally__ask_for(lane, rank, late);
+/* Learns how fast messages come, from waits for nothing else. */
+static void note_rate(tally_lane *lane, size_t bytes, uint64_t ns)
+{
+    lane->rate.bytes += bytes;
+    lane->rate.ns += ns;
+    if (lane->rate.bytes > RATE_BYTES) {
+        lane->rate.bytes /= 2;
+        lane->rate.ns /= 2;
     }
-    if (lane->group->spins && spin(lane, rank, N_SPINS)) {
-        return TALLY_OK;
+}
+
+/* The time that ROW_BYTES take, as far as known. */
+static uint64_t row_ns(const tally_lane *lane)
+{
+    return lane->rate.bytes > 0 ? lane->rate.ns * ROW_BYTES / lane->rate.bytes : 0;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+uint64_t tally__pause_ns(uint64_t waited_ns)
+{
+    uint64_t pause_ns = larger(PAUSE_NS, waited_ns / PAUSE_PART);
+
+    return pause_ns < MAX_PAUSE_NS ? pause_ns : MAX_PAUSE_NS;
+}
+
+/* Lets other threads run, and notices whether one wanted to. */
+static void yield_cpu(struct pace *pace)
+{
+    (void)sched_yield();
+    if (tally__now_ns() - pace->now_ns > BUSY_NS) {
+        pace->is_busy = true;
     }
-    now = tally__now_ns();
-    next_alive_ns = now + TALLY__ALIVE_NS;
-    /* One deadline for the whole round, however many ranks are late. */
-    (void)tally__count_waited(&lane->round.waited, now);
-    if (watch(lane, rank, now + YIELD_NS)) {
-        return TALLY_OK;
+}
+
+/* Nothing has moved: yields, or pauses if the CPU is wanted. */
+static void rest_polling(const tally_lane *lane, struct pace *pace)
+{
+    uint64_t waited_ns = pace->now_ns - pace->moved_ns;
+    uint64_t pause_ns = pace->moved_bytes >= ROW_BYTES ? row_ns(lane) : 0;
+    struct timespec pause = {0};
+
+    if (!pace->is_busy || (pause_ns < PAUSE_NS && waited_ns < POLL_NS)) {
+        yield_cpu(pace);
+        return;
     }
-    while (!tally__has_arrived(lane, rank)) {
-        sleep_on(lane, rank);
-        if (tally__has_arrived(lane, rank)) {
-            break;
+    if (pause_ns >= PAUSE_NS && pace->n_empty++ < N_EMPTY) {
+        return;
+    }
+    pace->n_empty = 0;
+    pause_ns = larger(pause_ns, tally__pause_ns(waited_ns));
+    pause.tv_nsec = (long)(pause_ns < MAX_PAUSE_NS ? pause_ns : MAX_PAUSE_NS);
+    (void)nanosleep(&pause, NULL);
+    pace->is_busy = false;
+}
+
+/* Calls MPI once. */
+static int poll(tally_lane *lane, const struct tally__awaited *what, struct pace *pace,
+                struct tally__late *late)
+{
+    size_t moved = 0;
+    int rc = tally__messenger_progress(lane->group->domain->messenger, &moved);
+
+    if (rc != TALLY_OK) {
+        late->why = TALLY__LATE_BROKEN;
+        return rc;
+    }
+    if (moved > 0) {
+        uint64_t now = tally__now_ns();
+
+        if (what->transfers) {
+            note_rate(lane, moved, now - pace->moved_ns);
+            pace->waited = (struct tally__waited){0};
         }
-        /* News of the job's own group may arrive only when this rank drives the carrier. */
-        if (lane->loan.borrower && tally__carries(lane->loan.borrower)) {
-            tally__look_again(lane->loan.borrower);
+        pace->moved_ns = now;
+        pace->moved_bytes += moved;
+        pace->n_empty = 0;
+    }
+    return TALLY_OK;
+}
+
+/* ---- the wait ---- */
+
+/* Rests for a moment. */
+static int rest(tally_lane *lane, const struct tally__awaited *what, struct pace *pace,
+                struct tally__late *late)
+{
+    if (lane->group->far || what->transfers) {
+        uint64_t moved_ns = pace->moved_ns;
+
+        TRY(poll(lane, what, pace, late));
+        if (!has_come(lane, what) && pace->moved_ns == moved_ns) {
+            rest_polling(lane, pace);
         }
-        if (tally__find_reason(lane, late, &next_alive_ns)) {
-            return TALLY_PEER;
+    } else if (pace->now_ns - pace->begin_ns < YIELD_NS) {
+        /* On a CPU that no other thread wants, yielding is spinning. */
+        if (!spin(lane, what, 64)) {
+            (void)sched_yield();
         }
-        if (tally__count_waited(&lane->round.waited, tally__now_ns()) > lane->group->timeout_ns) {
-            late->why = TALLY__LATE_TIMEOUT;
-            late->who = rank;
-            return TALLY_TIMEOUT;
+    } else {
+        sleep_on(lane, what->rank);
+        pace->next_look_ns = 0;
+        /* News of groups around this one may arrive only when this rank calls MPI. */
+        if (lane->group->domain->messenger && !has_come(lane, what)) {
+            TRY(poll(lane, what, pace, late));
         }
     }
     return TALLY_OK;
+}
+
+/* Looks whether waiting still makes sense. */
+static int look(tally_lane *lane, const struct tally__awaited *what, struct pace *pace,
+                struct tally__late *late)
+{
+    uint64_t waited_ns = tally__count_waited(&pace->waited, pace->now_ns);
+
+    if (pace->now_ns < pace->next_look_ns) {
+        return TALLY_OK;
+    }
+    pace->next_look_ns = pace->now_ns + LOOK_NS;
+    if (find_reason(lane, what, late, &pace->next_alive_ns)) {
+        return TALLY_PEER;
+    }
+    if (waited_ns > lane->group->timeout_ns) {
+        late->why = TALLY__LATE_TIMEOUT;
+        late->who = what->rank;
+        return TALLY_TIMEOUT;
+    }
+    if (lane->group->far && !what->transfers && pace->now_ns - pace->begin_ns > TELL_NS) {
+        tally__tell_all(lane);
+    }
+    return TALLY_OK;
+}
+
+int tally__wait_until(tally_lane *lane, const struct tally__awaited *what, struct tally__late *late)
+{
+    struct pace pace = {0};
+    int rc = TALLY_OK;
+
+    if (lane->group->spins && !lane->group->far && spin(lane, what, N_SPINS)) {
+        return TALLY_OK;
+    }
+    for (int i = 0; lane->group->spins && lane->group->far && i < N_POLLS; i++) {
+        TRY(poll(lane, what, &pace, late));
+        if (has_come(lane, what)) {
+            return TALLY_OK;
+        }
+    }
+    pace.begin_ns = pace.now_ns = pace.moved_ns = tally__now_ns();
+    pace.next_look_ns = pace.now_ns + LOOK_NS;
+    pace.next_alive_ns = pace.now_ns + ALIVE_NS;
+    pace.moved_bytes = what->transfers ? ROW_BYTES : 0;
+    /* One deadline for the whole round, however many ranks are late. */
+    pace.waited = what->transfers ? pace.waited : lane->round.waited;
+    (void)tally__count_waited(&pace.waited, pace.now_ns);
+    while (rc == TALLY_OK && !has_come(lane, what)) {
+        rc = rest(lane, what, &pace, late);
+        if (rc == TALLY_OK && !has_come(lane, what)) {
+            pace.now_ns = tally__now_ns();
+            rc = look(lane, what, &pace, late);
+        }
+    }
+    if (!what->transfers) {
+        lane->round.waited = pace.waited;
+    }
+    return rc;
+}
+
+void tally__look_behind(const tally_lane *lane)
+{
+    size_t moved = 1;
+
+    /* A failure shows in the next round, and so do messages that are still to come. */
+    for (int i = 0; lane->group->far && moved > 0 && i < N_LOOKS; i++) {
+        moved = 0;
+        (void)tally__messenger_progress(lane->group->domain->messenger, &moved);
+    }
 }
 
 static void list_missing(const tally_lane *lane, int rank, struct tally__rank_list *list)
@@ -234,6 +430,12 @@ static void list_missing(const tally_lane *lane, int rank, struct tally__rank_li
 
     for (int r = 0; r < group->size; r++) {
         if (r != group->rank && (r == rank || !tally__has_arrived(lane, r))) {
+            tally__rank_list_add(list, group, r);
+        }
+    }
+    /* All have arrived, and one of them does not receive this rank's messages. */
+    for (int r = 0; list->n == 0 && r < group->size; r++) {
+        if (!tally__is_near(group, r)) {
             tally__rank_list_add(list, group, r);
         }
     }
@@ -253,16 +455,6 @@ static int give_up_lost(tally_lane *lane, int rank, int status, const char *text
     return tally__give_up(lane->group, status, "%s", text);
 }
 
-/* Advice: ranks of a group with several ddps may wait for each other in two of them. */
-static const char *order_hint(const tally_lane *lane)
-{
-    const tally_lane *runner = lane->loan.borrower ? lane->loan.borrower : lane;
-
-    return tally__has_siblings(runner->group)
-               ? " (if ranks wait for their ddps in different orders, see tally_ddp_create)"
-               : "";
-}
-
 int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,
                         const char *place)
 {
@@ -275,8 +467,7 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
     case TALLY__LATE_DIED:
         (void)snprintf(text, sizeof text, "%s %s; %s waited for it in %s",
                        tally__rank_text(group, late->who).text,
-                       tally__ending_text(group->domain, group->domain_rank[late->who]), own.text,
-                       place);
+                       tally__ending_text(group, late->who), own.text, place);
         return give_up_lost(lane, late->who, TALLY_PEER, text);
     case TALLY__LATE_CLOSED:
         return tally__give_up_closed(lane, late->who);
@@ -302,7 +493,7 @@ int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *la
         list_missing(lane, rank, &missing);
         (void)snprintf(text, sizeof text, "%s did not arrive within %g s; %s waited for %s in %s%s",
                        missing.text, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND,
-                       own.text, missing.n > 1 ? "them" : "it", place, order_hint(lane));
-        return give_up_lost(lane, rank, TALLY_TIMEOUT, text);
+                       own.text, missing.n > 1 ? "them" : "it", place, tally__order_hint(lane));
+        return give_up_lost(lane, rank < 0 ? group->rank : rank, TALLY_TIMEOUT, text);
     }
 }

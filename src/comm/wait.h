@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting for another rank: spin, yield, sleep; and detecting that it will not arrive. */
+/*
+ * Waiting for another rank, for its line or for a transfer: one loop, and one function that finds
+ * the reason why something cannot come any more.
+ */
 #ifndef TALLY_COMM_WAIT_H
 #define TALLY_COMM_WAIT_H
 
@@ -15,10 +18,16 @@ struct tally__late {
         TALLY__LATE_TIMEOUT,
         TALLY__LATE_GIVEN_UP,
         TALLY__LATE_HOST_FAILED,
-        TALLY__LATE_BROKEN /* the carrier failed; the thread's error text says how */
+        TALLY__LATE_BROKEN /* the messenger failed; the thread's error text says how */
     } why;
     int who;                        /* the rank that died or closed */
     const struct tally__slot *said; /* GIVEN_UP: the slot with the reason */
+};
+
+/* Something that comes from another rank. */
+struct tally__awaited {
+    int rank;                    /* -1: transfers of several ranks */
+    const atomic_int *transfers; /* until it is 0; NULL: the rank's line of the current round */
 };
 
 /* Whether rank has arrived at the lane's current round. */
@@ -32,22 +41,25 @@ static inline bool tally__has_arrived(const tally_lane *lane, int rank)
     return (int32_t)(round - (uint32_t)lane->round.number) >= 0;
 }
 
-/* Interval between checks that the other processes are alive. */
-#define TALLY__ALIVE_NS 100000000u
-
 /* Whether rank has closed the group or given it up. */
 bool tally__has_left(const tally_group *group, int rank);
 
-/* Looks for a reason why the lane's round cannot complete. Checks at *next_alive_ns which ranks are
- * alive, and sets the time of the next check. */
-bool tally__find_reason(const tally_lane *lane, struct tally__late *late, uint64_t *next_alive_ns);
+/* False once rank is known to have died: asks the operating system. */
+bool tally__is_rank_alive(const tally_group *group, int rank);
 
 /* Whether some rank has given up the group or an ancestor, as late then says: then so do we, even
  * if that rank has arrived here. */
 bool tally__is_given_up(const tally_lane *lane, struct tally__late *late);
 
-/* Waits until rank has arrived; any other outcome is described in late and is not TALLY_OK. */
-int tally__wait_for(tally_lane *lane, int rank, struct tally__late *late);
+/* Waits until it has come; any other outcome is described in late and is not TALLY_OK. */
+int tally__wait_until(tally_lane *lane, const struct tally__awaited *what,
+                      struct tally__late *late);
+
+/* Receives the messages behind the lines of this round: far ranks may have given up since. */
+void tally__look_behind(const tally_lane *lane);
+
+/* The length of the next pause of a thread that has found nothing to do for waited_ns. */
+uint64_t tally__pause_ns(uint64_t waited_ns);
 
 /* Gives the group up for the reason in late; place describes what this rank waits in. */
 int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,

@@ -139,12 +139,39 @@ static int make_saved(const tally_ddp *ddp, struct tally__buckets *buckets)
     return TALLY_OK;
 }
 
+/* Orders the plan by parameters, so that the parameters of a bucket keep the order in which their
+ * gradients lie. */
+static int keep_order(const tally_ddp *ddp, int *order, size_t *bucket_of)
+{
+    size_t *of_param = tally__alloc_array(ddp->n_params, sizeof *of_param, "the bucket plan");
+    size_t n = 0;
+
+    if (!of_param) {
+        return TALLY_NOMEM;
+    }
+    for (size_t k = 0; k < ddp->n_order; k++) {
+        of_param[order[k]] = bucket_of[k] + 1;
+    }
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        if (of_param[i] > 0) {
+            order[n] = (int)i;
+            bucket_of[n++] = of_param[i] - 1;
+        }
+    }
+    assert(n == ddp->n_order);
+    tally__free(of_param);
+    return TALLY_OK;
+}
+
 static int build(tally_ddp *ddp, const int *from, struct tally__buckets *buckets, int *order,
                  size_t *bucket_of)
 {
     size_t n;
 
     TRY(plan_buckets(ddp, order, put_delayed_last(ddp, from, order), bucket_of, buckets));
+    if (ddp->is_flat) {
+        TRY(keep_order(ddp, order, bucket_of));
+    }
     n = buckets->n + buckets->n_delayed;
     buckets->bucket = tally__alloc_array(n, sizeof *buckets->bucket, "buckets");
     buckets->params = tally__alloc_array(ddp->n_order, sizeof *buckets->params, "buckets");
@@ -196,6 +223,22 @@ static void *array_of_mean(const struct tally__param *param, void *in_bucket)
     return param->mean.owned ? param->mean.owned : in_bucket;
 }
 
+/* Whether the gradients of a bucket follow one another in the application's array too. */
+static bool is_run(const tally_ddp *ddp, const tally_bucket *seen)
+{
+    const unsigned char *next = NULL;
+
+    for (int k = 0; k < seen->n_params; k++) {
+        const struct tally__param *param = &ddp->params[seen->params[k].index];
+
+        if (param->n > 0 && next && param->grad.array != next) {
+            return false;
+        }
+        next = param->n > 0 ? (unsigned char *)param->grad.array + param->grad.bytes : next;
+    }
+    return next != NULL;
+}
+
 void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets)
 {
     unsigned char *memory = buckets->memory;
@@ -209,6 +252,7 @@ void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets)
         seen->data = memory;
         seen->generation = ddp->generation;
         buckets->bucket[b].n_missing = (size_t)seen->n_params;
+        buckets->bucket[b].is_run = ddp->is_flat && is_run(ddp, seen);
         for (int k = 0; k < seen->n_params; k++, seen_param++) {
             struct tally__param *param = &ddp->params[seen_param->index];
 

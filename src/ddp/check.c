@@ -41,7 +41,7 @@ struct tally__checks {
 
 static struct tally__observed ask(const tally_ddp *ddp)
 {
-    return ddp->observer.ask(ddp->observer.user);
+    return ddp->observer.ask ? ddp->observer.ask(ddp->observer.user) : (struct tally__observed){0};
 }
 
 /* ---- making it ---- */

@@ -22,6 +22,8 @@
 
 #define DDP_CONFIG TALLY__SIZED(tally_ddp_config, join_divides_by_active)
 
+const struct tally__observer tally__observer_none = {0};
+
 void tally_ddp_config_init(tally_ddp_config *config, size_t size)
 {
     const tally_ddp_config unset = {0};
@@ -40,6 +42,7 @@ static int run_job(tally_lane *lane, void *user)
 {
     const struct run *run = user;
 
+    tally__waits_show(run->ddp->trace.status);
     tally__doing_call(lane, run->ddp->call, run->ddp->step + run->ddp->steps_before);
     TRY(tally__agree_status(lane, &run->before));
     return run->job ? run->job(lane, run->user) : TALLY_OK;
@@ -53,13 +56,16 @@ int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
 int tally__ddp_agree(tally_ddp *ddp, int status, tally_job_fn job, void *user)
 {
     struct run run = {ddp, tally__outcome_of(status), job, user};
+    const struct tally__job made = {
+        .fn = run_job, .user = &run, .end = TALLY__ENDS_WITH_ROUND, .wake = TALLY__WAKE_NOBODY};
     tally_future *future;
     int rc;
 
     if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
     }
-    TRY(tally_submit(ddp->group, 0, run_job, &run, &future));
+    TRY(tally__check_alive(ddp->group));
+    TRY(tally__submit(&ddp->group->lanes[0], &made, &future));
     rc = tally_future_wait(future);
     tally__stats_other(ddp, tally_future_bytes_sent(future));
     tally_future_free(future);
@@ -80,9 +86,18 @@ int tally__check_between_steps(tally_ddp *ddp, const char *call)
     (void)pthread_mutex_lock(&ddp->mutex);
     in_step = ddp->now.begun;
     ddp->call = in_step ? ddp->call : call;
+    if (!in_step) {
+        tally__status_set(ddp->trace.status,
+                          strncmp(call, "tally_checkpoint", strlen("tally_checkpoint")) == 0
+                              ? TALLY__STATE_CHECKPOINT
+                              : TALLY__STATE_COLLECTIVE,
+                          call);
+    }
     (void)pthread_mutex_unlock(&ddp->mutex);
     if (in_step) {
-        return tally__fail(TALLY_STATE, "%s: a step is under way; call tally_ddp_wait first", call);
+        return tally__fail(TALLY_STATE, "%s: a step is under way; %s first", call,
+                           ddp->is_guest ? "wait for the futures of its buckets"
+                                         : "call tally_ddp_wait");
     }
     return TALLY_OK;
 }
@@ -194,7 +209,7 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
     }
     TRY(copy_config(ddp, config));
     TRY(tally__params_copy(ddp, params, n));
-    TRY(ddp->observer.prepare(ddp->observer.user, ddp));
+    TRY(ddp->observer.prepare ? ddp->observer.prepare(ddp->observer.user, ddp) : TALLY_OK);
     TRY(tally__params_allocate(ddp));
     TRY(tally__checks_make(ddp));
     TRY(tally__residuals_make(n, &ddp->residuals));
@@ -212,9 +227,13 @@ static int create_job(tally_lane *lane, void *user)
 {
     struct creation *creation = user;
     tally_ddp *ddp = creation->ddp;
+    uint64_t is_apart;
 
     TRY(tally__agree_status(lane, &creation->outcome));
     TRY(tally__params_compare(lane, ddp));
+    /* The layout must be the same on all ranks. */
+    TRY(tally__agree_any(lane, !ddp->is_flat, &is_apart));
+    ddp->is_flat = !is_apart;
     if (!ddp->config.keep_parameters) {
         TRY(tally__values_broadcast(lane, ddp, 0));
     }
@@ -227,6 +246,7 @@ static void unmake(tally_ddp *ddp)
     if (!ddp) {
         return;
     }
+    tally__status_leave(ddp->trace.status);
     ddp->buckets.memory = NULL;
     tally__buckets_free(ddp, &ddp->buckets);
     (void)tally_group_close(ddp->group);
@@ -251,10 +271,13 @@ static int start(tally_group *group, struct creation *creation)
     struct tally__buckets buckets;
 
     ddp->group = group;
+    tally__ddp_trace_begin(ddp);
     ddp->call = "tally_ddp_create";
     TRY(tally__ddp_run(ddp, create_job, creation));
-    TRY(tally__buckets_make(ddp, ddp->order, &buckets));
-    tally__buckets_adopt(ddp, &buckets);
+    if (!ddp->is_guest) {
+        TRY(tally__buckets_make(ddp, ddp->order, &buckets));
+        tally__buckets_adopt(ddp, &buckets);
+    }
     for (size_t k = 0; k < ddp->n_order; k++) {
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
@@ -341,9 +364,13 @@ void tally__ddp_free(tally_ddp *ddp)
     }
     /* A step under way will never end: the other ranks must not wait for it. */
     if (ddp->now.begun) {
-        (void)tally__fail(TALLY_ABORTED, "freed its ddp in the middle of step %llu",
-                          ddp->step + ddp->steps_before + 1);
+        (void)tally__fail(TALLY_ABORTED, "freed its %s in the middle of step %llu",
+                          ddp->words.object, ddp->step + ddp->steps_before + 1);
         (void)tally__step_give_up(ddp, TALLY_ABORTED);
+    }
+    /* Nobody has waited for the jobs of a reducer, and they use the hook's state. */
+    for (int i = 0; ddp->is_guest && i < ddp->group->n_lanes; i++) {
+        (void)tally__drain(&ddp->group->lanes[i]);
     }
     ddp->hook->table.detach(ddp->hook->state, ddp);
     ddp->hook->private.leave(ddp->hook->state);

@@ -14,6 +14,7 @@
 #include "exchange/reduction.h"
 #include "hook/hook.h"
 #include "tally_extend.h"
+#include "trace/tracer.h"
 
 /* Gradients of at least this size are reduced in place: copying costs more than a separate
  * exchange. Measured on two ranks. */
@@ -54,6 +55,7 @@ struct tally__param {
     int n_dims;
     size_t *shape;
     bool permuted;    /* not row-major */
+    size_t *steps;    /* if permuted: the strides, in elements; else NULL */
     uint64_t strides; /* a hash of those of dimensions with several elements; blobs contain it */
     unsigned flags;
     size_t n;
@@ -99,6 +101,7 @@ struct tally__bucket {
     double factor; /* gradients are multiplied by it: before the hook if the bucket has fp32, after
                       it otherwise. Belongs to the lane until collected, like the next */
     bool skipped;  /* it was not reduced: no rank had a gradient for it, or the observer said so */
+    bool is_run;   /* its gradients are one array of the application, in this order; on all ranks */
     bool sharded;  /* the observer cuts it into shards and returns residuals itself */
     struct tally__bucket_times now;  /* the step under way; the lane writes start, done and after */
     struct tally__bucket_times last; /* the last step; guarded by the mutex */
@@ -185,6 +188,17 @@ struct tally__ddp_words {
     const char *step_call; /* NULL: messages name the step and the bucket */
 };
 
+/* The ddp in traces. */
+struct tally__ddp_trace {
+    struct tally__tracer *tracer;       /* of this rank */
+    uint8_t number;                     /* from 1, the same on all ranks */
+    struct tally__status_entry *status; /* or NULL; texts are guarded by the mutex */
+    /* The layout that the open file was told last. */
+    uint64_t told_file;
+    unsigned told_generation;
+    const tally_hook *told_hook;
+};
+
 #define TALLY__BUFFER TALLY__SIZED(tally_buffer, bytes)
 
 struct tally_ddp {
@@ -201,6 +215,9 @@ struct tally_ddp {
     void *data_memory; /* of the group: the parameters that tally provides; NULL: none */
     bool provides;     /* tally provides all gradients; buckets then stay */
     bool views;        /* and gradients lie in the buckets */
+    bool is_flat;  /* copies: on all ranks the gradients lie one after the other, in the order of
+                      parameters, and so they do in the buckets */
+    bool is_guest; /* a reducer's (guest.c): its buckets come from outside */
 
     int *order; /* parameters with a gradient, in the order of the plan */
     size_t n_order;
@@ -221,6 +238,7 @@ struct tally_ddp {
     struct tally__checks *checks; /* check mode; NULL: off */
     bool warned_local;            /* of a hook that needs averaging, and the observer has none */
     struct tally__presence presence;
+    struct tally__ddp_trace trace;
 
     pthread_mutex_t mutex; /* guards the rest, parameters' announcements, and buckets' states */
     bool no_sync;
@@ -295,6 +313,9 @@ int tally__bucket_reduce(tally_lane *lane, struct tally__bucket *bucket);
 void tally__bucket_gather(const struct tally__bucket *bucket);
 int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
                            const size_t *shard_starts);
+/* The same for any bucket of the ddp's parameters. */
+int tally__run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket,
+                    const size_t *shard_starts);
 void tally__bucket_spread(const struct tally__bucket *bucket);
 
 /* reducer.c */
@@ -342,11 +363,34 @@ void tally__step_rebuild(tally_ddp *ddp);
 /* Records the step that ends now; its wait was called at called_ns. With the mutex held. */
 void tally__stats_take(tally_ddp *ddp, uint64_t called_ns);
 
+void tally__counts_add(struct tally__counts *to, const struct tally__counts *from);
+
 /* Counts bytes that were not sent for a bucket. */
 void tally__stats_other(tally_ddp *ddp, uint64_t bytes);
 
 /* Records the status and the thread's error text of a call that failed. Returns the status. */
 int tally__stats_note(tally_ddp *ddp, int status);
+
+/* ddp_trace.c */
+/* Gives the ddp its number, and begins the trace that TALLY_TRACE asks for. */
+void tally__ddp_trace_begin(tally_ddp *ddp);
+/* Puts an event of this ddp into the thread's ring; bucket is NULL for none. ddp, bucket and, if it
+ * is 0, the step under way are filled in. */
+void tally__ddp_event(const tally_ddp *ddp, const struct tally__bucket *bucket,
+                      const struct tally__trace_event *event);
+/* At the end of wait: records it, and the step if it succeeded. step is its number, from 1; the
+ * step before it ended at last_end_ns. */
+struct tally__waited_step {
+    unsigned long long step;
+    uint64_t called_ns;
+    uint64_t last_end_ns;
+    bool has_ended;
+};
+void tally__ddp_trace_wait(tally_ddp *ddp, const struct tally__waited_step *waited);
+
+/* ddp_report.c: after a call that failed with status, with the thread's error text: writes the
+ * rank's report, if this failure ended the group, and once. No job of the ddp runs. */
+void tally__ddp_report(tally_ddp *ddp, int status);
 
 /* join.c: a job on lane 0: ranks learn which of them have input. */
 int tally__presence_job(tally_lane *lane, void *user);

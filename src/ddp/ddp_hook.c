@@ -215,13 +215,16 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
 {
     tally_hook *old = ddp->hook;
     bool is_attached;
+    uint64_t now_ns;
     int rc;
 
     TRY(tally__ddp_agree(ddp, status, compare_job, hook));
     if (!hook) {
         return status;
     }
-    TRY(ddp->observer.accept_hook(ddp->observer.user, hook));
+    if (ddp->observer.accept_hook) {
+        TRY(ddp->observer.accept_hook(ddp->observer.user, hook));
+    }
     /* The same hook, or another wrapper around it, stays attached. */
     is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
     TRY(attach(ddp, hook, is_attached));
@@ -240,7 +243,14 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
     tally__hook_hold(hook);
     (void)pthread_mutex_lock(&ddp->mutex);
     ddp->hook = hook;
+    tally__status_hook(ddp->trace.status, hook->table.name);
     (void)pthread_mutex_unlock(&ddp->mutex);
+    now_ns = tally__now_ns();
+    tally__ddp_event(ddp, NULL,
+                     &(struct tally__trace_event){.kind = TALLY__EVENT_HOOK,
+                                                  .begin_ns = now_ns,
+                                                  .end_ns = now_ns,
+                                                  .peer = TALLY__NO_PEER});
     tally_hook_free(old);
     return TALLY_OK;
 }

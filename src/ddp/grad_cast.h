@@ -14,10 +14,6 @@
 
 #include "ddp/ddp.h"
 
-/* Casts n floats; copies them if both dtypes are the same. One of two different dtypes is a half.
- */
-void tally__cast(int from_dtype, int to_dtype, size_t n, const void *from, void *to);
-
 /* Multiplies an array of floats of any width. */
 void tally__scale_array(int dtype, size_t n, void *x, double factor);
 

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "comm/doing.h"
 #include "comm/group.h"
+#include "comm/group_config.h"
 #include "ddp/ddp.h"
 
 int tally__join_stopped(const tally_ddp *ddp)
@@ -21,24 +22,30 @@ int tally__presence_job(tally_lane *lane, void *user)
     tally_ddp *ddp = user;
     struct tally__presence *presence = &ddp->presence;
     int size = tally_group_size(ddp->group);
-    int rank = tally_group_rank(ddp->group);
-    /* The number of ranks with input; the highest of them; minus the lowest rank without. */
-    int32_t active = presence->active;
-    int32_t extremes[2] = {presence->active ? rank : -1, presence->active ? -size : -rank};
+    uint8_t has_input[TALLY__MAX_WORLD] = {0};
 
     tally__doing_call(lane, presence->active ? "the start of a step" : "tally_ddp_join",
                       ddp->step + ddp->steps_before);
-    TRY(tally_lane_all_reduce(lane, &active, 1, TALLY_I32, TALLY_SUM));
-    TRY(tally_lane_all_reduce(lane, extremes, 2, TALLY_I32, TALLY_MAX));
-    presence->stopped = ddp->config.join_stops && active > 0 && active < size;
-    presence->who_ended = (int)-extremes[1];
+    has_input[tally_group_rank(ddp->group)] = presence->active;
+    TRY(tally_lane_all_reduce(lane, has_input, (size_t)size, TALLY_U8, TALLY_MAX));
+    presence->n_active = 0;
+    presence->root = 0;
+    presence->who_ended = size;
+    for (int r = size - 1; r >= 0; r--) {
+        if (!has_input[r]) {
+            presence->who_ended = r;
+        } else if (presence->n_active++ == 0) {
+            presence->root = r;
+        }
+    }
+    presence->stopped =
+        ddp->config.join_stops && presence->n_active > 0 && presence->n_active < size;
     if (presence->stopped) {
         return tally__join_stopped(ddp);
     }
-    presence->n_active = active;
-    presence->root = active > 0 ? extremes[0] : 0;
-    return active > 0 ? ddp->observer.step_begin(ddp->observer.user, lane, presence->root)
-                      : TALLY_OK;
+    return presence->n_active > 0 && ddp->observer.step_begin
+               ? ddp->observer.step_begin(ddp->observer.user, lane, presence->root)
+               : TALLY_OK;
 }
 
 /* All ranks take the parameters and buffers of the highest rank that had input in the last step. */
@@ -49,7 +56,9 @@ static int farewell_job(tally_lane *lane, void *user)
 
     TRY(tally_lane_all_reduce(lane, &root, 1, TALLY_I32, TALLY_MAX));
     TRY(tally__values_broadcast(lane, ddp, root));
-    ddp->observer.values_changed(ddp->observer.user);
+    if (ddp->observer.values_changed) {
+        ddp->observer.values_changed(ddp->observer.user);
+    }
     return TALLY_OK;
 }
 

@@ -48,13 +48,17 @@ static size_t bytes_of(const struct tally__bucket *bucket, int k)
 }
 
 /* An elementwise hook gets large copies one by one and adjacent small ones together, the same on
- * all ranks. Other hooks get the whole bucket. */
+ * all ranks; one that sends nothing gets each alone. Other hooks get the whole bucket. */
 static struct range next_range(const struct tally__bucket *bucket, int first)
 {
+    const tally_hook *hook = bucket->ddp->hook;
     struct range range = {first, first + 1};
     size_t bytes = bytes_of(bucket, first);
 
-    if (!bucket->ddp->hook->table.elementwise) {
+    if (hook->private.sends_nothing) {
+        return range;
+    }
+    if (!hook->table.elementwise) {
         range.end = bucket->seen.n_params;
         return range;
     }
@@ -149,7 +153,7 @@ void tally__bucket_spread(const struct tally__bucket *bucket)
 
 /* Runs the hook; shard_starts is NULL for the mean of the whole bucket. If the hook does not use
  * residuals, those of an earlier hook are added to the gradients first. */
-static int run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket,
+int tally__run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket,
                     const size_t *shard_starts)
 {
     if (!ddp->hook->table.feedback) {
@@ -161,17 +165,18 @@ static int run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket
 int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
                            const size_t *shard_starts)
 {
-    return run_hook(lane, bucket->ddp, &bucket->seen, shard_starts);
+    return tally__run_hook(lane, bucket->ddp, &bucket->seen, shard_starts);
 }
 
 /* Whether the hook can reduce a gradient in place. */
 static bool fits_in_place(const struct tally__bucket *bucket, int k)
 {
     const tally_ddp *ddp = bucket->ddp;
+    const tally_hook *hook = ddp->hook;
     int index = bucket->seen.params[k].index;
+    bool is_worth = hook->table.elementwise && bytes_of(bucket, k) >= TALLY__LARGE_BYTES;
 
-    return ddp->hook->table.elementwise && ddp->now.used[index] &&
-           bytes_of(bucket, k) >= TALLY__LARGE_BYTES &&
+    return (is_worth || hook->private.sends_nothing) && ddp->now.used[index] &&
            ddp->params[index].grad.dtype == bucket->seen.dtype;
 }
 
@@ -195,13 +200,66 @@ static int reduce_range(tally_lane *lane, const struct tally__bucket *bucket, st
         part.params = &first;
         part.data = first.gradient;
         scale_before(bucket, param->n, param->grad.array);
-        TRY(run_hook(lane, ddp, &part, NULL));
+        TRY(tally__run_hook(lane, ddp, &part, NULL));
         take_mean(bucket, param, param->grad.array);
         return TALLY_OK;
     }
     gather(bucket, range);
-    TRY(run_hook(lane, ddp, &part, NULL));
+    TRY(tally__run_hook(lane, ddp, &part, NULL));
     spread(bucket, range);
+    return TALLY_OK;
+}
+
+/* The application's array with all gradients of the bucket. NULL: there is none, or this rank has
+ * zeros for a parameter. */
+static unsigned char *own_array(const struct tally__bucket *bucket)
+{
+    const tally_ddp *ddp = bucket->ddp;
+    unsigned char *first = NULL;
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        int index = bucket->seen.params[k].index;
+
+        if (!ddp->now.used[index]) {
+            return NULL;
+        }
+        if (!first && ddp->params[index].n > 0) {
+            first = ddp->params[index].grad.array;
+        }
+    }
+    return first;
+}
+
+static void point_to(const struct tally__bucket *bucket, unsigned char *data)
+{
+    struct tally__buckets *buckets = &bucket->ddp->buckets;
+    tally_bucket_param *params = buckets->params + (bucket->seen.params - buckets->params);
+
+    for (int k = 0; k < bucket->seen.n_params; k++) {
+        params[k].gradient = data + params[k].offset * tally_dtype_bytes(bucket->seen.dtype);
+    }
+}
+
+/* The hook works on the application's array. */
+static int reduce_array(tally_lane *lane, const struct tally__bucket *bucket, unsigned char *array)
+{
+    tally_bucket seen = bucket->seen;
+    int rc;
+
+    seen.data = array;
+    point_to(bucket, array);
+    scale_before(bucket, seen.n, array);
+    rc = tally__run_hook(lane, bucket->ddp, &seen, NULL);
+    point_to(bucket, bucket->seen.data);
+    scale_after(bucket, seen.dtype, seen.n, array);
+    return rc;
+}
+
+static int reduce_whole(tally_lane *lane, const struct tally__bucket *bucket)
+{
+    tally__bucket_gather(bucket);
+    TRY(tally__run_hook(lane, bucket->ddp, &bucket->seen, NULL));
+    tally__bucket_spread(bucket);
     return TALLY_OK;
 }
 
@@ -209,18 +267,15 @@ static int reduce_copies(tally_lane *lane, const struct tally__bucket *bucket)
 {
     struct range range;
 
+    if (bucket->is_run) {
+        unsigned char *array = own_array(bucket);
+
+        return array ? reduce_array(lane, bucket, array) : reduce_whole(lane, bucket);
+    }
     for (int k = 0; k < bucket->seen.n_params; k = range.end) {
         range = next_range(bucket, k);
         TRY(reduce_range(lane, bucket, range));
     }
-    return TALLY_OK;
-}
-
-static int reduce_views(tally_lane *lane, const struct tally__bucket *bucket)
-{
-    tally__bucket_gather(bucket);
-    TRY(run_hook(lane, bucket->ddp, &bucket->seen, NULL));
-    tally__bucket_spread(bucket);
     return TALLY_OK;
 }
 
@@ -237,7 +292,7 @@ int tally__bucket_reduce(tally_lane *lane, struct tally__bucket *bucket)
             return TALLY_OK;
         }
     }
-    return ddp->views ? reduce_views(lane, bucket) : reduce_copies(lane, bucket);
+    return ddp->views ? reduce_whole(lane, bucket) : reduce_copies(lane, bucket);
 }
 
 static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
@@ -253,7 +308,8 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
     if (ddp->checks) {
         TRY(tally__checks_bucket(lane, bucket));
     }
-    return ddp->observer.reduce(ddp->observer.user, lane, bucket);
+    return ddp->observer.reduce ? ddp->observer.reduce(ddp->observer.user, lane, bucket)
+                                : tally__bucket_reduce(lane, bucket);
 }
 
 /* Says what the lane is doing, for messages. */
@@ -281,12 +337,35 @@ static bool is_last(const struct tally__bucket *bucket)
     return (size_t)(bucket - buckets->bucket) + 1 == buckets->n;
 }
 
+static void trace_bucket(const tally_lane *lane, const struct tally__bucket *bucket)
+{
+    const struct tally__bucket_times *now = &bucket->now;
+
+    tally__ddp_event(bucket->ddp, bucket,
+                     &(struct tally__trace_event){.kind = TALLY__EVENT_BUCKET,
+                                                  .begin_ns = now->start_ns,
+                                                  .end_ns = now->done_ns,
+                                                  .bytes = (float)lane->job.bytes_sent,
+                                                  .peer = TALLY__NO_PEER});
+    if (now->after_ns > now->done_ns) {
+        tally__ddp_event(bucket->ddp, bucket,
+                         &(struct tally__trace_event){.kind = TALLY__EVENT_UPDATE,
+                                                      .begin_ns = now->done_ns,
+                                                      .end_ns = now->after_ns,
+                                                      .peer = TALLY__NO_PEER});
+    }
+}
+
 static int bucket_job(tally_lane *lane, void *user)
 {
     struct tally__bucket *bucket = user;
     tally_ddp *ddp = bucket->ddp;
     /* A wire type of F32: all dtypes travel unchanged, unless a wrapper sets another one. */
     struct tally__reduction reduction = {.wire.dtype = TALLY_F32, .residuals = ddp->residuals};
+    const struct tally__phases_of of = {.tracer = ddp->trace.tracer->id,
+                                        .step = (uint32_t)bucket->seen.step + 1,
+                                        .bucket = (uint16_t)bucket->seen.index,
+                                        .ddp = ddp->trace.number};
     int rc;
 
     say_doing(lane, bucket);
@@ -299,15 +378,21 @@ static int bucket_job(tally_lane *lane, void *user)
                                : tally_group_size(ddp->group);
     assert(bucket->seen.divisor > 0);
     tally__reduction_enter(&reduction);
+    tally__phases_begin(&of);
+    tally__waits_show(ddp->trace.status);
+    tally__status_bucket(ddp->trace.status, bucket->seen.index, bucket->now.start_ns);
     rc = reduce_bucket(lane, bucket);
+    tally__phases_end();
     tally__reduction_enter(NULL);
     reduction.counts.host_bytes = lane->job.host_bytes;
     bucket->now.counts = reduction.counts;
     bucket->now.done_ns = tally__now_ns();
     bucket->now.after_ns = bucket->now.done_ns;
-    if (rc == TALLY_OK && !bucket->skipped) {
+    if (rc == TALLY_OK && !bucket->skipped && ddp->observer.after_reduce) {
         rc = ddp->observer.after_reduce(ddp->observer.user, lane, bucket);
     }
+    trace_bucket(lane, bucket);
+    tally__status_bucket_done(ddp->trace.status, bucket->now.after_ns);
     return rc == TALLY_OK && is_last(bucket) ? tally__step_count_used(lane, bucket) : rc;
 }
 
@@ -316,18 +401,24 @@ int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket)
     /* With join, buckets must follow the presence job, which runs on lane 0. */
     bool many = ddp->hook->table.concurrent && !ddp->config.join;
     int lane = many ? bucket->seen.index % ddp->group->n_lanes : 0;
+    struct tally__job job = {.fn = bucket_job, .user = bucket, .wake = TALLY__WAKE};
 
     assert(bucket->state == TALLY__BUCKET_FILLING);
     bucket->seen.step = ddp->step + ddp->steps_before;
     bucket->now.launch_ns = tally__now_ns();
+    tally__ddp_event(ddp, bucket,
+                     &(struct tally__trace_event){.kind = TALLY__EVENT_LAUNCH,
+                                                  .begin_ns = bucket->now.launch_ns,
+                                                  .end_ns = bucket->now.launch_ns,
+                                                  .bytes = (float)bucket->seen.n,
+                                                  .peer = TALLY__NO_PEER});
     TRY(tally__check_alive(ddp->group));
     if (is_last(bucket)) {
         ddp->now.lacks_gradients = ddp->now.n_absent > 0;
     }
     /* The last bucket's job ends with an agreement. */
-    TRY(tally__submit(&ddp->group->lanes[lane], bucket_job, bucket, NULL,
-                      is_last(bucket) ? TALLY__ENDS_ITSELF : TALLY__ENDS_WITH_ROUND,
-                      &bucket->future));
+    job.end = is_last(bucket) ? TALLY__ENDS_ITSELF : TALLY__ENDS_WITH_ROUND;
+    TRY(tally__submit(&ddp->group->lanes[lane], &job, &bucket->future));
     bucket->state = TALLY__BUCKET_LAUNCHED;
     return TALLY_OK;
 }

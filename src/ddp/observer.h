@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The observer of a ddp: the code that uses the means, such as an optimizer. ddp calls this table
- * and knows nothing else about its observer. Every entry is set. tally__observer_none, for a
- * ddp that needs no observer, only runs the hook.
+ * and knows nothing else about its observer. An entry may be NULL: the observer has nothing to do
+ * then, and a NULL reduce is tally__bucket_reduce. All entries of tally__observer_none are NULL.
  *
  * The observer may write these fields of ddp.h, which ddp reads:
  *
@@ -25,6 +25,7 @@
 #include "tally.h"
 
 struct tally__bucket;
+struct tally__trace_step;
 
 /* The observer's knowledge of the parameters, for check mode. */
 struct tally__observed {
@@ -47,8 +48,7 @@ struct tally__observer {
 
     /* In a job, under config.join: a step begins; root is the highest rank with input. */
     int (*step_begin)(void *user, tally_lane *lane, int root);
-    /* On the bucket's lane: leaves the mean, or sets bucket->skipped. By default
-     * tally__bucket_reduce. */
+    /* On the bucket's lane: leaves the mean, or sets bucket->skipped. */
     int (*reduce)(void *user, tally_lane *lane, struct tally__bucket *bucket);
     /* On the bucket's lane, after reduce, unless the bucket was skipped: uses the mean. Sets
      * bucket->now.after_ns if it did something. */
@@ -59,6 +59,8 @@ struct tally__observer {
     /* In wait, with the ddp's mutex held: records the observer's times of this step; returns the
      * part that wait was kept waiting since called_ns. */
     uint64_t (*step_times)(void *user, uint64_t called_ns);
+    /* In wait, after step_times: fills in what the trace says of updates and loss scaling. */
+    void (*step_facts)(void *user, struct tally__trace_step *step);
     /* At the end of wait or of a step without input, however it went. counts: the step has means.
      * Returns status, or the observer's own error. Collective if the step counts. */
     int (*step_over)(void *user, int status, bool counts);

@@ -86,6 +86,7 @@ struct alignment {
 static int align_job(tally_lane *lane, void *user)
 {
     const struct alignment *alignment = user;
+    const struct tally__observer *observer = &alignment->ddp->observer;
 
     if (alignment->root < 0 || alignment->root >= tally_group_size(alignment->ddp->group)) {
         return tally__fail(TALLY_ARG,
@@ -93,7 +94,9 @@ static int align_job(tally_lane *lane, void *user)
                            alignment->root, tally_group_size(alignment->ddp->group) - 1);
     }
     TRY(tally__values_broadcast(lane, alignment->ddp, alignment->root));
-    alignment->ddp->observer.values_changed(alignment->ddp->observer.user);
+    if (observer->values_changed) {
+        observer->values_changed(observer->user);
+    }
     return TALLY_OK;
 }
 

@@ -132,6 +132,21 @@ static void note_strides(const tally_param *from, struct tally__param *to)
     }
 }
 
+static int copy_strides(const tally_param *from, struct tally__param *to)
+{
+    size_t n = (size_t)from->n_dims;
+
+    if (!to->permuted) {
+        return TALLY_OK;
+    }
+    to->steps = tally__alloc_array(n, sizeof *to->steps, "a parameter's strides");
+    if (!to->steps) {
+        return TALLY_NOMEM;
+    }
+    memcpy(to->steps, from->strides, n * sizeof *to->steps);
+    return TALLY_OK;
+}
+
 static int copy_param(const tally_param *from, struct tally__param *to)
 {
     size_t name_bytes = strlen(from->name) + 1;
@@ -157,9 +172,30 @@ static int copy_param(const tally_param *from, struct tally__param *to)
     to->grad.array = has_gradient(from->flags) ? from->grad : NULL;
     to->grad.local = from->flags & TALLY_PARAM_IGNORED ? from->grad : NULL;
     note_strides(from, to);
+    TRY(copy_strides(from, to));
     to->bucket = -1;
     to->provided = !from->data && to->n > 0 && !(from->flags & TALLY_PARAM_IGNORED);
     return TALLY_OK;
+}
+
+/* Whether the gradients are one array, in the order of parameters, as they travel. */
+static bool is_flat(const tally_ddp *ddp)
+{
+    const unsigned char *next = NULL;
+
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        const struct tally__param *param = &ddp->params[i];
+
+        if (!has_gradient(param->flags) || param->n == 0) {
+            continue;
+        }
+        if (param->grad.dtype != param->grad.reduce_dtype || param->grad.dtype != param->dtype ||
+            (next && param->grad.array != next)) {
+            return false;
+        }
+        next = (unsigned char *)param->grad.array + param->grad.bytes;
+    }
+    return next != NULL;
 }
 
 /* Gradients are views if no parameter has a gradient array of the application, and if they travel
@@ -197,6 +233,7 @@ static int choose_mode(tally_ddp *ddp)
             param->grad.array = param->grad.owned;
         }
     }
+    ddp->is_flat = !ddp->provides && is_flat(ddp);
     return TALLY_OK;
 }
 
@@ -260,6 +297,7 @@ void tally__params_free(tally_ddp *ddp)
     for (size_t i = 0; i < ddp->n_params; i++) {
         tally__free(ddp->params[i].name);
         tally__free(ddp->params[i].shape);
+        tally__free(ddp->params[i].steps);
         tally__free(ddp->params[i].grad.owned);
         tally__free(ddp->params[i].mean.owned);
     }

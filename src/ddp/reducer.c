@@ -90,9 +90,16 @@ static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_st
     ddp->now.n_absent += state == TALLY__GRAD_ABSENT;
     bucket->n_missing--;
     bucket->now.ready_ns = tally__now_ns();
+    tally__ddp_event(ddp, bucket,
+                     &(struct tally__trace_event){.kind = TALLY__EVENT_GRAD_READY,
+                                                  .begin_ns = bucket->now.ready_ns,
+                                                  .end_ns = bucket->now.ready_ns,
+                                                  .bytes = (float)param->grad.bytes,
+                                                  .peer = index});
     if (!(param->flags & TALLY_PARAM_DELAYED)) {
         assert(ddp->ready.n < ddp->n_order);
         ddp->ready.order[ddp->ready.n++] = index;
+        tally__status_ready(ddp->trace.status, (uint32_t)ddp->ready.n, bucket->now.ready_ns);
     }
 }
 
@@ -125,6 +132,7 @@ static int begin_step(tally_ddp *ddp)
     }
     TRY(tally__check_alive(ddp->group));
     ddp->stats.first_ns = tally__now_ns();
+    tally__status_set(ddp->trace.status, TALLY__STATE_COMPUTING, "");
     if (ddp->config.join) {
         ddp->presence.active = true;
         ddp->presence.was_last = true;
@@ -196,26 +204,6 @@ static int announce(tally_ddp *ddp, struct tally__param *param)
     return complete(ddp, param, TALLY__GRAD_READY);
 }
 
-int tally_ddp_grad_ready(tally_ddp *ddp, int i)
-{
-    int rc;
-
-    TRY(tally__check_ddp(ddp, "tally_ddp_grad_ready"));
-    rc = check_index(ddp, i);
-    if (rc != TALLY_OK) {
-        return tally__stats_note(ddp, rc);
-    }
-    lock(ddp);
-    if (ddp->no_sync) {
-        /* The accumulated gradient counts even if the last pass does not add to it. */
-        ddp->params[i].now.accumulated = true;
-    } else {
-        rc = announce(ddp, &ddp->params[i]);
-    }
-    unlock(ddp);
-    return tally__stats_note(ddp, rc);
-}
-
 /* With the mutex held: the same as complete, for a pass without a gradient. */
 static int make_absent(tally_ddp *ddp, struct tally__param *param)
 {
@@ -243,19 +231,36 @@ static int announce_absent(tally_ddp *ddp, struct tally__param *param)
     return ddp->recording ? TALLY_OK : make_absent(ddp, param);
 }
 
-int tally_ddp_grad_absent(tally_ddp *ddp, int i)
+/* Announces that gradient i is complete or absent. */
+static int announce_as(tally_ddp *ddp, const char *call, int i, enum tally__grad_state state)
 {
     int rc;
 
-    TRY(tally__check_ddp(ddp, "tally_ddp_grad_absent"));
+    TRY(tally__check_ddp(ddp, call));
     rc = check_index(ddp, i);
     if (rc != TALLY_OK) {
         return tally__stats_note(ddp, rc);
     }
     lock(ddp);
-    rc = ddp->no_sync ? TALLY_OK : announce_absent(ddp, &ddp->params[i]);
+    if (!ddp->no_sync) {
+        rc = state == TALLY__GRAD_READY ? announce(ddp, &ddp->params[i])
+                                        : announce_absent(ddp, &ddp->params[i]);
+    } else if (state == TALLY__GRAD_READY) {
+        /* The accumulated gradient counts even if the last pass does not add to it. */
+        ddp->params[i].now.accumulated = true;
+    }
     unlock(ddp);
     return tally__stats_note(ddp, rc);
+}
+
+int tally_ddp_grad_ready(tally_ddp *ddp, int i)
+{
+    return announce_as(ddp, "tally_ddp_grad_ready", i, TALLY__GRAD_READY);
+}
+
+int tally_ddp_grad_absent(tally_ddp *ddp, int i)
+{
+    return announce_as(ddp, "tally_ddp_grad_absent", i, TALLY__GRAD_ABSENT);
 }
 
 /* ---- waiting ---- */
@@ -350,10 +355,38 @@ void tally__step_reset(tally_ddp *ddp)
     ddp->ready.n = 0;
 }
 
+/* Ends a step whose buckets were launched with this status; then the next one may begin. called_ns
+ * is when the application called wait; 0: this rank had no input. */
+static int end_launched(tally_ddp *ddp, int launched, uint64_t called_ns)
+{
+    unsigned long long step = ddp->step;
+    int rc = launched == TALLY_OK ? tally__collect(ddp) : tally__step_give_up(ddp, launched);
+
+    /* A job that fails, fails on every rank: all ranks end the step, or none. */
+    rc = tally__step_end(ddp, rc);
+    if (rc == TALLY_OK && called_ns > 0) {
+        lock(ddp);
+        tally__stats_take(ddp, called_ns);
+        unlock(ddp);
+    }
+    if (rc == TALLY_OK) {
+        tally__step_rebuild(ddp);
+        tally__checks_local(ddp);
+    }
+    lock(ddp);
+    tally__step_reset(ddp);
+    unlock(ddp);
+    /* A step that counts has its means, even if the observer could not use them. */
+    return ddp->observer.step_over
+               ? ddp->observer.step_over(ddp->observer.user, rc, ddp->step > step)
+               : rc;
+}
+
 static int end_step(tally_ddp *ddp)
 {
-    uint64_t called_ns = tally__now_ns();
-    unsigned long long step = ddp->step;
+    struct tally__waited_step waited = {.step = ddp->step + ddp->steps_before + 1,
+                                        .called_ns = tally__now_ns(),
+                                        .last_end_ns = ddp->stats.last_end_ns};
     int rc;
 
     if (tally__is_lane_thread()) {
@@ -364,6 +397,7 @@ static int end_step(tally_ddp *ddp)
     }
     ddp->call = "tally_ddp_wait";
     lock(ddp);
+    tally__status_set(ddp->trace.status, TALLY__STATE_WAITING, ddp->call);
     /* If the group was aborted, other ranks may still read this rank's buckets. */
     rc = tally__check_alive(ddp->group);
     if (rc == TALLY_OK) {
@@ -371,24 +405,10 @@ static int end_step(tally_ddp *ddp)
     }
     unlock(ddp);
     /* The step stays open: the application can announce the missing gradients and wait again. */
-    if (rc == TALLY_STATE) {
-        return rc;
-    }
-    rc = rc == TALLY_OK ? tally__collect(ddp) : tally__step_give_up(ddp, rc);
-    /* A job that fails, fails on every rank: all ranks end the step, or none. */
-    rc = tally__step_end(ddp, rc);
-    if (rc == TALLY_OK) {
-        lock(ddp);
-        tally__stats_take(ddp, called_ns);
-        unlock(ddp);
-        tally__step_rebuild(ddp);
-        tally__checks_local(ddp);
-    }
-    lock(ddp);
-    tally__step_reset(ddp);
-    unlock(ddp);
-    /* A step that counts has its means, even if the observer could not use them. */
-    return ddp->observer.step_over(ddp->observer.user, rc, ddp->step > step);
+    rc = rc == TALLY_STATE ? rc : end_launched(ddp, rc, waited.called_ns);
+    waited.has_ended = rc == TALLY_OK;
+    tally__ddp_trace_wait(ddp, &waited);
+    return rc;
 }
 
 int tally_ddp_wait(tally_ddp *ddp)
@@ -400,7 +420,6 @@ int tally_ddp_wait(tally_ddp *ddp)
 int tally__shadow_step(tally_ddp *ddp)
 {
     struct tally__buckets *buckets = &ddp->buckets;
-    unsigned long long step = ddp->step;
     int rc = TALLY_OK;
 
     lock(ddp);
@@ -411,15 +430,7 @@ int tally__shadow_step(tally_ddp *ddp)
         rc = tally__launch(ddp, &buckets->bucket[b]);
     }
     unlock(ddp);
-    rc = rc == TALLY_OK ? tally__collect(ddp) : tally__step_give_up(ddp, rc);
-    rc = tally__step_end(ddp, rc);
-    if (rc == TALLY_OK) {
-        tally__step_rebuild(ddp);
-    }
-    lock(ddp);
-    tally__step_reset(ddp);
-    unlock(ddp);
-    return ddp->observer.step_over(ddp->observer.user, rc, ddp->step > step);
+    return end_launched(ddp, rc, 0);
 }
 
 /* With the mutex held: the delayed buckets follow the step's buckets, at once or when those are

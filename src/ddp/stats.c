@@ -23,7 +23,7 @@ static uint64_t since(uint64_t from_ns, uint64_t to_ns)
     return to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
-static void add_counts(struct tally__counts *to, const struct tally__counts *from)
+void tally__counts_add(struct tally__counts *to, const struct tally__counts *from)
 {
     to->saturated += from->saturated;
     to->compressed_from += from->compressed_from;
@@ -40,8 +40,10 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
     stats->forward_ns = stats->last_end_ns > 0 ? since(stats->last_end_ns, stats->first_ns) : 0;
     stats->last_end_ns = now_ns;
     stats->backward_ns = since(stats->first_ns, called_ns);
-    stats->exposed_ns =
-        since(called_ns, now_ns) - ddp->observer.step_times(ddp->observer.user, called_ns);
+    stats->exposed_ns = since(called_ns, now_ns);
+    if (ddp->observer.step_times) {
+        stats->exposed_ns -= ddp->observer.step_times(ddp->observer.user, called_ns);
+    }
     stats->comm_ns = 0;
     stats->wire_bytes = 0;
     stats->counts = (struct tally__counts){0};
@@ -62,7 +64,7 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
                   bucket->last.done_ns);
         busy_until_ns = bucket->last.done_ns > busy_until_ns ? bucket->last.done_ns : busy_until_ns;
         stats->wire_bytes += bucket->last.bytes_sent;
-        add_counts(&stats->counts, &bucket->last.counts);
+        tally__counts_add(&stats->counts, &bucket->last.counts);
         stats->n_reduced += !bucket->skipped;
     }
     stats->other_bytes = stats->total_other_bytes - stats->taken_other_bytes;
@@ -75,7 +77,7 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
     stats->total_comm_ns += stats->comm_ns;
     stats->total_exposed_ns += stats->exposed_ns;
     stats->total_wire_bytes += stats->wire_bytes;
-    add_counts(&stats->total_counts, &stats->counts);
+    tally__counts_add(&stats->total_counts, &stats->counts);
 }
 
 void tally__stats_other(tally_ddp *ddp, uint64_t bytes)
@@ -88,12 +90,22 @@ void tally__stats_other(tally_ddp *ddp, uint64_t bytes)
 int tally__stats_note(tally_ddp *ddp, int status)
 {
     if (status != TALLY_OK) {
+        uint64_t now_ns = tally__now_ns();
+
         (void)pthread_mutex_lock(&ddp->mutex);
+        tally__ddp_event(
+            ddp, NULL,
+            &(struct tally__trace_event){
+                .kind = TALLY__EVENT_ERROR, .begin_ns = now_ns, .end_ns = now_ns, .peer = status});
         ddp->stats.error = status;
         ddp->stats.error_step = ddp->step;
         (void)snprintf(ddp->stats.error_text, sizeof ddp->stats.error_text, "%s",
                        tally_last_error());
+        tally__status_fail(ddp->trace.status, tally_last_error());
         (void)pthread_mutex_unlock(&ddp->mutex);
+        tally__ddp_report(ddp, status);
+    } else {
+        tally__status_call_over(ddp->trace.status);
     }
     return status;
 }

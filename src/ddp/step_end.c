@@ -195,7 +195,7 @@ static int end_job(tally_lane *lane, void *user)
     record(ddp);
     fill_absent(ddp);
     ddp->now.has_means = true;
-    return ddp->observer.step_end(ddp->observer.user, lane);
+    return ddp->observer.step_end ? ddp->observer.step_end(ddp->observer.user, lane) : TALLY_OK;
 }
 
 int tally__step_end_launch(tally_ddp *ddp)

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public reductions: the two-phase exchange with the plain codec. Only jobs enter. */
+/*
+ * The public reductions on a lane: the two-phase exchange with the plain codec. And the public
+ * collectives that return a future: each is a job on lane 0; the future keeps the arguments until
+ * the lane runs it. Application threads submit; jobs enter, on
+ * a lane thread or a thread that waits.
+ */
 #include "base/status.h"
 #include "comm/threads.h"
 #include "exchange/two_phase.h"
-
-size_t tally_dtype_bytes(int dtype)
-{
-    static const size_t bytes[] = {4, 8, 2, 2, 4, 8, 1};
-
-    return dtype >= TALLY_F32 && dtype <= TALLY_U8 ? bytes[dtype] : 0;
-}
 
 static int check(const void *data, size_t count, int dtype, int op)
 {
@@ -57,4 +55,108 @@ int tally_lane_all_reduce(tally_lane *lane, void *data, size_t count, int dtype,
 int tally_lane_reduce_scatter(tally_lane *lane, void *data, size_t count, int dtype, int op)
 {
     return reduce(lane, TALLY__KIND_REDUCE_SCATTER, data, count, dtype, op);
+}
+
+/* ---- with a future ---- */
+
+static int submit(tally_group *group, tally_job_fn job, const union tally__args *args,
+                  tally_future **future)
+{
+    const struct tally__job made = {
+        .fn = job, .args = args, .end = TALLY__ENDS_ITSELF, .wake = TALLY__WAKE_ADAPTED};
+
+    if (!group) {
+        return tally__fail(TALLY_ARG, "group is NULL");
+    }
+    TRY(tally__check_alive(group));
+    return tally__submit(&group->lanes[0], &made, future);
+}
+
+static int run_all_reduce(tally_lane *lane, void *user)
+{
+    const union tally__args *args = user;
+
+    return tally_lane_all_reduce(lane, args->data.data, args->data.count, args->data.dtype,
+                                 args->data.op);
+}
+
+int tally_all_reduce(tally_group *group, void *data, size_t count, int dtype, int op,
+                     tally_future **future)
+{
+    const union tally__args args = {.data = {data, count, dtype, op, 0}};
+
+    return submit(group, run_all_reduce, &args, future);
+}
+
+static int run_reduce_scatter(tally_lane *lane, void *user)
+{
+    const union tally__args *args = user;
+
+    return tally_lane_reduce_scatter(lane, args->data.data, args->data.count, args->data.dtype,
+                                     args->data.op);
+}
+
+int tally_reduce_scatter(tally_group *group, void *data, size_t count, int dtype, int op,
+                         tally_future **future)
+{
+    const union tally__args args = {.data = {data, count, dtype, op, 0}};
+
+    return submit(group, run_reduce_scatter, &args, future);
+}
+
+static int run_all_gather(tally_lane *lane, void *user)
+{
+    const union tally__args *args = user;
+
+    return tally_lane_all_gather(lane, args->pieces.send, args->pieces.send_bytes,
+                                 args->pieces.received);
+}
+
+int tally_all_gather(tally_group *group, const void *send, const size_t *bytes, void *received,
+                     tally_future **future)
+{
+    const union tally__args args = {.pieces = {send, bytes, received, NULL}};
+
+    return submit(group, run_all_gather, &args, future);
+}
+
+static int run_all_to_all(tally_lane *lane, void *user)
+{
+    const union tally__args *args = user;
+
+    return tally_lane_all_to_all(lane, args->pieces.send, args->pieces.send_bytes,
+                                 args->pieces.received, args->pieces.received_bytes);
+}
+
+int tally_all_to_all(tally_group *group, const void *send, const size_t *send_bytes, void *received,
+                     const size_t *received_bytes, tally_future **future)
+{
+    const union tally__args args = {.pieces = {send, send_bytes, received, received_bytes}};
+
+    return submit(group, run_all_to_all, &args, future);
+}
+
+static int run_broadcast(tally_lane *lane, void *user)
+{
+    const union tally__args *args = user;
+
+    return tally_lane_broadcast(lane, args->data.data, args->data.count, args->data.root);
+}
+
+int tally_broadcast(tally_group *group, void *data, size_t bytes, int root, tally_future **future)
+{
+    const union tally__args args = {.data = {data, bytes, 0, 0, root}};
+
+    return submit(group, run_broadcast, &args, future);
+}
+
+static int run_barrier(tally_lane *lane, void *user)
+{
+    (void)user;
+    return tally_lane_barrier(lane);
+}
+
+int tally_barrier(tally_group *group, tally_future **future)
+{
+    return submit(group, run_barrier, NULL, future);
 }

@@ -33,7 +33,7 @@ struct tally__direct {
 };
 
 /* Lists with an entry per rank, from the lane and not from the stack, where 4096 ranks would need
- * 200 KiB. Each is used by one level of calls. */
+ * 200 KiB. Each is used by one function at a time. */
 struct tally__lists {
     const void **inputs; /* of the exchange */
     const void **told;
@@ -99,7 +99,7 @@ struct tally__codec {
     const size_t *shard_starts;             /* as in struct tally__layout; of plain and half */
     double
         divisor;   /* of the sum; the plain codec divides only for the mean, by W where this is 0 */
-    int dtype;     /* of the plain codec; of the raw elements in byte codecs */
+    int dtype;     /* of plain and half: on the wire; of byte codecs: of the raw elements */
     int op;        /* of the plain codec */
     bool gathers;  /* one phase: every rank gets all contributions; the result is not encoded */
     bool scatters; /* the first phase alone: each rank gets the result of its shard */

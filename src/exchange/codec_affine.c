@@ -45,24 +45,10 @@ static void affine_decode(size_t n, const uint8_t *q, size_t block, const void *
 
 _Static_assert(sizeof(struct tally__affine) <= sizeof(void *), "a list has room for maps");
 
-static void affine_mean(const struct tally__block_offsets *at, const struct tally__inputs *inputs,
-                        double divisor, float *y)
+static void affine_sum(size_t n, size_t n_in, const uint8_t *const *q, const void *maps,
+                       float divisor, float *y)
 {
-    const uint8_t **q = inputs->lists->codes;
-    struct tally__affine *map = inputs->lists->maps;
-
-    for (size_t k = 0; k < inputs->n; k++) {
-        const unsigned char *from = inputs->wire[k];
-
-        q[k] = from + at->q_at;
-        memcpy(&map[k], from + at->map_at, sizeof map[k]);
-    }
-    tally__affine_sum(at->n, inputs->n, q, map, (float)divisor, y);
-}
-
-static float affine_scale(const void *maps, size_t block)
-{
-    return ((const struct tally__affine *)maps)[block].scale;
+    tally__affine_sum(n, n_in, q, maps, divisor, y);
 }
 
 static size_t affine_direct(const struct tally__codec *codec, const struct tally__run *run,
@@ -118,8 +104,7 @@ static const struct tally__map_kind affine_maps = {
     .bytes = sizeof(struct tally__affine),
     .encode = affine_encode,
     .decode = affine_decode,
-    .mean = affine_mean,
-    .scale = affine_scale,
+    .sum = affine_sum,
     .direct = affine_direct,
 };
 

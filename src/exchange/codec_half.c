@@ -20,6 +20,27 @@ static size_t half_block_bytes(const struct tally__codec *codec)
     return codec->block * sizeof(uint16_t);
 }
 
+/* The kernels of one 16-bit type. */
+struct half {
+    void (*narrow)(size_t n, const float *x, uint16_t *y);
+    void (*widen)(size_t n, const uint16_t *x, float *y);
+    void (*sum)(size_t n, size_t n_in, const uint16_t *const *in, float divisor, size_t n_out,
+                uint16_t *const *out);
+    void (*stepwise)(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out);
+    void (*mean)(size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,
+                 float *const *out);
+};
+
+static const struct half f16 = {tally__f32_to_f16, tally__f16_to_f32, tally__sum_f16,
+                                tally__sum_f16_stepwise, tally__mean_f32_by_f16};
+static const struct half bf16 = {tally__f32_to_bf16, tally__bf16_to_f32, tally__sum_bf16,
+                                 tally__sum_bf16_stepwise, tally__mean_f32_by_bf16};
+
+static const struct half *half_of(const struct tally__codec *codec)
+{
+    return codec->dtype == TALLY_BF16 ? &bf16 : &f16;
+}
+
 static const float *at(const struct tally__range *range, const void *data)
 {
     return (const float *)data + range->start;
@@ -27,65 +48,33 @@ static const float *at(const struct tally__range *range, const void *data)
 
 /* ---- added in fp32 ---- */
 
-static int f16_encode(const struct tally__codec *codec, const struct tally__range *range,
-                      const void *data, void *wire)
-{
-    (void)codec;
-    tally__f32_to_f16(range->n, at(range, data), wire);
-    return TALLY_OK;
-}
-
-static void f16_reduce(const struct tally__codec *codec, const struct tally__range *range,
-                       size_t n_in, const void *const *wire, void *result)
-{
-    uint16_t *out = result;
-
-    tally__sum_f16(range->n, n_in, (const uint16_t *const *)wire, (float)codec->divisor, 1, &out);
-}
-
-static void f16_decode(const struct tally__codec *codec, const struct tally__range *range,
-                       const void *wire, void *data)
-{
-    (void)codec;
-    tally__f16_to_f32(range->n, wire, (float *)data + range->start);
-}
-
-static int f16_direct(const struct tally__codec *codec, const struct tally__range *range,
-                      const struct tally__direct *direct)
-{
-    tally__mean_f32_by_f16(range->n, direct->n_in, (const float *const *)direct->in,
-                           (float)codec->divisor, direct->n_out, (float *const *)direct->out);
-    return TALLY_OK;
-}
-
-static int bf16_encode(const struct tally__codec *codec, const struct tally__range *range,
+static int half_encode(const struct tally__codec *codec, const struct tally__range *range,
                        const void *data, void *wire)
 {
-    (void)codec;
-    tally__f32_to_bf16(range->n, at(range, data), wire);
+    half_of(codec)->narrow(range->n, at(range, data), wire);
     return TALLY_OK;
 }
 
-static void bf16_reduce(const struct tally__codec *codec, const struct tally__range *range,
+static void half_reduce(const struct tally__codec *codec, const struct tally__range *range,
                         size_t n_in, const void *const *wire, void *result)
 {
     uint16_t *out = result;
 
-    tally__sum_bf16(range->n, n_in, (const uint16_t *const *)wire, (float)codec->divisor, 1, &out);
+    half_of(codec)->sum(range->n, n_in, (const uint16_t *const *)wire, (float)codec->divisor, 1,
+                        &out);
 }
 
-static void bf16_decode(const struct tally__codec *codec, const struct tally__range *range,
+static void half_decode(const struct tally__codec *codec, const struct tally__range *range,
                         const void *wire, void *data)
 {
-    (void)codec;
-    tally__bf16_to_f32(range->n, wire, (float *)data + range->start);
+    half_of(codec)->widen(range->n, wire, (float *)data + range->start);
 }
 
-static int bf16_direct(const struct tally__codec *codec, const struct tally__range *range,
+static int half_direct(const struct tally__codec *codec, const struct tally__range *range,
                        const struct tally__direct *direct)
 {
-    tally__mean_f32_by_bf16(range->n, direct->n_in, (const float *const *)direct->in,
-                            (float)codec->divisor, direct->n_out, (float *const *)direct->out);
+    half_of(codec)->mean(range->n, direct->n_in, (const float *const *)direct->in,
+                         (float)codec->divisor, direct->n_out, (float *const *)direct->out);
     return TALLY_OK;
 }
 
@@ -126,78 +115,37 @@ static void sat_reduce(const struct tally__codec *codec, const struct tally__ran
 
 /* ---- stepwise ---- */
 
-static int f16_step_encode(const struct tally__codec *codec, const struct tally__range *range,
-                           const void *data, void *wire)
+static int step_encode(const struct tally__codec *codec, const struct tally__range *range,
+                       const void *data, void *wire)
 {
     const uint16_t *in = wire;
     uint16_t *out = wire;
 
-    tally__f32_to_f16(range->n, at(range, data), wire);
-    tally__sum_f16(range->n, 1, &in, (float)codec->divisor, 1, &out);
+    half_of(codec)->narrow(range->n, at(range, data), wire);
+    half_of(codec)->sum(range->n, 1, &in, (float)codec->divisor, 1, &out);
     return TALLY_OK;
 }
 
-static void f16_step_reduce(const struct tally__codec *codec, const struct tally__range *range,
-                            size_t n_in, const void *const *wire, void *result)
+static void step_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                        size_t n_in, const void *const *wire, void *result)
 {
-    (void)codec;
-    tally__sum_f16_stepwise(range->n, n_in, (const uint16_t *const *)wire, result);
-}
-
-static int bf16_step_encode(const struct tally__codec *codec, const struct tally__range *range,
-                            const void *data, void *wire)
-{
-    const uint16_t *in = wire;
-    uint16_t *out = wire;
-
-    tally__f32_to_bf16(range->n, at(range, data), wire);
-    tally__sum_bf16(range->n, 1, &in, (float)codec->divisor, 1, &out);
-    return TALLY_OK;
-}
-
-static void bf16_step_reduce(const struct tally__codec *codec, const struct tally__range *range,
-                             size_t n_in, const void *const *wire, void *result)
-{
-    (void)codec;
-    tally__sum_bf16_stepwise(range->n, n_in, (const uint16_t *const *)wire, result);
+    half_of(codec)->stepwise(range->n, n_in, (const uint16_t *const *)wire, result);
 }
 
 /* Fields that all variants share. */
-#define HALF_OPS .wire_bytes = half_wire_bytes, .block_bytes = half_block_bytes
+#define HALF_OPS \
+    .wire_bytes = half_wire_bytes, .block_bytes = half_block_bytes, .decode = half_decode
+/* The two types differ in their id. */
+#define FP32_OPS \
+    HALF_OPS, .encode = half_encode, .reduce = half_reduce, .reduce_direct = half_direct
+#define STEP_OPS HALF_OPS, .encode = step_encode, .reduce = step_reduce
 
-static const struct tally__codec_ops f16_ops = {
-    HALF_OPS,
-    .id = 2,
-    .encode = f16_encode,
-    .reduce = f16_reduce,
-    .decode = f16_decode,
-    .reduce_direct = f16_direct,
-};
-
-static const struct tally__codec_ops bf16_ops = {
-    HALF_OPS,
-    .id = 3,
-    .encode = bf16_encode,
-    .reduce = bf16_reduce,
-    .decode = bf16_decode,
-    .reduce_direct = bf16_direct,
-};
-
-static const struct tally__codec_ops sat_ops = {
-    HALF_OPS, .id = 6, .encode = sat_encode, .reduce = sat_reduce, .decode = f16_decode,
-};
-
-static const struct tally__codec_ops f16_step_ops = {
-    HALF_OPS, .id = 7, .encode = f16_step_encode, .reduce = f16_step_reduce, .decode = f16_decode,
-};
-
-static const struct tally__codec_ops bf16_step_ops = {
-    HALF_OPS,
-    .id = 8,
-    .encode = bf16_step_encode,
-    .reduce = bf16_step_reduce,
-    .decode = bf16_decode,
-};
+static const struct tally__codec_ops f16_ops = {FP32_OPS, .id = 2};
+static const struct tally__codec_ops bf16_ops = {FP32_OPS, .id = 3};
+static const struct tally__codec_ops sat_ops = {HALF_OPS, .id = 6, .encode = sat_encode,
+                                                .reduce = sat_reduce};
+static const struct tally__codec_ops f16_step_ops = {STEP_OPS, .id = 7};
+static const struct tally__codec_ops bf16_step_ops = {STEP_OPS, .id = 8};
 
 static const struct tally__codec_ops *ops_of(const struct tally__wire *wire)
 {
@@ -215,5 +163,6 @@ struct tally__codec tally__codec_half(const struct tally__wire *wire, double div
     return (struct tally__codec){.ops = ops_of(wire),
                                  .element_bytes = sizeof(float),
                                  .block = TALLY__SHARD_UNIT,
+                                 .dtype = wire->dtype,
                                  .divisor = divisor};
 }

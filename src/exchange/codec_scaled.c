@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The byte codec with a scale alone per block, and with error feedback. */
-#include <string.h>
-
 #include "exchange/codec_u8.h"
 #include "num/num.h"
 
@@ -21,32 +19,17 @@ static void scaled_decode(size_t n, const uint8_t *q, size_t block, const void *
     tally__scaled_decode_blocks(n, q, block, maps, y);
 }
 
-static void scaled_mean(const struct tally__block_offsets *at, const struct tally__inputs *inputs,
-                        double divisor, float *y)
+static void scaled_sum(size_t n, size_t n_in, const uint8_t *const *q, const void *maps,
+                       float divisor, float *y)
 {
-    const uint8_t **q = inputs->lists->codes;
-    float *scale = inputs->lists->maps;
-
-    for (size_t k = 0; k < inputs->n; k++) {
-        const unsigned char *from = inputs->wire[k];
-
-        q[k] = from + at->q_at;
-        memcpy(&scale[k], from + at->map_at, sizeof scale[k]);
-    }
-    tally__scaled_sum(at->n, inputs->n, q, scale, (float)divisor, y);
-}
-
-static float scaled_scale(const void *maps, size_t block)
-{
-    return ((const float *)maps)[block];
+    tally__scaled_sum(n, n_in, q, maps, divisor, y);
 }
 
 static const struct tally__map_kind scaled_maps = {
     .bytes = sizeof(float),
     .encode = scaled_encode,
     .decode = scaled_decode,
-    .mean = scaled_mean,
-    .scale = scaled_scale,
+    .sum = scaled_sum,
 };
 
 static const struct tally__codec_ops scaled_ops = {.id = 5, TALLY__BYTE_OPS};

@@ -7,6 +7,7 @@
  */
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/status.h"
 #include "comm/doing.h"
@@ -87,6 +88,20 @@ static struct task task_of(const struct tally__codec *codec, const struct tally_
     return task;
 }
 
+/* The contributions of all ranks to a range. */
+struct inputs {
+    size_t n;
+    const void *const *wire;
+    const struct tally__lists *lists;
+};
+
+/* One block, n elements, of all contributions: where its map and its bytes lie on the wire. */
+struct block_offsets {
+    size_t map_at;
+    size_t q_at;
+    size_t n;
+};
+
 /* The offsets on the wire of a run's maps, or of its elements if it is raw, and of its bytes. */
 static size_t map_at(const struct task *task, const struct tally__run *run)
 {
@@ -103,26 +118,15 @@ static size_t bytes_at(const struct task *task, const struct tally__run *run)
 
 static void raw_encode(const struct tally__codec *codec, size_t n, const float *x, void *wire)
 {
-    if (codec->dtype == TALLY_F32) {
-        tally__copy(n * sizeof *x, (const uint8_t *)x, wire);
-    } else if (codec->counts) {
+    if (codec->counts && codec->dtype != TALLY_F32) {
         codec->counts->saturated += tally__f32_to_f16_sat(n, x, wire);
     } else {
-        (codec->dtype == TALLY_F16 ? tally__f32_to_f16 : tally__f32_to_bf16)(n, x, wire);
-    }
-}
-
-static void raw_decode(int dtype, size_t n, const void *wire, float *y)
-{
-    if (dtype == TALLY_F32) {
-        tally__copy(n * sizeof *y, wire, (uint8_t *)y);
-    } else {
-        (dtype == TALLY_F16 ? tally__f16_to_f32 : tally__bf16_to_f32)(n, wire, y);
+        tally__cast(TALLY_F32, codec->dtype, n, x, wire);
     }
 }
 
 static void raw_reduce(const struct task *task, const struct tally__run *run,
-                       const struct tally__inputs *inputs, void *result)
+                       const struct inputs *inputs, void *result)
 {
     const void **in = inputs->lists->run_inputs;
     size_t at = map_at(task, run);
@@ -135,7 +139,7 @@ static void raw_reduce(const struct task *task, const struct tally__run *run,
     tally__reduce(task->codec->dtype, TALLY_MEAN, run->n, &arrays);
 }
 
-/* ---- runs of either kind ---- */
+/* ---- coded elements ---- */
 
 /* The parameter of a run without a scale. */
 static const char *name_of(const struct tally__codec *codec, const struct tally__run *run)
@@ -161,72 +165,95 @@ static const char *name_of(const struct tally__codec *codec, const struct tally_
 static int check_scales(const struct task *task, const struct tally__run *run, const void *maps)
 {
     for (size_t b = 0; b < tally__blocks_in(run->n, task->codec->block); b++) {
-        if (!isfinite(task->kind->scale(maps, b))) {
+        float scale;
+
+        /* A map begins with its scale. */
+        memcpy(&scale, (const unsigned char *)maps + b * task->kind->bytes, sizeof scale);
+        if (!isfinite(scale)) {
             return tally__fail(TALLY_NUMERIC, NO_SCALE, name_of(task->codec, run));
         }
     }
     return TALLY_OK;
 }
 
-static int encode_range(const struct task *task, const void *data, void *wire)
+/* ---- the operations ---- */
+
+int tally__byte_encode(const struct tally__codec *codec, const struct tally__range *range,
+                       const void *data, void *wire)
 {
-    const struct tally__codec *codec = task->codec;
-    const float *x = (const float *)data + task->range->start;
+    const struct task task = task_of(codec, range);
+    const float *x = (const float *)data + range->start;
     struct form seen = {0};
     struct tally__run run;
 
-    while (next_run(codec, task->range, &seen, &run)) {
+    while (next_run(codec, range, &seen, &run)) {
         float *sent = codec->feedback ? codec->feedback[run.segment].sent : NULL;
-        const struct tally__coded to = {.maps = (unsigned char *)wire + map_at(task, &run),
-                                        .q = (uint8_t *)wire + bytes_at(task, &run),
+        const struct tally__coded to = {.maps = (unsigned char *)wire + map_at(&task, &run),
+                                        .q = (uint8_t *)wire + bytes_at(&task, &run),
                                         .feedback = sent ? sent + run.offset : NULL};
 
         if (run.raw) {
             raw_encode(codec, run.n, x + run.start, to.maps);
             continue;
         }
-        task->kind->encode(codec, &run, x + run.start, &to);
+        task.kind->encode(codec, &run, x + run.start, &to);
         if (codec->names) {
-            TRY(check_scales(task, &run, to.maps));
+            TRY(check_scales(&task, &run, to.maps));
         }
     }
     return TALLY_OK;
 }
 
-static void decode_range(const struct task *task, const void *wire, void *data)
+void tally__byte_decode(const struct tally__codec *codec, const struct tally__range *range,
+                        const void *wire, void *data)
 {
-    const struct tally__codec *codec = task->codec;
-    float *y = (float *)data + task->range->start;
+    const struct task task = task_of(codec, range);
+    float *y = (float *)data + range->start;
     struct form seen = {0};
     struct tally__run run;
 
-    while (next_run(codec, task->range, &seen, &run)) {
-        const unsigned char *maps = (const unsigned char *)wire + map_at(task, &run);
+    while (next_run(codec, range, &seen, &run)) {
+        const unsigned char *maps = (const unsigned char *)wire + map_at(&task, &run);
 
         if (run.raw) {
-            raw_decode(codec->dtype, run.n, maps, y + run.start);
+            tally__cast(codec->dtype, TALLY_F32, run.n, maps, y + run.start);
         } else {
-            task->kind->decode(run.n, (const uint8_t *)wire + bytes_at(task, &run), codec->block,
-                               maps, y + run.start);
+            task.kind->decode(run.n, (const uint8_t *)wire + bytes_at(&task, &run), codec->block,
+                              maps, y + run.start);
         }
     }
 }
 
-static struct tally__block_offsets block_of(const struct task *task, const struct tally__run *run,
-                                            size_t done)
+static struct block_offsets block_of(const struct task *task, const struct tally__run *run,
+                                     size_t done)
 {
     size_t block = task->codec->block;
 
-    return (struct tally__block_offsets){
+    return (struct block_offsets){
         .map_at = map_at(task, run) + done / block * task->kind->bytes,
         .q_at = bytes_at(task, run) + done,
         .n = run->n - done < block ? run->n - done : block,
     };
 }
 
+static void mean_of_block(const struct task *task, const struct block_offsets *at,
+                          const struct inputs *inputs, float *y)
+{
+    const uint8_t **q = inputs->lists->codes;
+    unsigned char *maps = inputs->lists->maps;
+
+    for (size_t k = 0; k < inputs->n; k++) {
+        const unsigned char *from = inputs->wire[k];
+
+        q[k] = from + at->q_at;
+        memcpy(maps + k * task->kind->bytes, from + at->map_at, task->kind->bytes);
+    }
+    task->kind->sum(at->n, inputs->n, q, maps, (float)task->codec->divisor, y);
+}
+
 /* Encodes the means of a run, block by block, with the owner's residual. */
 static void reduce_run(const struct task *task, const struct tally__run *run,
-                       const struct tally__inputs *inputs, void *result)
+                       const struct inputs *inputs, void *result)
 {
     const struct tally__codec of_means = {.block = task->codec->block};
     const struct tally__feedback *feedback = task->codec->feedback;
@@ -237,43 +264,47 @@ static void reduce_run(const struct task *task, const struct tally__run *run,
         owned = feedback[run->segment].owned + run->offset - feedback[run->segment].owned_first;
     }
     for (size_t done = 0; done < run->n; done += task->codec->block) {
-        struct tally__block_offsets at = block_of(task, run, done);
+        struct block_offsets at = block_of(task, run, done);
         const struct tally__run block = {.n = at.n};
         const struct tally__coded to = {.maps = (unsigned char *)result + at.map_at,
                                         .q = (uint8_t *)result + at.q_at,
                                         .feedback = owned ? owned + done : NULL};
 
-        task->kind->mean(&at, inputs, task->codec->divisor, sum);
+        mean_of_block(task, &at, inputs, sum);
         task->kind->encode(&of_means, &block, sum, &to);
     }
 }
 
-static void reduce_range(const struct task *task, const struct tally__inputs *inputs, void *result)
+void tally__byte_reduce(const struct tally__codec *codec, const struct tally__range *range,
+                        size_t n_in, const void *const *wire, void *result)
 {
+    const struct task task = task_of(codec, range);
+    const struct inputs inputs = {n_in, wire, codec->lists};
     struct form seen = {0};
     struct tally__run run;
 
-    while (next_run(task->codec, task->range, &seen, &run)) {
-        (run.raw ? raw_reduce : reduce_run)(task, &run, inputs, result);
+    while (next_run(codec, range, &seen, &run)) {
+        (run.raw ? raw_reduce : reduce_run)(&task, &run, &inputs, result);
     }
 }
 
-static void mean_of_range(const struct task *task, const struct tally__inputs *inputs, void *data)
+void tally__byte_mean(const struct tally__codec *codec, const struct tally__range *range,
+                      size_t n_in, const void *const *wire, void *data)
 {
-    float *y = (float *)data + task->range->start;
+    const struct task task = task_of(codec, range);
+    const struct inputs inputs = {n_in, wire, codec->lists};
+    float *y = (float *)data + range->start;
     struct form seen = {0};
     struct tally__run run;
 
-    while (next_run(task->codec, task->range, &seen, &run)) {
-        for (size_t done = 0; done < run.n; done += task->codec->block) {
-            struct tally__block_offsets at = block_of(task, &run, done);
+    while (next_run(codec, range, &seen, &run)) {
+        for (size_t done = 0; done < run.n; done += codec->block) {
+            struct block_offsets at = block_of(&task, &run, done);
 
-            task->kind->mean(&at, inputs, task->codec->divisor, y + run.start + done);
+            mean_of_block(&task, &at, &inputs, y + run.start + done);
         }
     }
 }
-
-/* ---- the operations ---- */
 
 size_t tally__byte_wire_bytes(const struct tally__codec *codec, const struct tally__range *range)
 {
@@ -284,40 +315,6 @@ size_t tally__byte_block_bytes(const struct tally__codec *codec)
 {
     /* A raw block has a quarter of the elements, of 4 bytes at most. */
     return codec->block + codec->map_kind->bytes;
-}
-
-int tally__byte_encode(const struct tally__codec *codec, const struct tally__range *range,
-                       const void *data, void *wire)
-{
-    struct task task = task_of(codec, range);
-
-    return encode_range(&task, data, wire);
-}
-
-void tally__byte_reduce(const struct tally__codec *codec, const struct tally__range *range,
-                        size_t n_in, const void *const *wire, void *result)
-{
-    struct task task = task_of(codec, range);
-    const struct tally__inputs inputs = {n_in, wire, codec->lists};
-
-    reduce_range(&task, &inputs, result);
-}
-
-void tally__byte_decode(const struct tally__codec *codec, const struct tally__range *range,
-                        const void *wire, void *data)
-{
-    struct task task = task_of(codec, range);
-
-    decode_range(&task, wire, data);
-}
-
-void tally__byte_mean(const struct tally__codec *codec, const struct tally__range *range,
-                      size_t n_in, const void *const *wire, void *data)
-{
-    struct task task = task_of(codec, range);
-    const struct tally__inputs inputs = {n_in, wire, codec->lists};
-
-    mean_of_range(&task, &inputs, data);
 }
 
 int tally__byte_reduce_direct(const struct tally__codec *codec, const struct tally__range *range,

@@ -19,20 +19,6 @@ struct tally__run {
     size_t element; /* raw elements before its own if it is raw, else coded ones */
 };
 
-/* The contributions of all ranks to a range. */
-struct tally__inputs {
-    size_t n;
-    const void *const *wire;
-    const struct tally__lists *lists;
-};
-
-/* One block, n elements, of all contributions: where its map and its bytes lie on the wire. */
-struct tally__block_offsets {
-    size_t map_at;
-    size_t q_at;
-    size_t n;
-};
-
 /* The destination of a run's codes, and of their rounding error. */
 struct tally__coded {
     void *maps;
@@ -42,15 +28,14 @@ struct tally__coded {
 
 /* The operations in which the two kinds of map differ. */
 struct tally__map_kind {
-    size_t bytes;
+    size_t bytes; /* of a map, which begins with its scale: a float */
     /* Encodes a run of blocks that starts at x. */
     void (*encode)(const struct tally__codec *codec, const struct tally__run *run, const float *x,
                    const struct tally__coded *to);
     void (*decode)(size_t n, const uint8_t *q, size_t block, const void *maps, float *y);
-    /* The mean of one block: n_in contributions, each from its byte map_at and q_at on. */
-    void (*mean)(const struct tally__block_offsets *at, const struct tally__inputs *inputs,
-                 double divisor, float *y);
-    float (*scale)(const void *maps, size_t block);
+    /* The sum of n_in arrays of codes, each with one map, divided. */
+    void (*sum)(size_t n, size_t n_in, const uint8_t *const *q, const void *maps, float divisor,
+                float *y);
     /* reduce_direct for a run of blocks; arrays start with the run's first element. Returns the
      * first rank whose values have no scale, or direct->n_in. NULL: not available. */
     size_t (*direct)(const struct tally__codec *codec, const struct tally__run *run,

@@ -9,7 +9,8 @@ size_t tally__blocks_in(size_t n, size_t block)
     return n / block + (n % block != 0);
 }
 
-size_t tally__block_length(const struct tally__segments *segments, size_t segment, size_t block)
+/* Elements of a whole block of this segment. */
+static size_t block_length(const struct tally__segments *segments, size_t segment, size_t block)
 {
     return segments && segments->raw && segments->raw[segment] ? block / 4 : block;
 }
@@ -23,7 +24,7 @@ void tally__segments_fill(struct tally__segments *segments, size_t block)
         assert(segments->start[s] <= segments->start[s + 1]);
         segments->first_block[s] = first;
         first += tally__blocks_in(segments->start[s + 1] - segments->start[s],
-                                  tally__block_length(segments, s, block));
+                                  block_length(segments, s, block));
     }
     segments->first_block[segments->n] = first;
 }
@@ -52,17 +53,13 @@ static size_t last_up_to(const size_t *first, size_t n, size_t value)
     return low;
 }
 
-size_t tally__segment_of(const struct tally__segments *segments, size_t block)
-{
-    return last_up_to(segments->first_block, segments->n, block);
-}
-
 size_t tally__segment_at(const struct tally__segments *segments, size_t element)
 {
     return last_up_to(segments->start, segments->n, element);
 }
 
-size_t tally__block_start(const struct tally__layout *layout, size_t block)
+/* The first element of a block; of the block after the last, the end. */
+static size_t block_start(const struct tally__layout *layout, size_t block)
 {
     const struct tally__segments *segments = layout->segments;
     size_t segment;
@@ -75,22 +72,22 @@ size_t tally__block_start(const struct tally__layout *layout, size_t block)
     if (block >= segments->first_block[segments->n]) {
         return layout->n;
     }
-    segment = tally__segment_of(segments, block);
+    segment = last_up_to(segments->first_block, segments->n, block);
     return segments->start[segment] + (block - segments->first_block[segment]) *
-                                          tally__block_length(segments, segment, layout->block);
+                                          block_length(segments, segment, layout->block);
 }
 
 struct tally__range tally__range_of(const struct tally__layout *layout, size_t first_block,
                                     size_t n_blocks)
 {
-    size_t start = tally__block_start(layout, first_block);
+    size_t start = block_start(layout, first_block);
 
     assert(first_block + n_blocks <= tally__layout_blocks(layout));
     return (struct tally__range){
         .first_block = first_block,
         .n_blocks = n_blocks,
         .start = start,
-        .n = tally__block_start(layout, first_block + n_blocks) - start,
+        .n = block_start(layout, first_block + n_blocks) - start,
     };
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How data is divided. A segment is a run of elements that belong together: a parameter. Blocks
+ * The division of data. A segment is a run of elements that belong together: a parameter. Blocks
  * start at segment starts and have the same length, except the last of a segment; they are never
  * divided. A shard is a run of blocks, one shard per rank; a range is any run of blocks.
  */
@@ -44,17 +44,10 @@ void tally__segments_fill(struct tally__segments *segments, size_t block);
 
 size_t tally__layout_blocks(const struct tally__layout *layout);
 
-/* The first element of a block; of the block after the last, the end. */
-size_t tally__block_start(const struct tally__layout *layout, size_t block);
-
 /* The number of blocks of n elements. */
 size_t tally__blocks_in(size_t n, size_t block);
 
-/* Elements of a whole block of this segment. */
-size_t tally__block_length(const struct tally__segments *segments, size_t segment, size_t block);
-
-/* The segment that holds a block; the one that holds an element. */
-size_t tally__segment_of(const struct tally__segments *segments, size_t block);
+/* The segment that holds an element. */
 size_t tally__segment_at(const struct tally__segments *segments, size_t element);
 
 struct tally__range tally__range_of(const struct tally__layout *layout, size_t first_block,

@@ -14,7 +14,7 @@
 #include "exchange/residuals.h"
 #include "tally_extend.h"
 
-/* How fp32 sums travel: as fp32, or as 16-bit floats. */
+/* The form in which fp32 sums travel: as fp32, or as 16-bit floats. */
 struct tally__wire {
     int dtype;      /* TALLY_F32, TALLY_F16 or TALLY_BF16 */
     bool saturates; /* fp16: values that would overflow become the largest finite value */

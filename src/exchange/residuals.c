@@ -139,24 +139,28 @@ void tally__residual_add(struct tally__residual *residual, size_t n, const float
 
 /* ---- residuals of means ---- */
 
+/* The link to the owned residual of n_ranks ranks, or to where it would be inserted. */
+static struct tally__owned **find_link(struct tally__owned **link, int n_ranks)
+{
+    while (*link && (*link)->n_ranks < n_ranks) {
+        link = &(*link)->next;
+    }
+    return link;
+}
+
 struct tally__owned *tally__residual_owned(const struct tally__residual *residual, int n_ranks)
 {
     struct tally__owned *owned = residual->owned;
 
-    while (owned && owned->n_ranks < n_ranks) {
-        owned = owned->next;
-    }
+    owned = *find_link(&owned, n_ranks);
     return owned && owned->n_ranks == n_ranks ? owned : NULL;
 }
 
 int tally__residual_add_owned(struct tally__residual *residual, int n_ranks,
                               struct tally__owned **owned)
 {
-    struct tally__owned **link = &residual->owned;
+    struct tally__owned **link = find_link(&residual->owned, n_ranks);
 
-    while (*link && (*link)->n_ranks < n_ranks) {
-        link = &(*link)->next;
-    }
     if (!*link || (*link)->n_ranks != n_ranks) {
         struct tally__owned *made = tally__alloc(sizeof *made, what);
 
@@ -172,11 +176,8 @@ int tally__residual_add_owned(struct tally__residual *residual, int n_ranks,
 
 void tally__residual_disown(struct tally__residual *residual, int n_ranks)
 {
-    struct tally__owned **link = &residual->owned;
+    struct tally__owned **link = find_link(&residual->owned, n_ranks);
 
-    while (*link && (*link)->n_ranks < n_ranks) {
-        link = &(*link)->next;
-    }
     if (*link && (*link)->n_ranks == n_ranks) {
         struct tally__owned *gone = *link;
 

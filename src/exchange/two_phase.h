@@ -6,9 +6,9 @@
 #include "comm/round.h"
 #include "exchange/codec.h"
 
-/* Exchanges of at most this many bytes on the wire take one phase. Measured: beyond it, two phases
- * are faster for two ranks in group memory. */
-#define TALLY__ONE_PHASE_BYTES ((size_t)2 * 1024)
+/* Exchanges of at most this many bytes on the wire take one phase: few in shared memory, where a
+ * round is cheap; as many as go with a line where a round is a message. */
+size_t tally__one_phase_bytes(const tally_group *group);
 
 /*
  * Reduces the data of all ranks as the codec says and leaves the result, with the same bits, on

@@ -35,16 +35,21 @@ static void forget(struct tally__segment_table *table)
     table->n = 0;
 }
 
-void tally__segment_table_clear(struct tally__segment_table *table)
+void tally__segment_table_free(void *state)
 {
+    struct tally__segment_table *table = state;
+
     forget(table);
     (void)pthread_mutex_destroy(&table->mutex);
+    tally__free(table);
 }
 
-int tally__segment_table_attach(struct tally__segment_table *table)
+int tally__segment_table_attach(void *state, tally_ddp *ddp)
 {
+    struct tally__segment_table *table = state;
     bool taken;
 
+    (void)ddp;
     (void)pthread_mutex_lock(&table->mutex);
     taken = table->attached;
     table->attached = true;
@@ -53,8 +58,11 @@ int tally__segment_table_attach(struct tally__segment_table *table)
                  : TALLY_OK;
 }
 
-void tally__segment_table_detach(struct tally__segment_table *table)
+void tally__segment_table_detach(void *state, tally_ddp *ddp)
 {
+    struct tally__segment_table *table = state;
+
+    (void)ddp;
     (void)pthread_mutex_lock(&table->mutex);
     forget(table);
     table->attached = false;

@@ -10,6 +10,12 @@
 
 #include "exchange/codec.h"
 
+/* An option of all hooks that quantize. */
+#define TALLY__NONFINITE_OPTION             \
+    TALLY__CHOICE_OPTION(                   \
+        "nonfinite", "error|pass", "error", \
+        "an infinity or a NaN fails the step, or makes its block NaN on all ranks")
+
 struct tally__bucket_segments {
     unsigned generation;              /* of the layout it was made for */
     struct tally__segments of_codec;  /* as the codec sees them */
@@ -18,7 +24,8 @@ struct tally__bucket_segments {
     struct tally__feedback *feedback; /* per segment: room for it */
 };
 
-/* The table of all buckets that one hook has seen. Several lanes may enter at once. */
+/* The table of all buckets that one hook has seen. It is the first member of that hook's state.
+ * Several lanes may enter at once. */
 struct tally__segment_table {
     size_t block;
     bool keeps_small;      /* vectors and scalars are raw */
@@ -29,12 +36,12 @@ struct tally__segment_table {
 };
 
 void tally__segment_table_init(struct tally__segment_table *table, size_t block, bool keeps_small);
-void tally__segment_table_clear(struct tally__segment_table *table);
 
-/* A table serves one ddp: a second one is refused until the first is detached. Application threads
- * enter. Errors: STATE. */
-int tally__segment_table_attach(struct tally__segment_table *table);
-void tally__segment_table_detach(struct tally__segment_table *table);
+/* Entries of the hook's table. A hook serves one ddp: attach refuses a second one until the first
+ * is detached. free frees the whole state. Application threads enter. Errors: STATE. */
+int tally__segment_table_attach(void *state, tally_ddp *ddp);
+void tally__segment_table_detach(void *state, tally_ddp *ddp);
+void tally__segment_table_free(void *state);
 
 /* The segments of a bucket. They stay until the layout changes. On a lane. Errors: NOMEM. */
 int tally__bucket_segments_of(struct tally__segment_table *table, const tally_bucket *bucket,

@@ -80,8 +80,8 @@ static void fill_defaults(tally_hook_table *table, struct tally__hook_private *p
 
 /* ---- making and freeing ---- */
 
-int tally__hook_make(const tally_hook_table *table, const struct tally__hook_private *private,
-                     void *state, tally_hook **hook)
+static int make(const tally_hook_table *table, const struct tally__hook_private *private,
+                void *state, tally_hook **hook)
 {
     tally_hook *made = tally__alloc(sizeof *made, "a hook");
     char *name = tally__alloc(strlen(table->name) + 1, "a hook");
@@ -104,6 +104,17 @@ int tally__hook_make(const tally_hook_table *table, const struct tally__hook_pri
     return TALLY_OK;
 }
 
+int tally__hook_make(const tally_hook_table *table, const struct tally__hook_private *private,
+                     void *state, tally_hook **hook)
+{
+    int rc = make(table, private, state, hook);
+
+    if (rc != TALLY_OK && table->destroy) {
+        table->destroy(state);
+    }
+    return rc;
+}
+
 int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **hook)
 {
     tally_hook_table own = {0};
@@ -114,7 +125,7 @@ int tally_hook_create(const tally_hook_table *table, void *state, tally_hook **h
     TRY(tally__sized_read(TALLY__SIZED(tally_hook_table, destroy), "tally_hook_create: table",
                           table, &own));
     TRY(check_table(&own));
-    return tally__hook_make(&own, NULL, state, hook);
+    return make(&own, NULL, state, hook);
 }
 
 void tally__hook_hold(tally_hook *hook)

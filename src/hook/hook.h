@@ -45,7 +45,8 @@ struct tally_hook {
     atomic_int n_holds;                  /* the maker's, and one per ddp or wrapper that uses it */
 };
 
-/* tally_hook_create with the private part; NULL for the defaults. */
+/* tally_hook_create with the private part; NULL for the defaults. On failure it destroys the state.
+ */
 int tally__hook_make(const tally_hook_table *table, const struct tally__hook_private *private,
                      void *state, tally_hook **hook);
 

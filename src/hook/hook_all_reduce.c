@@ -8,29 +8,35 @@
 #include "hook/kind.h"
 #include "num/reduce.h"
 
-int tally__hook_send_plain(void *state, tally_lane *lane, const tally_bucket *bucket)
+/* Leaves the mean; if shard_starts is given, of this rank's shard only. */
+static int send(tally_lane *lane, const tally_bucket *bucket, const size_t *shard_starts)
 {
-    const struct tally__call call = {
-        .kind = TALLY__KIND_ALL_REDUCE, .dtype = (uint8_t)bucket->dtype, .op = TALLY_MEAN};
+    const struct tally__call call = {.kind = shard_starts ? TALLY__KIND_REDUCE_SCATTER
+                                                          : TALLY__KIND_ALL_REDUCE,
+                                     .dtype = (uint8_t)bucket->dtype,
+                                     .op = TALLY_MEAN};
     struct tally__codec codec = tally__codec_here(bucket->dtype, TALLY_MEAN, bucket->divisor);
 
-    (void)state;
+    if (shard_starts) {
+        /* Neither codec needs blocks, so a shard may start at any element. */
+        codec.block = 1;
+        codec.scatters = true;
+        codec.shard_starts = shard_starts;
+    }
     return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
+}
+
+int tally__hook_send_plain(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    (void)state;
+    return send(lane, bucket, NULL);
 }
 
 static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
                    const size_t *shard_starts)
 {
-    const struct tally__call call = {
-        .kind = TALLY__KIND_REDUCE_SCATTER, .dtype = (uint8_t)bucket->dtype, .op = TALLY_MEAN};
-    struct tally__codec codec = tally__codec_here(bucket->dtype, TALLY_MEAN, bucket->divisor);
-
     (void)state;
-    /* Neither codec needs blocks, so a shard may start at any element. */
-    codec.block = 1;
-    codec.scatters = true;
-    codec.shard_starts = shard_starts;
-    return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
+    return send(lane, bucket, shard_starts);
 }
 
 /* Uses MPI_Iallreduce if the group has it. */
@@ -66,14 +72,10 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     return tally__hook_make(&table, &private, NULL, hook);
 }
 
-static const struct tally__option options[] = {{
-    .name = "engine",
-    .type = TALLY__OPTION_CHOICE,
-    .accepts = "exchange|native",
-    .fallback = "exchange",
-    .help = "native: fp32 by MPI_Iallreduce, in an order that is MPI's own; on other backends the "
-            "same as exchange",
-}};
+static const struct tally__option options[] = {TALLY__CHOICE_OPTION(
+    "engine", "exchange|native", "exchange",
+    "native: fp32 by MPI_Iallreduce, in an order that is MPI's own; on other backends the same as "
+    "exchange")};
 
 const struct tally__hook_kind tally__hook_kind_all_reduce = {
     .row.name = "allreduce",

@@ -43,7 +43,6 @@ static int wrap(const char *name, struct tally__wire wire, tally_hook *inner, ta
 {
     struct tally__wrapper_table table = tally__wrapper_table(name, inner);
     struct half *half = tally__alloc(sizeof *half, "a hook");
-    int rc;
 
     if (!half) {
         return TALLY_NOMEM;
@@ -51,21 +50,15 @@ static int wrap(const char *name, struct tally__wire wire, tally_hook *inner, ta
     half->wire = wire;
     table.table.reduce = reduce;
     table.table.scatter = inner->table.scatter ? scatter : NULL;
-    rc = tally__wrapper_make(&table, &half->wrapper, inner, hook);
-    if (rc != TALLY_OK) {
-        tally__free(half);
-    }
-    return rc;
+    return tally__wrapper_make(&table, &half->wrapper, inner, hook);
 }
 
 enum { ACCUMULATE_F32, ACCUMULATE_WIRE };
 
-#define ACCUMULATE                                                                              \
-    {                                                                                           \
-        .name = "accumulate", .type = TALLY__OPTION_CHOICE, .accepts = "fp32|wire",             \
-        .fallback = "fp32",                                                                     \
-        .help = "add in fp32, or as PyTorch does: divide first, and round after each addition", \
-    }
+#define ACCUMULATE                         \
+    TALLY__CHOICE_OPTION(                  \
+        "accumulate", "fp32|wire", "fp32", \
+        "add in fp32, or as PyTorch does: divide first, and round after each addition")
 
 static int make_f16(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
 {
@@ -87,13 +80,9 @@ static int make_bf16(const char *name, const double *values, tally_hook *inner, 
 
 static const struct tally__option f16_options[] = {
     ACCUMULATE,
-    {
-        .name = "saturate",
-        .type = TALLY__OPTION_CHOICE,
-        .accepts = "0|1",
-        .fallback = "0",
-        .help = "1: what is beyond fp16 becomes +-65504 and is counted, instead of infinity",
-    },
+    TALLY__CHOICE_OPTION(
+        "saturate", "0|1", "0",
+        "1: what is beyond fp16 becomes +-65504 and is counted, instead of infinity"),
 };
 
 const struct tally__hook_kind tally__hook_kind_fp16 = {

@@ -8,34 +8,23 @@
  * Reduces on lane 0; application threads enter between steps. Serves one ddp at a time. The leaders
  * have the state of the inner hook, residuals included.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
-
-#include "base/boot_id.h"
+#include "base/machine.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/agree.h"
 #include "comm/doing.h"
-#include "comm/group_config.h"
 #include "comm/threads.h"
 #include "exchange/reduction.h"
 #include "exchange/two_phase.h"
 #include "hook/kind.h"
 #include "hook/wrapper.h"
 
-#define HOST_BYTES 128
-
 struct hosts {
     struct tally__wrapper wrapper;
     int host_size; /* 0: the ranks of each machine */
     tally_ddp *ddp;
     int n_entered;
-    tally_group *local; /* the ranks of this host, in the ddp's group */
-    tally_group
-        *shared; /* the same ranks through shared memory, if the ddp's group is MPI's; or NULL */
+    tally_group *local;   /* the ranks of this host */
     tally_group *leaders; /* NULL on ranks that are not leaders */
 };
 
@@ -51,82 +40,38 @@ static int finish(int rc, tally_future *const *future)
     return rc;
 }
 
-/* The host's name and boot ID: host names are not unique. */
-static void name_host(char *name)
-{
-    size_t n;
-
-    memset(name, 0, HOST_BYTES);
-    (void)gethostname(name, HOST_BYTES / 2);
-    n = strlen(name);
-    tally__boot_id(name + n, HOST_BYTES - n);
-}
-
 /* The lowest rank on this rank's machine. */
 static int find_first(tally_group *all, int *first)
 {
     size_t size = (size_t)tally_group_size(all);
-    char *names = tally__alloc_array(size, HOST_BYTES, "names of hosts");
+    struct tally__machine *machines = tally__alloc_array(size, sizeof *machines, "names of hosts");
     size_t *bytes = tally__alloc_array(size, sizeof *bytes, "names of hosts");
-    char own[HOST_BYTES];
+    struct tally__machine own;
     tally_future *future;
-    int rc = names && bytes ? TALLY_OK : TALLY_NOMEM;
+    int rc = machines && bytes ? TALLY_OK : TALLY_NOMEM;
 
-    name_host(own);
+    tally__machine_here(&own);
     for (size_t r = 0; rc == TALLY_OK && r < size; r++) {
-        bytes[r] = HOST_BYTES;
+        bytes[r] = sizeof own;
     }
     if (rc == TALLY_OK) {
-        rc = finish(tally_all_gather(all, own, bytes, names, &future), &future);
+        rc = finish(tally_all_gather(all, &own, bytes, machines, &future), &future);
     }
     for (int r = tally_group_rank(all); rc == TALLY_OK && r >= 0; r--) {
-        if (memcmp(names + (size_t)r * HOST_BYTES, own, HOST_BYTES) == 0) {
+        if (tally__machine_is_same(&machines[r], &own)) {
             *first = r;
         }
     }
-    tally__free(names);
+    tally__free(machines);
     tally__free(bytes);
     return rc;
-}
-
-/* Opens a shared-memory group of the host's ranks: MPI is slow within a machine. */
-static int open_shared(struct hosts *hosts)
-{
-    tally_group_config config;
-    unsigned long long number[2] = {0};
-    char name[80];
-    tally_future *future;
-    int rc;
-
-    if (getrandom(number, sizeof number, 0) != (ssize_t)sizeof number) {
-        return tally__fail(TALLY_SYSTEM, "hosts: no random numbers for a name");
-    }
-    TRY(finish(tally_broadcast(hosts->local, number, sizeof number, 0, &future), &future));
-    (void)snprintf(name, sizeof name, "@tally-host-%016llx%016llx", number[0], number[1]);
-    tally_group_config_init(&config, sizeof config);
-    config.backend = "shm";
-    config.rank = tally_group_rank(hosts->local);
-    config.world = tally_group_size(hosts->local);
-    config.rendezvous = name;
-    config.lanes = 0; /* jobs of the ddp's group borrow its lane */
-    rc = tally__open_inner(&config, &hosts->shared);
-    if (rc != TALLY_OK) {
-        return tally__fail(
-            rc, "hosts: in the shared memory of this machine, where %s is rank %d: %s",
-            tally__rank_text(hosts->local, config.rank).text, config.rank, tally_last_error());
-    }
-    tally__group_adopt(hosts->shared, hosts->local);
-    hosts->shared->is_host = true;
-    return TALLY_OK;
 }
 
 static void close_groups(struct hosts *hosts)
 {
     (void)tally_group_close(hosts->leaders);
-    (void)tally_group_close(hosts->shared);
     (void)tally_group_close(hosts->local);
     hosts->leaders = NULL;
-    hosts->shared = NULL;
     hosts->local = NULL;
 }
 
@@ -142,12 +87,7 @@ static int open_groups(struct hosts *hosts, tally_group *all)
     }
     TRY(tally_group_split(all, first, rank, &hosts->local));
     hosts->local->is_host = true;
-    TRY(tally_group_split(all, rank == first ? 0 : -1, rank, &hosts->leaders));
-    if (hosts->host_size == 0 && tally_group_size(hosts->local) > 1 &&
-        strcmp(tally_group_backend(all), "mpi") == 0) {
-        return open_shared(hosts);
-    }
-    return TALLY_OK;
+    return tally_group_split(all, rank == first ? 0 : -1, rank, &hosts->leaders);
 }
 
 /* Always opens the groups: another rank may have entered with another object of the same name. */
@@ -161,7 +101,6 @@ static int enter(void *state, tally_ddp *ddp)
         close_groups(&made);
     } else {
         hosts->local = made.local;
-        hosts->shared = made.shared;
         hosts->leaders = made.leaders;
         hosts->ddp = ddp;
     }
@@ -241,7 +180,7 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     const struct hosts *hosts = state;
     bool alone = tally_group_size(hosts->local) == 1;
     struct tally__outcome exchanged = {.status = TALLY_OK};
-    tally_lane *within = tally_lane_for(lane, hosts->shared ? hosts->shared : hosts->local);
+    tally_lane *within = tally_lane_for(lane, hosts->local);
 
     if (!hosts->leaders) {
         TRY(give_up_residuals(bucket));
@@ -267,7 +206,6 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
 {
     struct tally__wrapper_table table = tally__wrapper_table(name, inner);
     struct hosts *hosts;
-    int rc;
 
     if (inner->private.divides) {
         return tally__fail(TALLY_ARG, "the hook inside divides the ranks into groups too: use only "
@@ -286,22 +224,12 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     table.private.enter = enter;
     table.private.leave = leave;
     table.private.runs_here = runs_here;
-    rc = tally__wrapper_make(&table, &hosts->wrapper, inner, hook);
-    if (rc != TALLY_OK) {
-        tally__free(hosts);
-    }
-    return rc;
+    return tally__wrapper_make(&table, &hosts->wrapper, inner, hook);
 }
 
 static const struct tally__option options[] = {
-    {
-        .name = "size",
-        .type = TALLY__OPTION_COUNT,
-        .max = 1e6,
-        .accepts = "0 or more",
-        .fallback = "0",
-        .help = "consecutive ranks that count as one host; 0: those on one machine",
-    },
+    TALLY__COUNT_OPTION("size", 0, 1e6, "0 or more", "0",
+                        "consecutive ranks that count as one host; 0: those on one machine"),
 };
 
 const struct tally__hook_kind tally__hook_kind_hosts = {

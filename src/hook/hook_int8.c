@@ -14,7 +14,7 @@
 #include "hook/kind.h"
 
 struct int8 {
-    struct tally__segment_table table;
+    struct tally__segment_table table; /* first member */
     bool feedback;
     bool accepts_nonfinite; /* infinity and NaN */
 };
@@ -64,18 +64,6 @@ static int find_feedback(const tally_group *group, const tally_bucket *bucket,
     return TALLY_OK;
 }
 
-static int attach(void *state, tally_ddp *ddp)
-{
-    (void)ddp;
-    return tally__segment_table_attach(&((struct int8 *)state)->table);
-}
-
-static void detach(void *state, tally_ddp *ddp)
-{
-    (void)ddp;
-    tally__segment_table_detach(&((struct int8 *)state)->table);
-}
-
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     struct int8 *int8 = state;
@@ -99,14 +87,6 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return tally__exchange(lane, &codec, call, bucket->data, bucket->n);
 }
 
-static void destroy(void *state)
-{
-    struct int8 *int8 = state;
-
-    tally__segment_table_clear(&int8->table);
-    tally__free(int8);
-}
-
 enum { BLOCK, EXEMPT, FEEDBACK, NONFINITE };
 
 static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
@@ -116,13 +96,12 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
         .name = name,
         .concurrent = 1,
         .feedback = values[FEEDBACK] != 0,
-        .attach = attach,
+        .attach = tally__segment_table_attach,
         .reduce = reduce,
-        .detach = detach,
-        .destroy = destroy,
+        .detach = tally__segment_table_detach,
+        .destroy = tally__segment_table_free,
     };
     struct int8 *int8 = tally__alloc(sizeof *int8, "a hook");
-    int rc;
 
     (void)inner;
     if (!int8) {
@@ -131,45 +110,24 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     int8->feedback = values[FEEDBACK] != 0;
     int8->accepts_nonfinite = values[NONFINITE] != 0;
     tally__segment_table_init(&int8->table, (size_t)values[BLOCK], values[EXEMPT] == 0);
-    rc = tally__hook_make(&table, NULL, int8, hook);
-    if (rc != TALLY_OK) {
-        destroy(int8);
-    }
-    return rc;
+    return tally__hook_make(&table, NULL, int8, hook);
 }
 
 static const struct tally__option options[] = {
-    {
-        .name = "block",
-        .type = TALLY__OPTION_COUNT,
-        .min = 64,
-        .max = TALLY__BLOCK_MAX,
-        .unit = 64,
-        .accepts = "64..4096, a multiple of 64",
-        .fallback = "512",
-        .help = "elements with a scale of their own",
-    },
-    {
-        .name = "exempt",
-        .type = TALLY__OPTION_CHOICE,
-        .accepts = "vectors|none",
-        .fallback = "vectors",
-        .help = "what travels as numbers: parameters with fewer than two dimensions, or nothing",
-    },
-    {
-        .name = "feedback",
-        .type = TALLY__OPTION_CHOICE,
-        .accepts = "0|1",
-        .fallback = "1",
-        .help = "add what one step leaves out to the next one",
-    },
-    {
-        .name = "nonfinite",
-        .type = TALLY__OPTION_CHOICE,
-        .accepts = "error|pass",
-        .fallback = "error",
-        .help = "an infinity or a NaN fails the step, or makes its block NaN on all ranks",
-    },
+    [BLOCK] = {.name = "block",
+               .type = TALLY__OPTION_COUNT,
+               .min = 64,
+               .max = TALLY__BLOCK_MAX,
+               .unit = 64,
+               .accepts = "64..4096, a multiple of 64",
+               .fallback = "512",
+               .help = "elements with a scale of their own"},
+    [EXEMPT] = TALLY__CHOICE_OPTION(
+        "exempt", "vectors|none", "vectors",
+        "what travels as numbers: parameters with fewer than two dimensions, or nothing"),
+    [FEEDBACK] = TALLY__CHOICE_OPTION("feedback", "0|1", "1",
+                                      "add what one step leaves out to the next one"),
+    [NONFINITE] = TALLY__NONFINITE_OPTION,
 };
 
 const struct tally__hook_kind tally__hook_kind_int8 = {

@@ -105,7 +105,6 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
 {
     struct tally__wrapper_table table = tally__wrapper_table(name, inner);
     struct post_local *local;
-    int rc;
 
     if (inner->private.divides) {
         return tally__fail(TALLY_ARG, "the hook inside divides the ranks into groups too: use only "
@@ -123,30 +122,16 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     table.private.divides = true;
     table.private.enter = enter;
     table.private.leave = leave;
-    rc = tally__wrapper_make(&table, &local->wrapper, inner, hook);
-    if (rc != TALLY_OK) {
-        tally__free(local);
-    }
-    return rc;
+    return tally__wrapper_make(&table, &local->wrapper, inner, hook);
 }
 
 static const struct tally__option options[] = {
-    {
-        .name = "start",
-        .type = TALLY__OPTION_COUNT,
-        .max = 1e15,
-        .accepts = "0 or more",
-        .fallback = "1000",
-        .help = "steps in which all ranks exchange first; an averager's warmup is the same",
-    },
-    {
-        .name = "group",
-        .type = TALLY__OPTION_COUNT,
-        .max = 1e6,
-        .accepts = "0 or more",
-        .fallback = "0",
-        .help = "consecutive ranks that exchange from then on, as those of a machine; 0: none do",
-    },
+    [START] = TALLY__COUNT_OPTION(
+        "start", 0, 1e15, "0 or more", "1000",
+        "steps in which all ranks exchange first; an averager's warmup is the same"),
+    [GROUP] = TALLY__COUNT_OPTION(
+        "group", 0, 1e6, "0 or more", "0",
+        "consecutive ranks that exchange from then on, as those of a machine; 0: none do"),
 };
 
 const struct tally__hook_kind tally__hook_kind_post_local = {

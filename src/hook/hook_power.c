@@ -88,18 +88,13 @@ static int make_power(const char *name, struct tally__power_options options, tal
     };
     const struct tally__hook_private private = {.layout_bound = options.batched};
     struct tally__power *power = tally__alloc(sizeof *power, "a hook");
-    int rc;
 
     if (!power) {
         return TALLY_NOMEM;
     }
     power->options = options;
     (void)pthread_mutex_init(&power->mutex, NULL);
-    rc = tally__hook_make(&table, &private, power, hook);
-    if (rc != TALLY_OK) {
-        destroy(power);
-    }
-    return rc;
+    return tally__hook_make(&table, &private, power, hook);
 }
 
 /* In the order of the options below; the batched form has the first six. */
@@ -137,29 +132,25 @@ static int make_batched(const char *name, const double *values, tally_hook *inne
     return make_power(name, options, hook);
 }
 
-#define ROW(option, kind, least, most, range, value, text)                                         \
-    {                                                                                              \
-        .name = option, .type = TALLY__OPTION_##kind, .min = least, .max = most, .accepts = range, \
-        .fallback = value, .help = text                                                            \
-    }
-
-#define SHARED_OPTIONS                                                                         \
-    ROW("rank", COUNT, 1, 1024, "1..1024", "1", "columns of P and Q: more is more exact"),     \
-        ROW("start", COUNT, 0, 1e15, "0 or more", "1000",                                      \
-            "steps that travel uncompressed first; about a tenth of the training is good"),    \
-        ROW("feedback", CHOICE, 0, 0, "0|1", "1", "add what one step leaves out to the next"), \
-        ROW("warm_start", CHOICE, 0, 0, "0|1", "1", "start from the last step's Q"),           \
-        ROW("seed", COUNT, 0, 4294967295, "0..4294967295", "0", "of the first Q"),             \
-        ROW("report_every", COUNT, 1, 1e15, "1 or more", "10000",                              \
-            "steps between two lines in the log on what compression saves")
+#define SHARED_OPTIONS                                                                            \
+    TALLY__COUNT_OPTION("rank", 1, 1024, "1..1024", "1",                                          \
+                        "columns of P and Q: more is more exact"),                                \
+        TALLY__COUNT_OPTION(                                                                      \
+            "start", 0, 1e15, "0 or more", "1000",                                                \
+            "steps that travel uncompressed first; about a tenth of the training is good"),       \
+        TALLY__CHOICE_OPTION("feedback", "0|1", "1", "add what one step leaves out to the next"), \
+        TALLY__CHOICE_OPTION("warm_start", "0|1", "1", "start from the last step's Q"),           \
+        TALLY__COUNT_OPTION("seed", 0, 4294967295, "0..4294967295", "0", "of the first Q"),       \
+        TALLY__COUNT_OPTION("report_every", 1, 1e15, "1 or more", "10000",                        \
+                            "steps between two lines in the log on what compression saves")
 
 static const struct tally__option options_list[] = {
     SHARED_OPTIONS,
-    ROW("min_rate", REAL, 0, 1e6, "0..1e6", "2",
-        "compress a matrix only if that makes it smaller by more than this factor"),
-    ROW("epsilon", REAL, 0, 1, "0..1", "0", "added to the norms of columns"),
-    ROW("batch", CHOICE, 0, 0, "0|1", "0",
-        "for PyTorch's sake; matrices of a bucket always travel together"),
+    TALLY__REAL_OPTION("min_rate", 0, 1e6, "0..1e6", "2",
+                       "compress a matrix only if that makes it smaller by more than this factor"),
+    TALLY__REAL_OPTION("epsilon", 0, 1, "0..1", "0", "added to the norms of columns"),
+    TALLY__CHOICE_OPTION("batch", "0|1", "0",
+                         "for PyTorch's sake; matrices of a bucket always travel together"),
 };
 
 const struct tally__hook_kind tally__hook_kind_power = {

@@ -24,7 +24,7 @@
 #define CACHED_ELEMENTS ((size_t)1 << 20)
 
 struct quantize {
-    struct tally__segment_table table;
+    struct tally__segment_table table; /* first member */
     bool per_tensor;
     bool of_bucket; /* the whole bucket is one tensor */
     bool gathers;
@@ -39,18 +39,6 @@ static struct tally__affine map_of(const tally_bucket *bucket)
 
     tally__minmax_f32(bucket->n, bucket->data, &lo, &hi);
     return tally__affine_of(bucket->n, lo, hi);
-}
-
-static int attach(void *state, tally_ddp *ddp)
-{
-    (void)ddp;
-    return tally__segment_table_attach(&((struct quantize *)state)->table);
-}
-
-static void detach(void *state, tally_ddp *ddp)
-{
-    (void)ddp;
-    tally__segment_table_detach(&((struct quantize *)state)->table);
 }
 
 static int reduce_together(struct quantize *quantize, tally_lane *lane, const tally_bucket *bucket)
@@ -108,14 +96,6 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return TALLY_OK;
 }
 
-static void destroy(void *state)
-{
-    struct quantize *quantize = state;
-
-    tally__segment_table_clear(&quantize->table);
-    tally__free(quantize);
-}
-
 /* The options, in the order of both lists; block is per channel only. */
 enum { EXCHANGE, NONFINITE, SCOPE, BLOCK };
 
@@ -125,14 +105,13 @@ static int make(const char *name, const double *values, size_t block, tally_hook
         .size = sizeof table,
         .name = name,
         .concurrent = 1,
-        .attach = attach,
+        .attach = tally__segment_table_attach,
         .reduce = reduce,
-        .detach = detach,
-        .destroy = destroy,
+        .detach = tally__segment_table_detach,
+        .destroy = tally__segment_table_free,
     };
     const struct tally__hook_private private = {.layout_bound = values[SCOPE] != 0};
     struct quantize *quantize = tally__alloc(sizeof *quantize, "a hook");
-    int rc;
 
     if (!quantize) {
         return TALLY_NOMEM;
@@ -141,11 +120,7 @@ static int make(const char *name, const double *values, size_t block, tally_hook
     quantize->accepts_nonfinite = values[NONFINITE] != 0;
     quantize->of_bucket = values[SCOPE] != 0;
     tally__segment_table_init(&quantize->table, block, false);
-    rc = tally__hook_make(&table, &private, quantize, hook);
-    if (rc != TALLY_OK) {
-        destroy(quantize);
-    }
-    return rc;
+    return tally__hook_make(&table, &private, quantize, hook);
 }
 
 static int make_per_tensor(const char *name, const double *values, tally_hook *inner,
@@ -164,27 +139,13 @@ static int make_per_channel(const char *name, const double *values, tally_hook *
     return make(name, values, (size_t)values[BLOCK], hook);
 }
 
-#define SHARED_OPTIONS                                                                          \
-    {                                                                                           \
-        .name = "exchange",                                                                     \
-        .type = TALLY__OPTION_CHOICE,                                                           \
-        .accepts = "two_phase|gather",                                                          \
-        .fallback = "two_phase",                                                                \
-        .help = "gather: PyTorch's arithmetic, with traffic that grows with the number of "     \
-                "ranks",                                                                        \
-    },                                                                                          \
-        {                                                                                       \
-            .name = "nonfinite",                                                                \
-            .type = TALLY__OPTION_CHOICE,                                                       \
-            .accepts = "error|pass",                                                            \
-            .fallback = "error",                                                                \
-            .help = "an infinity or a NaN fails the step, or makes its block NaN on all ranks", \
-        },                                                                                      \
-    {                                                                                           \
-        .name = "scope", .type = TALLY__OPTION_CHOICE, .accepts = "parameter|bucket",           \
-        .fallback = "parameter",                                                                \
-        .help = "bucket: as PyTorch, which takes a bucket for one tensor",                      \
-    }
+#define SHARED_OPTIONS                                                                     \
+    TALLY__CHOICE_OPTION(                                                                  \
+        "exchange", "two_phase|gather", "two_phase",                                       \
+        "gather: PyTorch's arithmetic, with traffic that grows with the number of ranks"), \
+        TALLY__NONFINITE_OPTION,                                                           \
+        TALLY__CHOICE_OPTION("scope", "parameter|bucket", "parameter",                     \
+                             "bucket: as PyTorch, which takes a bucket for one tensor")
 
 static const struct tally__option tensor_options[] = {SHARED_OPTIONS};
 
@@ -200,15 +161,8 @@ const struct tally__hook_kind tally__hook_kind_per_tensor = {
 
 static const struct tally__option channel_options[] = {
     SHARED_OPTIONS,
-    {
-        .name = "block",
-        .type = TALLY__OPTION_COUNT,
-        .min = 16,
-        .max = TALLY__BLOCK_MAX,
-        .accepts = "16..4096",
-        .fallback = "512",
-        .help = "elements with a scale of their own",
-    },
+    TALLY__COUNT_OPTION("block", 16, TALLY__BLOCK_MAX, "16..4096", "512",
+                        "elements with a scale of their own"),
 };
 
 const struct tally__hook_kind tally__hook_kind_per_channel = {

@@ -3,19 +3,18 @@
  * Hooks by text: names with options (base/text.h), and inner hooks in brackets. A text is read to
  * its end before the first hook is made; hooks are made from the inside out. Any thread enters.
  */
-#include "hook/hook_text.h"
-
 #include <string.h>
 
 #include "base/status.h"
 #include "hook/hook.h"
+#include "hook/kind.h"
 
 #define PLAIN "allreduce"
 
 /* A chain of hooks, the outermost first; one more than a text may have, for PLAIN. */
 struct chain {
     size_t n;
-    struct tally__setting level[TALLY__MAX_HOOK_DEPTH + 1];
+    struct tally__setting link[TALLY__MAX_HOOK_DEPTH + 1];
 };
 
 static struct tally__list wrappers_of(const struct tally__rows *rows)
@@ -32,10 +31,10 @@ static struct tally__list wrappers_of(const struct tally__rows *rows)
 
 /* ---- reading ---- */
 
-/* Whether a bracket opens another level. */
+/* Whether a bracket opens another hook. */
 static int read_bracket(struct tally__scan *scan, const struct chain *chain, bool *opened)
 {
-    const struct tally__row *row = chain->level[chain->n - 1].row;
+    const struct tally__row *row = chain->link[chain->n - 1].row;
 
     *opened = tally__scan_mark(scan, '(');
     if (*opened && !tally__hook_kind_of(row)->wraps) {
@@ -49,11 +48,11 @@ static int read_bracket(struct tally__scan *scan, const struct chain *chain, boo
     return TALLY_OK;
 }
 
-/* Reads the closing brackets of all levels except the first, and the end; reports another bracket
+/* Reads the closing brackets of all hooks except the first, and the end; reports another bracket
  * only if brackets is set. */
 static int read_end(struct tally__scan *scan, const struct chain *chain, bool brackets)
 {
-    const struct tally__setting *last = &chain->level[chain->n - 1];
+    const struct tally__setting *last = &chain->link[chain->n - 1];
     struct tally__list accepted = tally__setting_marks(last);
 
     if (tally__hook_kind_of(last->row)->wraps && brackets) {
@@ -75,7 +74,7 @@ static int read_chain(struct tally__scan *scan, struct chain *chain)
 
     chain->n = 0;
     do {
-        TRY(tally__setting_read(scan, &chain->level[chain->n++]));
+        TRY(tally__setting_read(scan, &chain->link[chain->n++]));
         TRY(read_bracket(scan, chain, &opened));
     } while (opened);
     return read_end(scan, chain, true);
@@ -83,11 +82,11 @@ static int read_chain(struct tally__scan *scan, struct chain *chain)
 
 /* ---- making ---- */
 
-static int name_level(const struct tally__rows *rows, const struct tally__setting *level,
-                      const tally_hook *inner, struct tally__name *name)
+static int name_link(const struct tally__rows *rows, const struct tally__setting *link,
+                     const tally_hook *inner, struct tally__name *name)
 {
     *name = (struct tally__name){.length = 0};
-    TRY(tally__name_add_setting(name, rows, level));
+    TRY(tally__name_add_setting(name, rows, link));
     /* The application's hook may have the same name. */
     if (inner && !(inner->kind && strcmp(inner->table.name, PLAIN) == 0)) {
         tally__name_add(name, "(");
@@ -97,16 +96,16 @@ static int name_level(const struct tally__rows *rows, const struct tally__settin
     return tally__name_check(name, rows);
 }
 
-static int make_level(const struct tally__rows *rows, const struct tally__setting *level,
-                      tally_hook *inner, tally_hook **hook)
+static int make_link(const struct tally__rows *rows, const struct tally__setting *link,
+                     tally_hook *inner, tally_hook **hook)
 {
     struct tally__name name;
     int rc;
 
-    TRY(name_level(rows, level, inner, &name));
-    rc = tally__hook_kind_of(level->row)->make(name.text, level->values, inner, hook);
+    TRY(name_link(rows, link, inner, &name));
+    rc = tally__hook_kind_of(link->row)->make(name.text, link->values, inner, hook);
     if (rc == TALLY_OK) {
-        (*hook)->kind = tally__hook_kind_of(level->row);
+        (*hook)->kind = tally__hook_kind_of(link->row);
     }
     return rc == TALLY_ARG ? tally__fail(rc, "hook '%s': %s", name.text, tally_last_error()) : rc;
 }
@@ -118,7 +117,7 @@ static int make_chain(const struct tally__rows *rows, const struct chain *chain,
 {
     for (size_t k = chain->n; k-- > 0;) {
         tally_hook *outer = NULL;
-        int rc = make_level(rows, &chain->level[k], made, &outer);
+        int rc = make_link(rows, &chain->link[k], made, &outer);
 
         tally_hook_free(made);
         TRY(rc);
@@ -145,8 +144,8 @@ int tally__hook_parse_in(const struct tally__rows *rows, const char *text, tally
 
     TRY(check_arguments("tally_hook_parse", rows, text, hook));
     TRY(read_chain(&scan, &chain));
-    if (tally__hook_kind_of(chain.level[chain.n - 1].row)->wraps) {
-        TRY(tally__setting_read(&plain, &chain.level[chain.n++]));
+    if (tally__hook_kind_of(chain.link[chain.n - 1].row)->wraps) {
+        TRY(tally__setting_read(&plain, &chain.link[chain.n++]));
     }
     return make_chain(rows, &chain, NULL, hook);
 }
@@ -156,16 +155,16 @@ int tally__hook_wrap_in(const struct tally__rows *rows, const char *text, tally_
 {
     struct tally__scan scan = {.rows = rows, .text = text};
     struct chain chain = {.n = 1};
-    struct tally__setting *level = &chain.level[0];
+    struct tally__setting *link = &chain.link[0];
 
     TRY(check_arguments("tally_hook_wrap", rows, text, hook));
     if (!inner) {
         return tally__fail(TALLY_ARG, "tally_hook_wrap: inner is NULL");
     }
-    TRY(tally__setting_read(&scan, level));
-    if (!tally__hook_kind_of(level->row)->wraps) {
-        return TALLY__FAIL_AT(&scan, level->at, "%s is not a wrapper; wrappers are %s",
-                              level->row->name, wrappers_of(rows).text);
+    TRY(tally__setting_read(&scan, link));
+    if (!tally__hook_kind_of(link->row)->wraps) {
+        return TALLY__FAIL_AT(&scan, link->at, "%s is not a wrapper; wrappers are %s",
+                              link->row->name, wrappers_of(rows).text);
     }
     TRY(read_end(&scan, &chain, false));
     tally__hook_hold(inner);

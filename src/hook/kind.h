@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every hook of tally is one row: a const table with its name, its options and its constructor.
- * hook/kinds.c lists the rows; hook_text.c reads their text.
+ * TALLY__HOOK_LIST has them all; hook_text.c reads their text.
  */
 #ifndef TALLY_HOOK_KIND_H
 #define TALLY_HOOK_KIND_H
@@ -23,22 +23,35 @@ struct tally__hook_kind {
     int (*make)(const char *name, const double *values, tally_hook *inner, tally_hook **hook);
 };
 
-extern const struct tally__hook_kind tally__hook_kind_all_reduce;
-extern const struct tally__hook_kind tally__hook_kind_fp16;
-extern const struct tally__hook_kind tally__hook_kind_bf16;
-extern const struct tally__hook_kind tally__hook_kind_int8;
-extern const struct tally__hook_kind tally__hook_kind_per_tensor;
-extern const struct tally__hook_kind tally__hook_kind_per_channel;
-extern const struct tally__hook_kind tally__hook_kind_power;
-extern const struct tally__hook_kind tally__hook_kind_batched_power;
-extern const struct tally__hook_kind tally__hook_kind_hosts;
-extern const struct tally__hook_kind tally__hook_kind_post_local;
-extern const struct tally__hook_kind tally__hook_kind_noop;
+/* Every hook, in the order of `tally hooks`. */
+#define TALLY__HOOK_LIST(X) \
+    X(all_reduce)           \
+    X(fp16)                 \
+    X(bf16)                 \
+    X(int8)                 \
+    X(per_tensor)           \
+    X(per_channel)          \
+    X(power)                \
+    X(batched_power)        \
+    X(hosts)                \
+    X(post_local)           \
+    X(noop)
+
+#define TALLY__HOOK_DECLARE(name) extern const struct tally__hook_kind tally__hook_kind_##name;
+TALLY__HOOK_LIST(TALLY__HOOK_DECLARE)
+#undef TALLY__HOOK_DECLARE
 
 /* The list of all hooks; every list of hooks has rows of such kinds. */
 extern const struct tally__rows tally__hook_kinds;
 
 /* The kind whose first member is row. */
 const struct tally__hook_kind *tally__hook_kind_of(const struct tally__row *row);
+
+/* hook_text.c: tally_hook_parse and tally_hook_wrap with a given list of hooks, and the longest
+ * chain of them. */
+#define TALLY__MAX_HOOK_DEPTH 8
+int tally__hook_parse_in(const struct tally__rows *rows, const char *text, tally_hook **hook);
+int tally__hook_wrap_in(const struct tally__rows *rows, const char *text, tally_hook *inner,
+                        tally_hook **hook);
 
 #endif

@@ -8,12 +8,9 @@
 #include "hook/kind.h"
 
 static const struct tally__row *const rows[] = {
-    &tally__hook_kind_all_reduce.row, &tally__hook_kind_fp16.row,
-    &tally__hook_kind_bf16.row,       &tally__hook_kind_int8.row,
-    &tally__hook_kind_per_tensor.row, &tally__hook_kind_per_channel.row,
-    &tally__hook_kind_power.row,      &tally__hook_kind_batched_power.row,
-    &tally__hook_kind_hosts.row,      &tally__hook_kind_post_local.row,
-    &tally__hook_kind_noop.row,
+#define ROW(name) &tally__hook_kind_##name.row,
+    TALLY__HOOK_LIST(ROW)
+#undef ROW
 };
 
 const struct tally__rows tally__hook_kinds = {"hook", "a hook", rows, sizeof rows / sizeof rows[0]};
@@ -32,17 +29,17 @@ int tally_hook_describe(size_t index, tally_hook_info *info)
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_hook_info, n_options);
     const struct tally__row *row;
-    tally_hook_info own;
+    tally_hook_info answer;
 
     TRY(tally__answer_check(kind, "tally_hook_describe", info));
     TRY(tally__row_at("tally_hook_describe", &tally__hook_kinds, index, &row));
     /* Clear the padding too: the application gets a copy of every byte. */
-    memset(&own, 0, sizeof own);
-    own.name = row->name;
-    own.help = row->help;
-    own.wraps = tally__hook_kind_of(row)->wraps;
-    own.n_options = row->n_options;
-    tally__sized_write(kind, &own, info);
+    memset(&answer, 0, sizeof answer);
+    answer.name = row->name;
+    answer.help = row->help;
+    answer.wraps = tally__hook_kind_of(row)->wraps;
+    answer.n_options = row->n_options;
+    tally__sized_write(kind, &answer, info);
     return TALLY_OK;
 }
 

@@ -94,9 +94,9 @@ struct tally__wrapper_table tally__wrapper_table(const char *name, const tally_h
 int tally__wrapper_make(const struct tally__wrapper_table *table, struct tally__wrapper *state,
                         tally_hook *inner, tally_hook **hook)
 {
-    TRY(tally__hook_make(&table->table, &table->private, state, hook));
     state->inner = inner;
+    tally__hook_hold(inner); /* destroy drops it */
+    TRY(tally__hook_make(&table->table, &table->private, state, hook));
     (*hook)->inner = inner;
-    tally__hook_hold(inner);
     return TALLY_OK;
 }

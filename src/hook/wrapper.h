@@ -19,8 +19,8 @@ struct tally__wrapper_table {
 struct tally__wrapper_table tally__wrapper_table(const char *name, const tally_hook *inner);
 
 /*
- * Makes the hook around inner. On success it owns state, which is from tally__alloc, and holds
- * inner; on failure neither. Errors: NOMEM.
+ * Makes the hook around inner, which it then holds. state is from tally__alloc; on failure it is
+ * freed. Errors: NOMEM.
  */
 int tally__wrapper_make(const struct tally__wrapper_table *table, struct tally__wrapper *state,
                         tally_hook *inner, tally_hook **hook);

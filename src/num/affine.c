@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The scale and the zero point of uint8 quantization, as PyTorch's hooks compute them: in fp32, one
- * rounding per operation. Shared by all levels. Any thread enters; nothing is kept.
+ * rounding per operation. Shared by all instruction sets. Any thread enters; nothing is kept.
  */
 #include <math.h>
 
 #include "num/num.h"
-#include "num/rint.h"
+#include "num/quantize.h"
 
 static float clamp(float x, float lo, float hi)
 {

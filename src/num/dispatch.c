@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chooses a level once per process and forwards every kernel call to it, inside our own
+ * Chooses an instruction set once per process and forwards every kernel call to it, inside our own
  * floating-point environment. The chosen table is one of the library's few globals; it changes
- * once, from the reference to the chosen level. Any thread enters.
+ * once, from the reference to the chosen instruction set. Any thread enters.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,11 +13,12 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "num/low_rank.h"
 #include "num/num.h"
 
 /* Written once in choose(), release; read by every kernel call, acquire. The tables are constant:
  * acquire costs nothing on the machines we have and spares the reader the argument. */
-static _Atomic(const struct tally__level *) chosen = &tally__levels[0];
+static _Atomic(const struct tally__isa *) chosen = &tally__isas[0];
 
 static pthread_once_t choose_once = PTHREAD_ONCE_INIT;
 /* The outcome of choose(), read after pthread_once, which orders it. */
@@ -29,22 +30,22 @@ static void list_usable(char *text, size_t bytes)
 {
     size_t used = (size_t)snprintf(text, bytes, "auto");
 
-    for (size_t i = 0; i < tally__n_levels; i++) {
-        if (tally__levels[i].usable() && used < bytes) {
-            used += (size_t)snprintf(text + used, bytes - used, "|%s", tally__levels[i].name);
+    for (size_t i = 0; i < tally__n_isas; i++) {
+        if (tally__isas[i].usable() && used < bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, "|%s", tally__isas[i].name);
         }
     }
 }
 
-static int find_level(const char *wanted, const struct tally__level **level)
+static int find_isa(const char *wanted, const struct tally__isa **isa)
 {
     char usable[64];
 
-    for (size_t i = tally__n_levels; i-- > 0;) {
-        const struct tally__level *candidate = &tally__levels[i];
+    for (size_t i = tally__n_isas; i-- > 0;) {
+        const struct tally__isa *candidate = &tally__isas[i];
 
         if (candidate->usable() && (!wanted || strcmp(wanted, candidate->name) == 0)) {
-            *level = candidate;
+            *isa = candidate;
             return TALLY_OK;
         }
     }
@@ -55,13 +56,13 @@ static int find_level(const char *wanted, const struct tally__level **level)
 
 static int choose(void)
 {
-    const struct tally__level *level = &tally__levels[0];
+    const struct tally__isa *isa = &tally__isas[0];
     const char *wanted = NULL;
 
     TRY(tally__env_choice(TALLY__ENV_ISA, &wanted));
-    TRY(find_level(strcmp(wanted, "auto") == 0 ? NULL : wanted, &level));
-    atomic_store_explicit(&chosen, level, memory_order_release);
-    tally__log(TALLY_LOG_DEBUG, "computing with %s", level->name);
+    TRY(find_isa(strcmp(wanted, "auto") == 0 ? NULL : wanted, &isa));
+    atomic_store_explicit(&chosen, isa, memory_order_release);
+    tally__log(TALLY_LOG_DEBUG, "computing with %s", isa->name);
     return TALLY_OK;
 }
 
@@ -79,7 +80,7 @@ int tally__num_start(void)
     return choose_status == TALLY_OK ? TALLY_OK : tally__fail(choose_status, "%s", choose_error);
 }
 
-const struct tally__level *tally__level(void)
+const struct tally__isa *tally__isa(void)
 {
     return atomic_load_explicit(&chosen, memory_order_acquire);
 }
@@ -90,7 +91,7 @@ int tally_isa(const char **name)
         return tally__fail(TALLY_ARG, "tally_isa: name is NULL");
     }
     TRY(tally__num_start());
-    *name = tally__level()->name;
+    *name = tally__isa()->name;
     return TALLY_OK;
 }
 
@@ -102,13 +103,16 @@ int tally_isa(const char **name)
 #define RETURN_size_t return result;
 #define RETURN_double return result;
 
-#define DISPATCH(name, type, parameters, arguments)                                             \
-    type tally__##name parameters                                                               \
-    {                                                                                           \
-        const struct tally__level *level = atomic_load_explicit(&chosen, memory_order_acquire); \
-        tally__fpenv saved = tally__fpenv_enter();                                              \
-        RESULT_##type level->kernels->name arguments;                                           \
-        tally__fpenv_leave(saved);                                                              \
-        RETURN_##type                                                                           \
+#define DISPATCH(table, name, type, parameters, arguments)                                  \
+    type tally__##name parameters                                                           \
+    {                                                                                       \
+        const struct tally__isa *isa = atomic_load_explicit(&chosen, memory_order_acquire); \
+        tally__fpenv saved = tally__fpenv_enter();                                          \
+        RESULT_##type isa->table->name arguments;                                           \
+        tally__fpenv_leave(saved);                                                          \
+        RETURN_##type                                                                       \
     }
-TALLY__KERNEL_LIST(DISPATCH)
+#define DISPATCH_KERNEL(...) DISPATCH(kernels, __VA_ARGS__)
+#define DISPATCH_LOW_RANK(...) DISPATCH(low_rank, __VA_ARGS__)
+TALLY__KERNEL_LIST(DISPATCH_KERNEL)
+TALLY__LOW_RANK_LIST(DISPATCH_LOW_RANK)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every kernel, declared once: X(name, result, (parameters), (arguments)). The list is expanded
- * into the table of each level, the dispatching functions tally__<name>, the tests and the bench,
- * so a kernel without a test or a measurement does not build. num/num.h says what each
+ * into the table of each instruction set, the dispatching functions tally__<name>, the tests and
+ * the bench, so a kernel without a test or a measurement does not build. num/num.h says what each
  * one computes.
  *
  * The order of the parameters is always: length, inputs, parameters of the arithmetic, outputs.

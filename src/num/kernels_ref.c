@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reference level: plain C, which defines the result of every kernel. The other levels give the
- * same bits and use these functions for the elements that do not fill a vector. Any thread enters;
- * nothing is kept.
+ * The reference: plain C, which defines the result of every kernel. The other instruction sets give
+ * the same bits and use these functions for the elements that do not fill a vector. Any thread
+ * enters; nothing is kept.
  */
 #include <float.h>
 #include <math.h>
@@ -191,28 +191,23 @@ static void mean_f32_by_bf16(size_t n, size_t n_in, const float *const *in, floa
 
 /* Rounding an fp32 sum of two halves gives what adding them as halves gives: fp32 has more than
  * twice their digits. */
+#define SUM_STEPWISE(widen, narrow)                     \
+    for (size_t i = 0; i < n; i++) {                    \
+        uint16_t sum = in[0][i];                        \
+        for (size_t k = 1; k < n_in; k++) {             \
+            sum = narrow(widen(sum) + widen(in[k][i])); \
+        }                                               \
+        out[i] = sum;                                   \
+    }
+
 static void sum_f16_stepwise(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint16_t sum = in[0][i];
-
-        for (size_t k = 1; k < n_in; k++) {
-            sum = f16_of(f32_of_f16(sum) + f32_of_f16(in[k][i]));
-        }
-        out[i] = sum;
-    }
+    SUM_STEPWISE(f32_of_f16, f16_of)
 }
 
 static void sum_bf16_stepwise(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint16_t sum = in[0][i];
-
-        for (size_t k = 1; k < n_in; k++) {
-            sum = bf16_of(f32_of_bf16(sum) + f32_of_bf16(in[k][i]));
-        }
-        out[i] = sum;
-    }
+    SUM_STEPWISE(f32_of_bf16, bf16_of)
 }
 
 /* Signed integers wrap around: they are added as unsigned ones. */
@@ -276,7 +271,7 @@ static void axpy_f32(size_t n, const float *x, float a, float *y)
     }
 }
 
-/* Element i goes to partial sum i mod 16, as on the vector levels. */
+/* Element i goes to partial sum i mod 16, as on the vector instruction sets. */
 static double sqnorm_f32(size_t n, const float *x)
 {
     double partial[16] = {0};

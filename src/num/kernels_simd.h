@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The body of every vector level, written once over the types and functions of a vec_*.h, which the
- * including file has included before. 64 bytes are one vector on every level: 16 floats (vf), 16
- * truth values (vm), 8 doubles (vd), or integers (vi). Elements that do not fill a vector go
- * to the reference, which gives the same bits.
+ * The body of every vector instruction set, written once over the types and functions of a vec_*.h,
+ * which the including file has included before. 64 bytes are one vector on every instruction set:
+ * 16 floats (vf), 16 truth values (vm), 8 doubles (vd), or integers (vi). Elements that do not fill
+ * a vector go to the reference, which gives the same bits.
  *
- * No include guard: one level is one source file that includes this once, defines its table from
- * the functions below, and is compiled with the options of its instruction set. Everything is
- * static, so that no such code reaches another level.
+ * No include guard: one instruction set is one source file that includes this once, defines its
+ * table from the functions below, and is compiled with the options of its instruction set.
+ * Everything is static, so that no such code reaches another instruction set.
  */
 #include <float.h>
 #include <math.h>

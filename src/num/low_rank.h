@@ -19,8 +19,8 @@
  * five streams of the gradient's size through memory instead of seven. Without feedback, multiply
  * takes the place of correct and reads M only; multiply_transposed reads M.
  *
- * What ranks compute redundantly is bit-equal everywhere: orthogonalise, fill, expand and the
- * residual. The other results are bit-equal on every level, too, like all of num.
+ * Ranks compute some results redundantly, and bit-equal everywhere: orthogonalise, fill, expand and
+ * the residual. The other results are bit-equal on every instruction set, too, like all of num.
  *
  * multiply: P = M Q. correct: as above; P may be the same array as P', Q not the same as Q'. Sums
  * over a row are in fp32, in sixteen interleaved partial sums that are added pairwise at the end.
@@ -35,7 +35,7 @@
  *
  * dot_f32: the inner product in fp64, summed like sqnorm_f32.
  *
- * Where rows are a power of two long, caches like P and Q best at addresses whose last twelve bits
+ * If rows are a power of two long, caches like P and Q best at addresses whose last twelve bits
  * are not those of the matrix.
  *
  * No size may be 0. Arrays do not overlap unless said otherwise. Values that are not finite stay
@@ -47,8 +47,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "num/low_rank_list.h"
 
 /* The shape of an approximation. */
 struct tally__low_rank {
@@ -62,6 +60,24 @@ struct tally__factors {
     const float *p;
     const float *q;
 };
+
+/* Every low-rank kernel, declared once like those of num/kernel_list.h: expanded into the table of
+ * each instruction set, the dispatching functions and the tests. */
+#define TALLY__LOW_RANK_LIST(X)                                                                  \
+    X(low_rank_multiply, void,                                                                   \
+      (const struct tally__low_rank *s, const float *x, const float *q, float *p), (s, x, q, p)) \
+    X(low_rank_correct, void,                                                                    \
+      (const struct tally__low_rank *s, const float *grad, struct tally__factors old,            \
+       const float *q, float *c, float *p),                                                      \
+      (s, grad, old, q, c, p))                                                                   \
+    X(low_rank_multiply_transposed, void,                                                        \
+      (const struct tally__low_rank *s, const float *x, const float *p, float *q), (s, x, p, q)) \
+    X(low_rank_expand, void,                                                                     \
+      (const struct tally__low_rank *s, struct tally__factors f, bool past_caches, float *y),    \
+      (s, f, past_caches, y))                                                                    \
+    X(low_rank_residual, void,                                                                   \
+      (const struct tally__low_rank *s, struct tally__factors f, float *c), (s, f, c))           \
+    X(dot_f32, double, (size_t n, const float *x, const float *y), (n, x, y))
 
 /* The dispatching functions tally__<kernel>. */
 #define TALLY__LOW_RANK_DECLARE(name, result, parameters, arguments) \

@@ -53,8 +53,8 @@ static bool orthogonalise_column(size_t n, size_t j, double norm, double epsilon
     scale(n, 1.0 / norm, column);
 
     /* The first projection leaves rounding errors along the other columns, which are large compared
-     * with a small rest; the second takes them away. Where even the second takes most of what there
-     * is, the rest is only rounding error. */
+     * with a small rest; the second takes them away. If even the second takes most of the column,
+     * the rest is only rounding error. */
     double once = project(n, j, p);
     double left = project(n, j, p);
 

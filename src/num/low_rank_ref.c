@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The low-rank kernels in plain C; every other level reproduces them bit for bit. Any thread
- * enters. */
+/* The low-rank kernels in plain C; every other instruction set reproduces them bit for bit. Any
+ * thread enters. */
 #include <string.h>
 
 #include "num/low_rank.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The low-rank kernels of every vector level, written once over the vectors of a vec_*.h, which the
- * including file has included before, and over three functions of its own: vf_sum (the lanes of a
- * vector, added pairwise), vf_stream (a store past the caches, to a multiple of 64), stream_end
- * (after the last of them). This file has the products with Q, and what all products share.
+ * The low-rank kernels of every vector instruction set, written once over the vectors of a vec_*.h,
+ * which the including file has included before, and over three functions of its own: vf_sum (the
+ * lanes of a vector, added pairwise), vf_stream (a store past the caches, to a multiple of 64),
+ * stream_end (after the last of them). This file has the products with Q, and what all products
+ * share.
  *
  * Memory bounds all of this while r is small; the rest is arranged so that little else does. Two
  * rows are taken at a time, so that what is loaded of Q serves both, and two columns of P, so that

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The means of a vector level that go through codes without storing them. Part of kernels_simd.h,
- * without an include guard; it comes after quantize_simd.h. */
+/* The means of a vector instruction set that go through codes without storing them. Part of
+ * kernels_simd.h, without an include guard; it comes after quantize_simd.h. */
 
 /*
  * From 2^23 to 2^24 all floats are whole numbers: adding this rounds to one, half to even, as the
- * encoders do, and taking it away again leaves the number, +0 where it is 0. What is too large for
- * that lies beyond the codes in any case.
+ * encoders do, and taking it away again leaves the number, +0 where it is 0. Larger values
+ * lie beyond the codes in any case.
  */
 #define RAISE 0x1.8p23f
 

@@ -5,8 +5,8 @@
  * and outputs may be the same array, element for element, where the types have the same width;
  * otherwise they must not overlap.
  *
- * Every kernel gives the same bits on every level (NaN payloads of sums apart). Each call sets
- * round-to-nearest without flushing of subnormals and restores the caller's floating-point
+ * Every kernel gives the same bits on every instruction set (NaN payloads of sums apart). Each call
+ * sets round-to-nearest without flushing of subnormals and restores the caller's floating-point
  * environment, so a program built with -Ofast gets the same results.
  *
  * Casts. f32_to_f16, f32_to_bf16: round to nearest even; overflow gives infinity; subnormals are
@@ -49,7 +49,7 @@
  * goes past the caches when n is large). sub_f32: y = a - b. axpy_f32: y = y + a * x, two
  * roundings. sqnorm_f32: sum of squares in fp64, in sixteen interleaved partial sums that are added
  * pairwise at the end: the relative error is below n * 2^-53 and the bits are the same on every
- * level. find_nonfinite_f32: index of the first infinity or NaN, n when there is none.
+ * instruction set. find_nonfinite_f32: index of the first infinity or NaN, n when there is none.
  */
 #ifndef TALLY_NUM_NUM_H
 #define TALLY_NUM_NUM_H
@@ -101,16 +101,16 @@ struct tally__kernels {
 #undef TALLY__KERNEL_MEMBER
 };
 
-/* The table of a level is a list between braces: TALLY__KERNEL_LIST(TALLY__KERNEL_ENTRY). The
- * target machine decides which tables exist. */
+/* The table of an instruction set is a list between braces:
+ * TALLY__KERNEL_LIST(TALLY__KERNEL_ENTRY). The target machine decides which tables exist. */
 #define TALLY__KERNEL_ENTRY(name, ...) .name = name,
 extern const struct tally__kernels tally__kernels_ref;
 extern const struct tally__kernels tally__kernels_avx2;
 extern const struct tally__kernels tally__kernels_avx512;
 extern const struct tally__kernels tally__kernels_neon;
 
-/* A level: its name in TALLY_ISA, whether this CPU can run it, and its kernels. */
-struct tally__level {
+/* An instruction set: its name in TALLY_ISA, whether this CPU can run it, and its kernels. */
+struct tally__isa {
     const char *name;
     int (*usable)(void);
     const struct tally__kernels *kernels;
@@ -118,18 +118,18 @@ struct tally__level {
     const struct tally__optim_kernels *optim;       /* num/optim.h */
 };
 
-/* The levels of this build, the reference first, better ones later. */
-extern const struct tally__level tally__levels[];
-extern const size_t tally__n_levels;
+/* The instruction sets of this build, the reference first, better ones later. */
+extern const struct tally__isa tally__isas[];
+extern const size_t tally__n_isas;
 
 /*
- * Chooses the level for this process, once: the last usable one, or the one that TALLY_ISA names.
- * Every entry point of the library that leads to arithmetic calls this first; kernels called
- * earlier run on the reference level. Errors: ARG, the same on every later call.
+ * Chooses the instruction set for this process, once: the last usable one, or the one that
+ * TALLY_ISA names. Every entry point of the library that leads to arithmetic calls this first;
+ * kernels called earlier run on the reference. Errors: ARG, the same on every later call.
  */
 int tally__num_start(void);
 
-/* The chosen level. */
-const struct tally__level *tally__level(void);
+/* The chosen instruction set. */
+const struct tally__isa *tally__isa(void);
 
 #endif

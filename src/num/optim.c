@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Computes the constants of an optimizer's step, and forwards every optimizer's kernel to the level
- * of this process; both inside our own floating-point environment. Any thread enters; nothing is
- * kept.
+ * Computes the constants of an optimizer's step, and forwards every optimizer's kernel to the
+ * instruction set of this process; both inside our own floating-point environment. Any thread
+ * enters; nothing is kept.
  *
  * Options are read and constants written through pointers: that is what keeps the compiler from
  * moving arithmetic out from between enter and leave.
@@ -26,11 +26,9 @@ static double power(double base, uint64_t exponent)
     return result;
 }
 
-void tally__sgd_constants(const struct tally__sgd_options *o, uint64_t t, struct tally__sgd *c)
+static struct tally__sgd sgd_constants(const struct tally__sgd_options *o, uint64_t t)
 {
-    tally__fpenv saved = tally__fpenv_enter();
-
-    *c = (struct tally__sgd){
+    return (struct tally__sgd){
         .lr = (float)o->lr,
         .sign = o->maximize ? -1.0f : 1.0f,
         .momentum = (float)o->momentum,
@@ -39,14 +37,11 @@ void tally__sgd_constants(const struct tally__sgd_options *o, uint64_t t, struct
         .nesterov = o->nesterov,
         .first = t == 1,
     };
-    tally__fpenv_leave(saved);
 }
 
-void tally__adam_constants(const struct tally__adam_options *o, uint64_t t, struct tally__adam *c)
+static struct tally__adam adam_constants(const struct tally__adam_options *o, uint64_t t)
 {
-    tally__fpenv saved = tally__fpenv_enter();
-
-    *c = (struct tally__adam){
+    return (struct tally__adam){
         .rate = (float)(o->lr / (1.0 - power(o->beta1, t))),
         .gain1 = (float)(1.0 - o->beta1),
         .beta2 = (float)o->beta2,
@@ -57,29 +52,21 @@ void tally__adam_constants(const struct tally__adam_options *o, uint64_t t, stru
         .keep = o->decoupled ? (float)(1.0 - o->lr * o->weight_decay) : 1.0f,
         .amsgrad = o->amsgrad,
     };
-    tally__fpenv_leave(saved);
 }
 
-void tally__adagrad_constants(const struct tally__adagrad_options *o, uint64_t t,
-                              struct tally__adagrad *c)
+static struct tally__adagrad adagrad_constants(const struct tally__adagrad_options *o, uint64_t t)
 {
-    tally__fpenv saved = tally__fpenv_enter();
-
-    *c = (struct tally__adagrad){
+    return (struct tally__adagrad){
         .rate = (float)(o->lr / (1.0 + (double)(t - 1) * o->lr_decay)),
         .weight_decay = (float)o->weight_decay,
         .epsilon = (float)o->epsilon,
     };
-    tally__fpenv_leave(saved);
 }
 
-void tally__rmsprop_constants(const struct tally__rmsprop_options *o, uint64_t t,
-                              struct tally__rmsprop *c)
+static struct tally__rmsprop rmsprop_constants(const struct tally__rmsprop_options *o, uint64_t t)
 {
-    tally__fpenv saved = tally__fpenv_enter();
-
     (void)t;
-    *c = (struct tally__rmsprop){
+    return (struct tally__rmsprop){
         .lr = (float)o->lr,
         .alpha = (float)o->alpha,
         .gain = (float)(1.0 - o->alpha),
@@ -88,62 +75,57 @@ void tally__rmsprop_constants(const struct tally__rmsprop_options *o, uint64_t t
         .momentum = (float)o->momentum,
         .centered = o->centered,
     };
-    tally__fpenv_leave(saved);
 }
 
-void tally__adadelta_constants(const struct tally__adadelta_options *o, uint64_t t,
-                               struct tally__adadelta *c)
+static struct tally__adadelta adadelta_constants(const struct tally__adadelta_options *o,
+                                                 uint64_t t)
 {
-    tally__fpenv saved = tally__fpenv_enter();
-
     (void)t;
-    *c = (struct tally__adadelta){
+    return (struct tally__adadelta){
         .lr = (float)o->lr,
         .rho = (float)o->rho,
         .gain = (float)(1.0 - o->rho),
         .epsilon = (float)o->epsilon,
         .weight_decay = (float)o->weight_decay,
     };
-    tally__fpenv_leave(saved);
 }
 
-void tally__adamax_constants(const struct tally__adamax_options *o, uint64_t t,
-                             struct tally__adamax *c)
+static struct tally__adamax adamax_constants(const struct tally__adamax_options *o, uint64_t t)
 {
-    tally__fpenv saved = tally__fpenv_enter();
-
-    *c = (struct tally__adamax){
+    return (struct tally__adamax){
         .rate = (float)(o->lr / (1.0 - power(o->beta1, t))),
         .gain1 = (float)(1.0 - o->beta1),
         .beta2 = (float)o->beta2,
         .epsilon = (float)o->epsilon,
         .weight_decay = (float)o->weight_decay,
     };
-    tally__fpenv_leave(saved);
 }
 
-void tally__rprop_constants(const struct tally__rprop_options *o, uint64_t t,
-                            struct tally__rprop *c)
+static struct tally__rprop rprop_constants(const struct tally__rprop_options *o, uint64_t t)
 {
-    tally__fpenv saved = tally__fpenv_enter();
-
     (void)t;
-    *c = (struct tally__rprop){
+    return (struct tally__rprop){
         .shrink = (float)o->shrink,
         .grow = (float)o->grow,
         .least = (float)o->least,
         .most = (float)o->most,
     };
-    tally__fpenv_leave(saved);
 }
 
-#define DISPATCH(name)                                                                 \
-    void tally__##name##_step(size_t n, const float *g, float *p, float *const *state, \
-                              const struct tally__##name *c)                           \
-    {                                                                                  \
-        const struct tally__level *level = tally__level();                             \
-        tally__fpenv saved = tally__fpenv_enter();                                     \
-        level->optim->name(n, g, p, state, c);                                         \
-        tally__fpenv_leave(saved);                                                     \
+#define DISPATCH(name)                                                                  \
+    void tally__##name##_constants(const struct tally__##name##_options *o, uint64_t t, \
+                                   struct tally__##name *c)                             \
+    {                                                                                   \
+        tally__fpenv saved = tally__fpenv_enter();                                      \
+        *c = name##_constants(o, t);                                                    \
+        tally__fpenv_leave(saved);                                                      \
+    }                                                                                   \
+    void tally__##name##_step(size_t n, const float *g, float *p, float *const *state,  \
+                              const struct tally__##name *c)                            \
+    {                                                                                   \
+        const struct tally__isa *isa = tally__isa();                                    \
+        tally__fpenv saved = tally__fpenv_enter();                                      \
+        isa->optim->name(n, g, p, state, c);                                            \
+        tally__fpenv_leave(saved);                                                      \
     }
 TALLY__OPTIM_LIST(DISPATCH)

@@ -7,8 +7,8 @@
  *                           const struct tally__<name> *c);
  *
  * Everything is element by element: an element's bits depend neither on n nor on where the range
- * begins, so a shard of a parameter gets the bits that the whole parameter would. What depends on
- * the step is in the constants, computed once per step, in fp64, by
+ * begins, so a shard of a parameter gets the bits that the whole parameter would. The
+ * constants depend on the step, and are computed once per step, in fp64, by
  *
  *   void tally__<name>_constants(const struct tally__<name>_options *o, uint64_t t,
  *                                struct tally__<name> *c);
@@ -21,9 +21,9 @@
  *
  * All arithmetic is fp32 addition, subtraction, multiplication, division and square root, in the
  * order written below, from left to right, each rounded once. It gives the same bits on every
- * level; the payload of a NaN apart. Each call has our floating-point environment, like all of
- * num: nothing traps, subnormals are kept. A gradient that is not finite makes the parameter or the
- * state so, as the formulas have it.
+ * instruction set; the payload of a NaN apart. Each call has our floating-point environment, like
+ * all of num: nothing traps, subnormals are kept. A gradient that is not finite makes the parameter
+ * or the state so, as the formulas have it.
  *
  * In the formulas, w is the weight decay. When w is 0, p does not enter g at all: an infinite
  * parameter stays what it is. max(a, b) is a > b ? a : b, and min(a, b) is a < b ? a : b.
@@ -90,7 +90,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "num/optim_list.h"
+/* Every optimizer's kernel: the list is expanded into the declarations below, the table of each
+ * instruction set, the dispatching functions, the tests and the benches. */
+#define TALLY__OPTIM_LIST(X) X(sgd) X(adam) X(adagrad) X(rmsprop) X(adadelta) X(adamax) X(rprop)
 
 /* The indices of a kernel's state arrays; no kernel has more than three. */
 enum {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizers' kernels in plain C; every other level reproduces them bit for bit. Any thread
- * enters. */
+/* The optimizers' kernels in plain C; every other instruction set reproduces them bit for bit. Any
+ * thread enters. */
 #include <math.h>
 
 #include "num/num.h"

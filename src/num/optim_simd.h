@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The optimizers' kernels of every vector level, written once over the vectors of a vec_*.h, which
- * the including file has included before. Elements that do not fill a vector go to the reference,
- * which gives the same bits.
+ * The optimizers' kernels of every vector instruction set, written once over the vectors of a
+ * vec_*.h, which the including file has included before. Elements that do not fill a vector go to
+ * the reference, which gives the same bits.
  *
  * Memory bounds all of this, so a kernel is one loop that loads a vector of each array, computes,
- * and stores. Which arrays of state there are is a constant to that loop; the other
- * options are tested in it, which costs nothing compared with the divisions.
+ * and stores. The set of state arrays is a constant to that loop; the other options
+ * are tested in it, which costs nothing compared with the divisions.
  * No include guard, as in kernels_simd.h.
  */
 #include "num/optim.h"

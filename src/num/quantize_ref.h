@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The uint8 kernels of the reference level. Part of kernels_ref.c, which includes this once, after
+/* The uint8 kernels of the reference. Part of kernels_ref.c, which includes this once, after
  * minmax_f32. */
-#include "num/rint.h"
-#include "num/scaled.h"
+#include "num/quantize.h"
 
 /* The value `steps` steps of the scale away from 0. */
 static uint8_t affine_code(float steps, float zero)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The uint8 kernels of a vector level. Part of kernels_simd.h, and like it without an include
- * guard; it comes after minmax_f32. */
-#include "num/rint.h"
-#include "num/scaled.h"
+/* The uint8 kernels of a vector instruction set. Part of kernels_simd.h, and like it without an
+ * include guard; it comes after minmax_f32. */
+#include "num/quantize.h"
 
 static void affine_encode(size_t n, const float *x, struct tally__affine affine, uint8_t *q)
 {
@@ -135,8 +134,8 @@ static inline vf decode_by(const struct maps *maps, size_t k, const uint8_t *q)
 /* Four vectors per visit of an input, so that its map is read from memory less often. */
 static inline __attribute__((always_inline)) void decode_sum(size_t n, size_t n_in,
                                                              const uint8_t *const *q,
-                                                             const struct maps *maps,
-                                                             struct vf_divisor divisor, float *y)
+                                                             const struct maps *maps, float *y,
+                                                             struct vf_divisor divisor)
 {
     const size_t wide = 4;
     size_t i = 0;
@@ -180,11 +179,7 @@ static void affine_sum(size_t n, size_t n_in, const uint8_t *const *q,
 {
     const struct maps maps = {&affine->scale, 2, &affine->zero, 2};
 
-    if (has_exact_reciprocal_f32(divisor)) {
-        decode_sum(n, n_in, q, &maps, (struct vf_divisor){vf_set1(1.0f / divisor), true}, y);
-    } else {
-        decode_sum(n, n_in, q, &maps, (struct vf_divisor){vf_set1(divisor), false}, y);
-    }
+    BY_F32(divisor, decode_sum, n, n_in, q, &maps, y);
 }
 
 static void scaled_sum(size_t n, size_t n_in, const uint8_t *const *q, const float *scale,
@@ -193,11 +188,7 @@ static void scaled_sum(size_t n, size_t n_in, const uint8_t *const *q, const flo
     const float zero = 128.0f;
     const struct maps maps = {scale, 1, &zero, 0};
 
-    if (has_exact_reciprocal_f32(divisor)) {
-        decode_sum(n, n_in, q, &maps, (struct vf_divisor){vf_set1(1.0f / divisor), true}, y);
-    } else {
-        decode_sum(n, n_in, q, &maps, (struct vf_divisor){vf_set1(divisor), false}, y);
-    }
+    BY_F32(divisor, decode_sum, n, n_in, q, &maps, y);
 }
 
 /* The bits of |x|, for the elements that do not fill a vector. */

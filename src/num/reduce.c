@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reductions by dtype and op. Sums go to the dispatched kernels; minimum, maximum and the mean of
- * integers are plain loops, because training does not use them. Stateless; any thread enters.
+ * Reductions by dtype and op, and casts. Sums go to the dispatched kernels; minimum, maximum and
+ * the mean of integers are plain loops, because training does not use them. Stateless; any thread
+ * enters.
  */
 #include "num/reduce.h"
 
@@ -13,6 +14,13 @@
 
 /* Elements converted at a time where a dtype has to be widened first. */
 #define CHUNK 256
+
+size_t tally_dtype_bytes(int dtype)
+{
+    static const size_t bytes[] = {4, 8, 2, 2, 4, 8, 1};
+
+    return dtype >= TALLY_F32 && dtype <= TALLY_U8 ? bytes[dtype] : 0;
+}
 
 /* A NaN anywhere wins, whichever side it stands on. */
 #define FLOAT_LESS(a, b) ((a) < (b) || isnan(a))
@@ -74,13 +82,44 @@ INTEGER_MEAN(mean_i32, int32_t)
 INTEGER_MEAN(mean_i64, int64_t)
 INTEGER_MEAN(mean_u8, uint8_t)
 
-struct half {
-    void (*to_f32)(size_t n, const uint16_t *x, float *y);
-    void (*from_f32)(size_t n, const float *x, uint16_t *y);
-};
+static void narrow(int dtype, size_t n, const float *x, uint16_t *y)
+{
+    (dtype == TALLY_F16 ? tally__f32_to_f16 : tally__f32_to_bf16)(n, x, y);
+}
+
+static void widen(int dtype, size_t n, const uint16_t *x, float *y)
+{
+    (dtype == TALLY_F16 ? tally__f16_to_f32 : tally__bf16_to_f32)(n, x, y);
+}
+
+/* From one half to the other. */
+static void convert(int from_dtype, int to_dtype, size_t n, const uint16_t *from, uint16_t *to)
+{
+    for (size_t i = 0; i < n; i += CHUNK) {
+        size_t n_here = n - i < CHUNK ? n - i : CHUNK;
+        float wide[CHUNK];
+
+        widen(from_dtype, n_here, from + i, wide);
+        narrow(to_dtype, n_here, wide, to + i);
+    }
+}
+
+void tally__cast(int from_dtype, int to_dtype, size_t n, const void *from, void *to)
+{
+    if (from_dtype == to_dtype) {
+        tally__copy(n * tally_dtype_bytes(to_dtype), from, to);
+    } else if (from_dtype == TALLY_F32) {
+        narrow(to_dtype, n, from, to);
+    } else if (to_dtype == TALLY_F32) {
+        widen(from_dtype, n, from, to);
+    } else {
+        convert(from_dtype, to_dtype, n, from, to);
+    }
+}
 
 /* Minimum or maximum of halves: exact in fp32, so the way there and back changes nothing. */
-static void extreme_half(int op, const struct half *half, size_t n, const struct tally__arrays *a)
+static void extreme_half(int dtype, size_t n, const struct tally__arrays *a,
+                         void (*extreme_f32)(size_t n, const struct tally__arrays *a))
 {
     for (size_t start = 0; start < n; start += CHUNK) {
         size_t count = n - start < CHUNK ? n - start : CHUNK;
@@ -90,80 +129,66 @@ static void extreme_half(int op, const struct half *half, size_t n, const struct
         void *result = best;
         const struct tally__arrays pair = {2, both, 1, &result, 1};
 
-        half->to_f32(count, (const uint16_t *)a->in[0] + start, best);
+        widen(dtype, count, (const uint16_t *)a->in[0] + start, best);
         for (size_t k = 1; k < a->n_in; k++) {
-            half->to_f32(count, (const uint16_t *)a->in[k] + start, next);
-            (op == TALLY_MIN ? min_f32 : max_f32)(count, &pair);
+            widen(dtype, count, (const uint16_t *)a->in[k] + start, next);
+            extreme_f32(count, &pair);
         }
         for (size_t k = 0; k < a->n_out; k++) {
-            half->from_f32(count, best, (uint16_t *)a->out[k] + start);
+            narrow(dtype, count, best, (uint16_t *)a->out[k] + start);
         }
     }
 }
 
-/* Defines <name>: minimum or maximum of halves, by way of fp32. */
-#define HALF_EXTREME(name, op, to, from)                      \
+#define HALF_EXTREME(name, dtype, extreme_f32)                \
     static void name(size_t n, const struct tally__arrays *a) \
     {                                                         \
-        static const struct half half = {to, from};           \
-                                                              \
-        extreme_half(op, &half, n, a);                        \
+        extreme_half(dtype, n, a, extreme_f32);               \
     }
 
-HALF_EXTREME(min_f16, TALLY_MIN, tally__f16_to_f32, tally__f32_to_f16)
-HALF_EXTREME(max_f16, TALLY_MAX, tally__f16_to_f32, tally__f32_to_f16)
-HALF_EXTREME(min_bf16, TALLY_MIN, tally__bf16_to_f32, tally__f32_to_bf16)
-HALF_EXTREME(max_bf16, TALLY_MAX, tally__bf16_to_f32, tally__f32_to_bf16)
+HALF_EXTREME(min_f16, TALLY_F16, min_f32)
+HALF_EXTREME(max_f16, TALLY_F16, max_f32)
+HALF_EXTREME(min_bf16, TALLY_BF16, min_f32)
+HALF_EXTREME(max_bf16, TALLY_BF16, max_f32)
+
+/* Define <name>: the kernel of that name. Integers are not divided. */
+#define SUM(name, type, number)                                                             \
+    static void name(size_t n, const struct tally__arrays *a)                               \
+    {                                                                                       \
+        tally__##name(n, a->n_in, (const type *const *)a->in, (number)a->divisor, a->n_out, \
+                      (type *const *)a->out);                                               \
+    }
+#define INTEGER_SUM(name, type)                                                                 \
+    static void name(size_t n, const struct tally__arrays *a)                                   \
+    {                                                                                           \
+        tally__##name(n, a->n_in, (const type *const *)a->in, a->n_out, (type *const *)a->out); \
+    }
+
+SUM(sum_f32, float, float)
+SUM(sum_f64, double, double)
+SUM(sum_f16, uint16_t, float)
+SUM(sum_bf16, uint16_t, float)
+INTEGER_SUM(sum_i32, int32_t)
+INTEGER_SUM(sum_i64, int64_t)
+INTEGER_SUM(sum_u8, uint8_t)
 
 typedef void reduction(size_t n, const struct tally__arrays *a);
 
-/* The plain loops, by dtype and op; the other combinations are sums. */
-static reduction *const loops[TALLY_U8 + 1][TALLY_MAX + 1] = {
-    [TALLY_F32] = {[TALLY_MIN] = min_f32, [TALLY_MAX] = max_f32},
-    [TALLY_F64] = {[TALLY_MIN] = min_f64, [TALLY_MAX] = max_f64},
-    [TALLY_F16] = {[TALLY_MIN] = min_f16, [TALLY_MAX] = max_f16},
-    [TALLY_BF16] = {[TALLY_MIN] = min_bf16, [TALLY_MAX] = max_bf16},
-    [TALLY_I32] = {[TALLY_MEAN] = mean_i32, [TALLY_MIN] = min_i32, [TALLY_MAX] = max_i32},
-    [TALLY_I64] = {[TALLY_MEAN] = mean_i64, [TALLY_MIN] = min_i64, [TALLY_MAX] = max_i64},
-    [TALLY_U8] = {[TALLY_MEAN] = mean_u8, [TALLY_MIN] = min_u8, [TALLY_MAX] = max_u8},
+/* By dtype and op, in the order SUM, MEAN, MIN, MAX. */
+static reduction *const reductions[TALLY_U8 + 1][TALLY_MAX + 1] = {
+    [TALLY_F32] = {sum_f32, sum_f32, min_f32, max_f32},
+    [TALLY_F64] = {sum_f64, sum_f64, min_f64, max_f64},
+    [TALLY_F16] = {sum_f16, sum_f16, min_f16, max_f16},
+    [TALLY_BF16] = {sum_bf16, sum_bf16, min_bf16, max_bf16},
+    [TALLY_I32] = {sum_i32, mean_i32, min_i32, max_i32},
+    [TALLY_I64] = {sum_i64, mean_i64, min_i64, max_i64},
+    [TALLY_U8] = {sum_u8, mean_u8, min_u8, max_u8},
 };
 
 void tally__reduce(int dtype, int op, size_t n, const struct tally__arrays *a)
 {
-    double divisor = op == TALLY_MEAN ? a->divisor : 1;
-    float f32_divisor = (float)divisor;
+    struct tally__arrays arrays = *a;
 
-    if (loops[dtype][op]) {
-        loops[dtype][op](n, a);
-        return;
-    }
-    switch (dtype) {
-    case TALLY_F32:
-        tally__sum_f32(n, a->n_in, (const float *const *)a->in, f32_divisor, a->n_out,
-                       (float *const *)a->out);
-        break;
-    case TALLY_F64:
-        tally__sum_f64(n, a->n_in, (const double *const *)a->in, divisor, a->n_out,
-                       (double *const *)a->out);
-        break;
-    case TALLY_F16:
-        tally__sum_f16(n, a->n_in, (const uint16_t *const *)a->in, f32_divisor, a->n_out,
-                       (uint16_t *const *)a->out);
-        break;
-    case TALLY_BF16:
-        tally__sum_bf16(n, a->n_in, (const uint16_t *const *)a->in, f32_divisor, a->n_out,
-                        (uint16_t *const *)a->out);
-        break;
-    case TALLY_I32:
-        tally__sum_i32(n, a->n_in, (const int32_t *const *)a->in, a->n_out,
-                       (int32_t *const *)a->out);
-        break;
-    case TALLY_I64:
-        tally__sum_i64(n, a->n_in, (const int64_t *const *)a->in, a->n_out,
-                       (int64_t *const *)a->out);
-        break;
-    default:
-        tally__sum_u8(n, a->n_in, (const uint8_t *const *)a->in, a->n_out,
-                      (uint8_t *const *)a->out);
-    }
+    arrays.divisor = op == TALLY_MEAN ? a->divisor : 1;
+    reductions[dtype][op](n, &arrays);
 }

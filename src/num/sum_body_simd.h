@@ -7,16 +7,21 @@
  *   SUM_VECTOR   type of a vector; SUM_LANES elements fill one
  *   SUM_WIDE     vectors taken per visit of an input
  *   SUM_LOAD, SUM_ADD, SUM_STORE
- *   SUM_FINISH(vector, divisor)  what happens to the sum before it is stored; SUM_DIVISOR is the
- * type of the divisor
+ *   SUM_FINISH(vector, divisor)  divides the sum before it is stored; SUM_DIVISOR is the type of
+ *                the divisor. Both may be missing: the sum is then stored as it is
  *
  * and undefined here again at the end. No include guard: that is the point.
  */
 
+#ifndef SUM_FINISH
+#define SUM_FINISH(sum, none) ((void)(none), (sum))
+#define SUM_DIVISOR int
+#endif
+
 static inline __attribute__((always_inline)) void SUM_BODY(size_t n, size_t n_in,
                                                            const SUM_ELEMENT *const *in,
-                                                           SUM_DIVISOR divisor, size_t n_out,
-                                                           SUM_ELEMENT *const *out)
+                                                           size_t n_out, SUM_ELEMENT *const *out,
+                                                           SUM_DIVISOR divisor)
 {
     size_t i = 0;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sum kernels of a vector level: one body (sum_body_simd.h) per element type. Part of
+/* The sum kernels of a vector instruction set: one body (sum_body_simd.h) per element type. Part of
  * kernels_simd.h, and like it without an include guard. */
 
 /* Multiplying by a power of two gives the bits of dividing by its reciprocal, and is faster; true
@@ -26,8 +26,7 @@ static bool has_exact_reciprocal_f64(double divisor)
     return (bits & UINT64_C(0xfffffffffffff)) == 0 && exponent >= 1 && exponent <= 2045;
 }
 
-/* How a sum is divided. `multiply` is a constant wherever a body is inlined, so each variant has
- * its own loop. */
+/* A divisor, or its exact reciprocal. `multiply` is a constant wherever a body is inlined. */
 struct vf_divisor {
     vf by;
     bool multiply;
@@ -98,27 +97,9 @@ static inline vf vf_step_bf16(vf sum, vf x)
     return vf_by_bf16(vf_add(sum, x));
 }
 
-/* Integers, and halves that are rounded after each addition, are not divided. */
-static inline vf vf_as_it_is(vf sum, int none)
-{
-    (void)none;
-    return sum;
-}
-
-static inline vh vh_as_it_is(vh sum, int none)
-{
-    (void)none;
-    return sum;
-}
-
-static inline vi vi_as_it_is(vi sum, int none)
-{
-    (void)none;
-    return sum;
-}
-
 /* Several vectors per visit of an input, so that the pointers are read from memory less often; no
- * more than fit in registers, where the conversions of the halves take some too. */
+ * more than fit in registers, where the conversions of the halves take some too. Integers, and
+ * halves that are rounded after each addition, are not divided. */
 #define SUM_BODY sum_f32_body
 #define SUM_ELEMENT float
 #define SUM_VECTOR vf
@@ -187,8 +168,6 @@ static inline vi vi_as_it_is(vi sum, int none)
 #define SUM_LOAD vh_load
 #define SUM_ADD vh_step_f16
 #define SUM_STORE vh_store
-#define SUM_FINISH vh_as_it_is
-#define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
 
 #define SUM_BODY sum_bf16_stepwise_body
@@ -199,8 +178,6 @@ static inline vi vi_as_it_is(vi sum, int none)
 #define SUM_LOAD vf_load_bf16_shuffled
 #define SUM_ADD vf_step_bf16
 #define SUM_STORE vf_store_rounded_bf16_shuffled
-#define SUM_FINISH vf_as_it_is
-#define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
 
 #define SUM_BODY sum_f64_body
@@ -223,8 +200,6 @@ static inline vi vi_as_it_is(vi sum, int none)
 #define SUM_LOAD vi_load
 #define SUM_ADD vi_add32
 #define SUM_STORE vi_store
-#define SUM_FINISH vi_as_it_is
-#define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
 
 #define SUM_BODY sum_i64_body
@@ -235,8 +210,6 @@ static inline vi vi_as_it_is(vi sum, int none)
 #define SUM_LOAD vi_load
 #define SUM_ADD vi_add64
 #define SUM_STORE vi_store
-#define SUM_FINISH vi_as_it_is
-#define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
 
 #define SUM_BODY sum_u8_body
@@ -247,97 +220,82 @@ static inline vi vi_as_it_is(vi sum, int none)
 #define SUM_LOAD vi_load
 #define SUM_ADD vi_add8
 #define SUM_STORE vi_store
-#define SUM_FINISH vi_as_it_is
-#define SUM_DIVISOR int
 #include "num/sum_body_simd.h"
+
+/* Calls body with its arguments and the divisor. Each way of dividing has its own loop. */
+#define BY_F32(divisor, body, ...)                                                 \
+    do {                                                                           \
+        if (has_exact_reciprocal_f32(divisor)) {                                   \
+            body(__VA_ARGS__, (struct vf_divisor){vf_set1(1.0f / divisor), true}); \
+        } else {                                                                   \
+            body(__VA_ARGS__, (struct vf_divisor){vf_set1(divisor), false});       \
+        }                                                                          \
+    } while (0)
 
 static void sum_f32(size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,
                     float *const *out)
 {
-    if (has_exact_reciprocal_f32(divisor)) {
-        sum_f32_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true}, n_out, out);
-    } else {
-        sum_f32_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out, out);
-    }
+    BY_F32(divisor, sum_f32_body, n, n_in, in, n_out, out);
 }
 
 static void sum_f64(size_t n, size_t n_in, const double *const *in, double divisor, size_t n_out,
                     double *const *out)
 {
     if (has_exact_reciprocal_f64(divisor)) {
-        sum_f64_body(n, n_in, in, (struct vd_divisor){vd_set1(1.0 / divisor), true}, n_out, out);
+        sum_f64_body(n, n_in, in, n_out, out, (struct vd_divisor){vd_set1(1.0 / divisor), true});
     } else {
-        sum_f64_body(n, n_in, in, (struct vd_divisor){vd_set1(divisor), false}, n_out, out);
+        sum_f64_body(n, n_in, in, n_out, out, (struct vd_divisor){vd_set1(divisor), false});
     }
 }
 
 static void sum_f16(size_t n, size_t n_in, const uint16_t *const *in, float divisor, size_t n_out,
                     uint16_t *const *out)
 {
-    if (has_exact_reciprocal_f32(divisor)) {
-        sum_f16_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true}, n_out, out);
-    } else {
-        sum_f16_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out, out);
-    }
+    BY_F32(divisor, sum_f16_body, n, n_in, in, n_out, out);
 }
 
 static void sum_bf16(size_t n, size_t n_in, const uint16_t *const *in, float divisor, size_t n_out,
                      uint16_t *const *out)
 {
-    if (has_exact_reciprocal_f32(divisor)) {
-        sum_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true}, n_out, out);
-    } else {
-        sum_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out, out);
-    }
+    BY_F32(divisor, sum_bf16_body, n, n_in, in, n_out, out);
 }
 
 static void mean_f32_by_f16(size_t n, size_t n_in, const float *const *in, float divisor,
                             size_t n_out, float *const *out)
 {
-    if (has_exact_reciprocal_f32(divisor)) {
-        mean_f32_by_f16_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true}, n_out,
-                             out);
-    } else {
-        mean_f32_by_f16_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out, out);
-    }
+    BY_F32(divisor, mean_f32_by_f16_body, n, n_in, in, n_out, out);
 }
 
 static void mean_f32_by_bf16(size_t n, size_t n_in, const float *const *in, float divisor,
                              size_t n_out, float *const *out)
 {
-    if (has_exact_reciprocal_f32(divisor)) {
-        mean_f32_by_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(1.0f / divisor), true},
-                              n_out, out);
-    } else {
-        mean_f32_by_bf16_body(n, n_in, in, (struct vf_divisor){vf_set1(divisor), false}, n_out,
-                              out);
-    }
+    BY_F32(divisor, mean_f32_by_bf16_body, n, n_in, in, n_out, out);
 }
 
 static void sum_f16_stepwise(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out)
 {
-    sum_f16_stepwise_body(n, n_in, in, 0, 1, &out);
+    sum_f16_stepwise_body(n, n_in, in, 1, &out, 0);
 }
 
 static void sum_bf16_stepwise(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out)
 {
-    sum_bf16_stepwise_body(n, n_in, in, 0, 1, &out);
+    sum_bf16_stepwise_body(n, n_in, in, 1, &out, 0);
 }
 
 static void sum_i32(size_t n, size_t n_in, const int32_t *const *in, size_t n_out,
                     int32_t *const *out)
 {
-    sum_i32_body(n, n_in, in, 0, n_out, out);
+    sum_i32_body(n, n_in, in, n_out, out, 0);
 }
 
 static void sum_i64(size_t n, size_t n_in, const int64_t *const *in, size_t n_out,
                     int64_t *const *out)
 {
-    sum_i64_body(n, n_in, in, 0, n_out, out);
+    sum_i64_body(n, n_in, in, n_out, out, 0);
 }
 
 static void sum_u8(size_t n, size_t n_in, const uint8_t *const *in, size_t n_out,
                    uint8_t *const *out)
 {
-    sum_u8_body(n, n_in, in, 0, n_out, out);
+    sum_u8_body(n, n_in, in, n_out, out, 0);
 }

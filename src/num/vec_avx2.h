@@ -30,6 +30,18 @@ typedef struct {
     __m256i a, b;
 } vi;
 
+/* Define an operation that treats both registers alike. */
+#define UNARY(name, result, type, operation)             \
+    static inline result name(type x)                    \
+    {                                                    \
+        return (result){operation(x.a), operation(x.b)}; \
+    }
+#define BINARY(name, result, type, operation)                      \
+    static inline result name(type x, type y)                      \
+    {                                                              \
+        return (result){operation(x.a, y.a), operation(x.b, y.b)}; \
+    }
+
 static inline vf vf_set1(float x)
 {
     return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)};
@@ -46,42 +58,17 @@ static inline void vf_store(float *y, vf x)
     _mm256_storeu_ps(y + 8, x.b);
 }
 
-static inline vf vf_add(vf x, vf y)
-{
-    return (vf){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
-}
-
-static inline vf vf_sub(vf x, vf y)
-{
-    return (vf){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
-}
-
-static inline vf vf_mul(vf x, vf y)
-{
-    return (vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
-}
-
-static inline vf vf_div(vf x, vf y)
-{
-    return (vf){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
-}
-
-static inline vf vf_sqrt(vf x)
-{
-    return (vf){_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)};
-}
+BINARY(vf_add, vf, vf, _mm256_add_ps)
+BINARY(vf_sub, vf, vf, _mm256_sub_ps)
+BINARY(vf_mul, vf, vf, _mm256_mul_ps)
+BINARY(vf_div, vf, vf, _mm256_div_ps)
+UNARY(vf_sqrt, vf, vf, _mm256_sqrt_ps)
 
 /* x < y ? x : y, so y where one is a NaN. */
-static inline vf vf_min(vf x, vf y)
-{
-    return (vf){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
-}
+BINARY(vf_min, vf, vf, _mm256_min_ps)
 
 /* x > y ? x : y, so y where one is a NaN. */
-static inline vf vf_max(vf x, vf y)
-{
-    return (vf){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
-}
+BINARY(vf_max, vf, vf, _mm256_max_ps)
 
 static inline vf vf_abs(vf x)
 {
@@ -102,15 +89,8 @@ static inline vm vf_unordered(vf x, vf y)
     return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_UNORD_Q), _mm256_cmp_ps(x.b, y.b, _CMP_UNORD_Q)};
 }
 
-static inline vm vm_or(vm x, vm y)
-{
-    return (vm){_mm256_or_ps(x.a, y.a), _mm256_or_ps(x.b, y.b)};
-}
-
-static inline vm vm_and(vm x, vm y)
-{
-    return (vm){_mm256_and_ps(x.a, y.a), _mm256_and_ps(x.b, y.b)};
-}
+BINARY(vm_or, vm, vm, _mm256_or_ps)
+BINARY(vm_and, vm, vm, _mm256_and_ps)
 
 static inline bool vm_any(vm x)
 {
@@ -164,10 +144,7 @@ static inline void vh_store(uint16_t *y, vh x)
     _mm_storeu_si128(to + 1, x.b);
 }
 
-static inline vf vf_of_f16(vh x)
-{
-    return (vf){_mm256_cvtph_ps(x.a), _mm256_cvtph_ps(x.b)};
-}
+UNARY(vf_of_f16, vf, vh, _mm256_cvtph_ps)
 
 static inline vh f16_of_vf(vf x)
 {
@@ -280,15 +257,8 @@ static inline vf vf_by_bf16(vf x)
 
 /* rint(x) of each element, half to even, as integers; what is too large for one, and a NaN, becomes
  * INT_MIN. */
-static inline vi vf_steps(vf x)
-{
-    return (vi){_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)};
-}
-
-static inline vf vf_of_steps(vi steps)
-{
-    return (vf){_mm256_cvtepi32_ps(steps.a), _mm256_cvtepi32_ps(steps.b)};
-}
+UNARY(vf_steps, vi, vf, _mm256_cvtps_epi32)
+UNARY(vf_of_steps, vf, vi, _mm256_cvtepi32_ps)
 
 /* clamp(steps + zero, 0, 255) of each element; zero is in 0..255. */
 static inline void vi_store_codes(uint8_t *q, vi steps, float zero)
@@ -326,20 +296,9 @@ static inline void vd_store(double *y, vd x)
     _mm256_storeu_pd(y + 4, x.b);
 }
 
-static inline vd vd_add(vd x, vd y)
-{
-    return (vd){_mm256_add_pd(x.a, y.a), _mm256_add_pd(x.b, y.b)};
-}
-
-static inline vd vd_mul(vd x, vd y)
-{
-    return (vd){_mm256_mul_pd(x.a, y.a), _mm256_mul_pd(x.b, y.b)};
-}
-
-static inline vd vd_div(vd x, vd y)
-{
-    return (vd){_mm256_div_pd(x.a, y.a), _mm256_div_pd(x.b, y.b)};
-}
+BINARY(vd_add, vd, vd, _mm256_add_pd)
+BINARY(vd_mul, vd, vd, _mm256_mul_pd)
+BINARY(vd_div, vd, vd, _mm256_div_pd)
 
 /* Eight floats as doubles. */
 static inline vd vd_load_f32(const float *x)
@@ -367,20 +326,9 @@ static inline void vi_store(void *y, vi x)
     _mm256_storeu_si256(to + 1, x.b);
 }
 
-static inline vi vi_add8(vi x, vi y)
-{
-    return (vi){_mm256_add_epi8(x.a, y.a), _mm256_add_epi8(x.b, y.b)};
-}
-
-static inline vi vi_add32(vi x, vi y)
-{
-    return (vi){_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
-}
-
-static inline vi vi_add64(vi x, vi y)
-{
-    return (vi){_mm256_add_epi64(x.a, y.a), _mm256_add_epi64(x.b, y.b)};
-}
+BINARY(vi_add8, vi, vi, _mm256_add_epi8)
+BINARY(vi_add32, vi, vi, _mm256_add_epi32)
+BINARY(vi_add64, vi, vi, _mm256_add_epi64)
 
 /* The bits of |x|: integers in the order of the magnitudes, above them infinity, then NaN. */
 static inline vi vf_size_bits(vf x)
@@ -391,21 +339,11 @@ static inline vi vf_size_bits(vf x)
                 _mm256_andnot_si256(sign, _mm256_castps_si256(x.b))};
 }
 
-static inline vi vi_max32(vi x, vi y)
-{
-    return (vi){_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)};
-}
-
-static inline vi vf_bits(vf x)
-{
-    return (vi){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)};
-}
+BINARY(vi_max32, vi, vi, _mm256_max_epi32)
+UNARY(vf_bits, vi, vf, _mm256_castps_si256)
 
 /* The larger one when the integers have no sign. */
-static inline vi vi_max32_unsigned(vi x, vi y)
-{
-    return (vi){_mm256_max_epu32(x.a, y.a), _mm256_max_epu32(x.b, y.b)};
-}
+BINARY(vi_max32_unsigned, vi, vi, _mm256_max_epu32)
 
 /* The largest of 16 integers. */
 static inline int32_t vi_most32(vi x)

@@ -20,6 +20,18 @@ typedef __mmask16 vm;
 typedef __m512d vd;
 typedef __m512i vi;
 
+/* Define an operation that is one instruction. */
+#define UNARY(name, result, type, operation) \
+    static inline result name(type x)        \
+    {                                        \
+        return operation(x);                 \
+    }
+#define BINARY(name, result, type, operation) \
+    static inline result name(type x, type y) \
+    {                                         \
+        return operation(x, y);               \
+    }
+
 static inline vf vf_set1(float x)
 {
     return _mm512_set1_ps(x);
@@ -35,47 +47,18 @@ static inline void vf_store(float *y, vf x)
     _mm512_storeu_ps(y, x);
 }
 
-static inline vf vf_add(vf x, vf y)
-{
-    return _mm512_add_ps(x, y);
-}
-
-static inline vf vf_sub(vf x, vf y)
-{
-    return _mm512_sub_ps(x, y);
-}
-
-static inline vf vf_mul(vf x, vf y)
-{
-    return _mm512_mul_ps(x, y);
-}
-
-static inline vf vf_div(vf x, vf y)
-{
-    return _mm512_div_ps(x, y);
-}
-
-static inline vf vf_sqrt(vf x)
-{
-    return _mm512_sqrt_ps(x);
-}
+BINARY(vf_add, vf, vf, _mm512_add_ps)
+BINARY(vf_sub, vf, vf, _mm512_sub_ps)
+BINARY(vf_mul, vf, vf, _mm512_mul_ps)
+BINARY(vf_div, vf, vf, _mm512_div_ps)
+UNARY(vf_sqrt, vf, vf, _mm512_sqrt_ps)
 
 /* x < y ? x : y, so y where one is a NaN. */
-static inline vf vf_min(vf x, vf y)
-{
-    return _mm512_min_ps(x, y);
-}
+BINARY(vf_min, vf, vf, _mm512_min_ps)
 
 /* x > y ? x : y, so y where one is a NaN. */
-static inline vf vf_max(vf x, vf y)
-{
-    return _mm512_max_ps(x, y);
-}
-
-static inline vf vf_abs(vf x)
-{
-    return _mm512_abs_ps(x);
-}
+BINARY(vf_max, vf, vf, _mm512_max_ps)
+UNARY(vf_abs, vf, vf, _mm512_abs_ps)
 
 /* x <= y, false where one is a NaN. */
 static inline vm vf_le(vf x, vf y)
@@ -155,10 +138,7 @@ static inline void vh_store(uint16_t *y, vh x)
     _mm256_storeu_si256((__m256i *)(void *)y, x);
 }
 
-static inline vf vf_of_f16(vh x)
-{
-    return _mm512_cvtph_ps(x);
-}
+UNARY(vf_of_f16, vf, vh, _mm512_cvtph_ps)
 
 static inline vh f16_of_vf(vf x)
 {
@@ -201,16 +181,9 @@ static inline vf vf_by_bf16(vf x)
     return _mm512_castsi512_ps(_mm512_and_si512(bf16_raised(x), upper));
 }
 
-/* The same pair for sums, where the order within a vector does not matter. */
-static inline vf vf_load_bf16_shuffled(const uint16_t *x)
-{
-    return vf_load_bf16(x);
-}
-
-static inline void vf_store_bf16_shuffled(uint16_t *y, vf x)
-{
-    vf_store_bf16(y, x);
-}
+/* Sums, which may have another order within a vector, gain nothing from one here. */
+#define vf_load_bf16_shuffled vf_load_bf16
+#define vf_store_bf16_shuffled vf_store_bf16
 
 /* The same for values that are rounded already. */
 static inline void vf_store_rounded_bf16_shuffled(uint16_t *y, vf x)
@@ -230,15 +203,8 @@ static inline vf vf_load_steps(const uint8_t *q, vf raised_zero)
 
 /* rint(x) of each element, half to even, as integers; what is too large for one, and a NaN, becomes
  * INT_MIN. */
-static inline vi vf_steps(vf x)
-{
-    return _mm512_cvtps_epi32(x);
-}
-
-static inline vf vf_of_steps(vi steps)
-{
-    return _mm512_cvtepi32_ps(steps);
-}
+UNARY(vf_steps, vi, vf, _mm512_cvtps_epi32)
+UNARY(vf_of_steps, vf, vi, _mm512_cvtepi32_ps)
 
 /* clamp(steps + zero, 0, 255) of each element; zero is in 0..255. */
 static inline void vi_store_codes(uint8_t *q, vi steps, float zero)
@@ -270,20 +236,9 @@ static inline void vd_store(double *y, vd x)
     _mm512_storeu_pd(y, x);
 }
 
-static inline vd vd_add(vd x, vd y)
-{
-    return _mm512_add_pd(x, y);
-}
-
-static inline vd vd_mul(vd x, vd y)
-{
-    return _mm512_mul_pd(x, y);
-}
-
-static inline vd vd_div(vd x, vd y)
-{
-    return _mm512_div_pd(x, y);
-}
+BINARY(vd_add, vd, vd, _mm512_add_pd)
+BINARY(vd_mul, vd, vd, _mm512_mul_pd)
+BINARY(vd_div, vd, vd, _mm512_div_pd)
 
 /* Eight floats as doubles. */
 static inline vd vd_load_f32(const float *x)
@@ -306,20 +261,9 @@ static inline void vi_store(void *y, vi x)
     _mm512_storeu_si512(y, x);
 }
 
-static inline vi vi_add8(vi x, vi y)
-{
-    return _mm512_add_epi8(x, y);
-}
-
-static inline vi vi_add32(vi x, vi y)
-{
-    return _mm512_add_epi32(x, y);
-}
-
-static inline vi vi_add64(vi x, vi y)
-{
-    return _mm512_add_epi64(x, y);
-}
+BINARY(vi_add8, vi, vi, _mm512_add_epi8)
+BINARY(vi_add32, vi, vi, _mm512_add_epi32)
+BINARY(vi_add64, vi, vi, _mm512_add_epi64)
 
 /* The bits of |x|: integers in the order of the magnitudes, above them infinity, then NaN. */
 static inline vi vf_size_bits(vf x)
@@ -327,21 +271,11 @@ static inline vi vf_size_bits(vf x)
     return _mm512_andnot_si512(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(x));
 }
 
-static inline vi vi_max32(vi x, vi y)
-{
-    return _mm512_max_epi32(x, y);
-}
-
-static inline vi vf_bits(vf x)
-{
-    return _mm512_castps_si512(x);
-}
+BINARY(vi_max32, vi, vi, _mm512_max_epi32)
+UNARY(vf_bits, vi, vf, _mm512_castps_si512)
 
 /* The larger one when the integers have no sign. */
-static inline vi vi_max32_unsigned(vi x, vi y)
-{
-    return _mm512_max_epu32(x, y);
-}
+BINARY(vi_max32_unsigned, vi, vi, _mm512_max_epu32)
 
 /* The largest of 16 integers. */
 static inline int32_t vi_most32(vi x)

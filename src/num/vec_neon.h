@@ -18,6 +18,20 @@ typedef uint32x4x4_t vm;
 typedef float64x2x4_t vd;
 typedef uint8x16x4_t vi;
 
+/* Define an operation that treats all four registers alike. */
+#define UNARY(name, result, type, operation)                                                       \
+    static inline result name(type x)                                                              \
+    {                                                                                              \
+        return (result){                                                                           \
+            {operation(x.val[0]), operation(x.val[1]), operation(x.val[2]), operation(x.val[3])}}; \
+    }
+#define BINARY(name, result, type, operation)                                            \
+    static inline result name(type x, type y)                                            \
+    {                                                                                    \
+        return (result){{operation(x.val[0], y.val[0]), operation(x.val[1], y.val[1]),   \
+                         operation(x.val[2], y.val[2]), operation(x.val[3], y.val[3])}}; \
+    }
+
 static inline vf vf_set1(float x)
 {
     float32x4_t v = vdupq_n_f32(x);
@@ -35,35 +49,11 @@ static inline void vf_store(float *y, vf x)
     vst1q_f32_x4(y, x);
 }
 
-static inline vf vf_add(vf x, vf y)
-{
-    return (vf){{vaddq_f32(x.val[0], y.val[0]), vaddq_f32(x.val[1], y.val[1]),
-                 vaddq_f32(x.val[2], y.val[2]), vaddq_f32(x.val[3], y.val[3])}};
-}
-
-static inline vf vf_sub(vf x, vf y)
-{
-    return (vf){{vsubq_f32(x.val[0], y.val[0]), vsubq_f32(x.val[1], y.val[1]),
-                 vsubq_f32(x.val[2], y.val[2]), vsubq_f32(x.val[3], y.val[3])}};
-}
-
-static inline vf vf_mul(vf x, vf y)
-{
-    return (vf){{vmulq_f32(x.val[0], y.val[0]), vmulq_f32(x.val[1], y.val[1]),
-                 vmulq_f32(x.val[2], y.val[2]), vmulq_f32(x.val[3], y.val[3])}};
-}
-
-static inline vf vf_div(vf x, vf y)
-{
-    return (vf){{vdivq_f32(x.val[0], y.val[0]), vdivq_f32(x.val[1], y.val[1]),
-                 vdivq_f32(x.val[2], y.val[2]), vdivq_f32(x.val[3], y.val[3])}};
-}
-
-static inline vf vf_sqrt(vf x)
-{
-    return (vf){
-        {vsqrtq_f32(x.val[0]), vsqrtq_f32(x.val[1]), vsqrtq_f32(x.val[2]), vsqrtq_f32(x.val[3])}};
-}
+BINARY(vf_add, vf, vf, vaddq_f32)
+BINARY(vf_sub, vf, vf, vsubq_f32)
+BINARY(vf_mul, vf, vf, vmulq_f32)
+BINARY(vf_div, vf, vf, vdivq_f32)
+UNARY(vf_sqrt, vf, vf, vsqrtq_f32)
 
 /* x < y ? x : y, so y where one is a NaN; not vminq, which gives the NaN. */
 static inline float32x4_t min4(float32x4_t x, float32x4_t y)
@@ -76,31 +66,14 @@ static inline float32x4_t max4(float32x4_t x, float32x4_t y)
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
 
-static inline vf vf_min(vf x, vf y)
-{
-    return (vf){{min4(x.val[0], y.val[0]), min4(x.val[1], y.val[1]), min4(x.val[2], y.val[2]),
-                 min4(x.val[3], y.val[3])}};
-}
+BINARY(vf_min, vf, vf, min4)
 
 /* x > y ? x : y, so y where one is a NaN. */
-static inline vf vf_max(vf x, vf y)
-{
-    return (vf){{max4(x.val[0], y.val[0]), max4(x.val[1], y.val[1]), max4(x.val[2], y.val[2]),
-                 max4(x.val[3], y.val[3])}};
-}
-
-static inline vf vf_abs(vf x)
-{
-    return (vf){
-        {vabsq_f32(x.val[0]), vabsq_f32(x.val[1]), vabsq_f32(x.val[2]), vabsq_f32(x.val[3])}};
-}
+BINARY(vf_max, vf, vf, max4)
+UNARY(vf_abs, vf, vf, vabsq_f32)
 
 /* x <= y, false where one is a NaN. */
-static inline vm vf_le(vf x, vf y)
-{
-    return (vm){{vcleq_f32(x.val[0], y.val[0]), vcleq_f32(x.val[1], y.val[1]),
-                 vcleq_f32(x.val[2], y.val[2]), vcleq_f32(x.val[3], y.val[3])}};
-}
+BINARY(vf_le, vm, vf, vcleq_f32)
 
 static inline uint32x4_t unordered4(float32x4_t x, float32x4_t y)
 {
@@ -108,23 +81,9 @@ static inline uint32x4_t unordered4(float32x4_t x, float32x4_t y)
 }
 
 /* True where x or y is a NaN. */
-static inline vm vf_unordered(vf x, vf y)
-{
-    return (vm){{unordered4(x.val[0], y.val[0]), unordered4(x.val[1], y.val[1]),
-                 unordered4(x.val[2], y.val[2]), unordered4(x.val[3], y.val[3])}};
-}
-
-static inline vm vm_or(vm x, vm y)
-{
-    return (vm){{vorrq_u32(x.val[0], y.val[0]), vorrq_u32(x.val[1], y.val[1]),
-                 vorrq_u32(x.val[2], y.val[2]), vorrq_u32(x.val[3], y.val[3])}};
-}
-
-static inline vm vm_and(vm x, vm y)
-{
-    return (vm){{vandq_u32(x.val[0], y.val[0]), vandq_u32(x.val[1], y.val[1]),
-                 vandq_u32(x.val[2], y.val[2]), vandq_u32(x.val[3], y.val[3])}};
-}
+BINARY(vf_unordered, vm, vf, unordered4)
+BINARY(vm_or, vm, vm, vorrq_u32)
+BINARY(vm_and, vm, vm, vandq_u32)
 
 static inline bool vm_any(vm x)
 {
@@ -240,21 +199,11 @@ static inline float32x4_t by_bf16(float32x4_t x)
 }
 
 /* Rounded to a half and widened again. */
-static inline vf vf_by_bf16(vf x)
-{
-    return (vf){{by_bf16(x.val[0]), by_bf16(x.val[1]), by_bf16(x.val[2]), by_bf16(x.val[3])}};
-}
+UNARY(vf_by_bf16, vf, vf, by_bf16)
 
-/* The same pair for sums, where the order within a vector does not matter. */
-static inline vf vf_load_bf16_shuffled(const uint16_t *x)
-{
-    return vf_load_bf16(x);
-}
-
-static inline void vf_store_bf16_shuffled(uint16_t *y, vf x)
-{
-    vf_store_bf16(y, x);
-}
+/* Sums, which may have another order within a vector, gain nothing from one here. */
+#define vf_load_bf16_shuffled vf_load_bf16
+#define vf_store_bf16_shuffled vf_store_bf16
 
 static inline uint16x4_t upper_half(float32x4_t x)
 {
@@ -295,21 +244,14 @@ static inline uint8x16_t steps4(float32x4_t x)
 }
 
 /* rint(x) of each element, half to even, as integers that saturate; a NaN becomes 0. */
-static inline vi vf_steps(vf x)
-{
-    return (vi){{steps4(x.val[0]), steps4(x.val[1]), steps4(x.val[2]), steps4(x.val[3])}};
-}
+UNARY(vf_steps, vi, vf, steps4)
 
 static inline float32x4_t f32_of_steps4(uint8x16_t steps)
 {
     return vcvtq_f32_s32(vreinterpretq_s32_u8(steps));
 }
 
-static inline vf vf_of_steps(vi steps)
-{
-    return (vf){{f32_of_steps4(steps.val[0]), f32_of_steps4(steps.val[1]),
-                 f32_of_steps4(steps.val[2]), f32_of_steps4(steps.val[3])}};
-}
+UNARY(vf_of_steps, vf, vi, f32_of_steps4)
 
 /* Eight integers, saturated. */
 static inline int16x8_t words8(uint8x16_t lower, uint8x16_t upper)
@@ -360,23 +302,9 @@ static inline void vd_store(double *y, vd x)
     vst1q_f64_x4(y, x);
 }
 
-static inline vd vd_add(vd x, vd y)
-{
-    return (vd){{vaddq_f64(x.val[0], y.val[0]), vaddq_f64(x.val[1], y.val[1]),
-                 vaddq_f64(x.val[2], y.val[2]), vaddq_f64(x.val[3], y.val[3])}};
-}
-
-static inline vd vd_mul(vd x, vd y)
-{
-    return (vd){{vmulq_f64(x.val[0], y.val[0]), vmulq_f64(x.val[1], y.val[1]),
-                 vmulq_f64(x.val[2], y.val[2]), vmulq_f64(x.val[3], y.val[3])}};
-}
-
-static inline vd vd_div(vd x, vd y)
-{
-    return (vd){{vdivq_f64(x.val[0], y.val[0]), vdivq_f64(x.val[1], y.val[1]),
-                 vdivq_f64(x.val[2], y.val[2]), vdivq_f64(x.val[3], y.val[3])}};
-}
+BINARY(vd_add, vd, vd, vaddq_f64)
+BINARY(vd_mul, vd, vd, vmulq_f64)
+BINARY(vd_div, vd, vd, vdivq_f64)
 
 /* Eight floats as doubles. */
 static inline vd vd_load_f32(const float *x)
@@ -415,23 +343,9 @@ static inline uint8x16_t add_as_u64(uint8x16_t x, uint8x16_t y)
     return vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(x), vreinterpretq_u64_u8(y)));
 }
 
-static inline vi vi_add8(vi x, vi y)
-{
-    return (vi){{vaddq_u8(x.val[0], y.val[0]), vaddq_u8(x.val[1], y.val[1]),
-                 vaddq_u8(x.val[2], y.val[2]), vaddq_u8(x.val[3], y.val[3])}};
-}
-
-static inline vi vi_add32(vi x, vi y)
-{
-    return (vi){{add_as_u32(x.val[0], y.val[0]), add_as_u32(x.val[1], y.val[1]),
-                 add_as_u32(x.val[2], y.val[2]), add_as_u32(x.val[3], y.val[3])}};
-}
-
-static inline vi vi_add64(vi x, vi y)
-{
-    return (vi){{add_as_u64(x.val[0], y.val[0]), add_as_u64(x.val[1], y.val[1]),
-                 add_as_u64(x.val[2], y.val[2]), add_as_u64(x.val[3], y.val[3])}};
-}
+BINARY(vi_add8, vi, vi, vaddq_u8)
+BINARY(vi_add32, vi, vi, add_as_u32)
+BINARY(vi_add64, vi, vi, add_as_u64)
 
 static inline uint8x16_t size_bits4(float32x4_t x)
 {
@@ -444,23 +358,9 @@ static inline uint8x16_t max_as_s32(uint8x16_t x, uint8x16_t y)
 }
 
 /* The bits of |x|: integers in the order of the magnitudes, above them infinity, then NaN. */
-static inline vi vf_size_bits(vf x)
-{
-    return (vi){
-        {size_bits4(x.val[0]), size_bits4(x.val[1]), size_bits4(x.val[2]), size_bits4(x.val[3])}};
-}
-
-static inline vi vi_max32(vi x, vi y)
-{
-    return (vi){{max_as_s32(x.val[0], y.val[0]), max_as_s32(x.val[1], y.val[1]),
-                 max_as_s32(x.val[2], y.val[2]), max_as_s32(x.val[3], y.val[3])}};
-}
-
-static inline vi vf_bits(vf x)
-{
-    return (vi){{vreinterpretq_u8_f32(x.val[0]), vreinterpretq_u8_f32(x.val[1]),
-                 vreinterpretq_u8_f32(x.val[2]), vreinterpretq_u8_f32(x.val[3])}};
-}
+UNARY(vf_size_bits, vi, vf, size_bits4)
+BINARY(vi_max32, vi, vi, max_as_s32)
+UNARY(vf_bits, vi, vf, vreinterpretq_u8_f32)
 
 static inline uint8x16_t max_as_u32(uint8x16_t x, uint8x16_t y)
 {
@@ -468,11 +368,7 @@ static inline uint8x16_t max_as_u32(uint8x16_t x, uint8x16_t y)
 }
 
 /* The larger one when the integers have no sign. */
-static inline vi vi_max32_unsigned(vi x, vi y)
-{
-    return (vi){{max_as_u32(x.val[0], y.val[0]), max_as_u32(x.val[1], y.val[1]),
-                 max_as_u32(x.val[2], y.val[2]), max_as_u32(x.val[3], y.val[3])}};
-}
+BINARY(vi_max32_unsigned, vi, vi, max_as_u32)
 
 /* The largest of 16 integers. */
 static inline int32_t vi_most32(vi x)

@@ -8,12 +8,6 @@
 
 enum { LR, LR_DECAY, DECAY, INITIAL, EPS, N_OPTIONS };
 
-static unsigned states_adagrad(const double *values)
-{
-    (void)values;
-    return 1u << TALLY__ADAGRAD_S;
-}
-
 static void step_adagrad(const double *values, const tally_step_param *param, float *const *state)
 {
     const struct tally__adagrad_options options = {
@@ -46,19 +40,13 @@ const struct tally__optimizer_kind tally__optimizer_kind_adagrad = {
                 "element",
     .row.n_options = N_OPTIONS,
     .row.options = adagrad_list,
-    .states = states_adagrad,
+    .states = 1u << TALLY__ADAGRAD_S,
     .step = step_adagrad,
 };
 
 /* ---- adadelta ---- */
 
 enum { DELTA_LR, DELTA_RHO, DELTA_EPS, DELTA_DECAY, N_DELTA_OPTIONS };
-
-static unsigned states_adadelta(const double *values)
-{
-    (void)values;
-    return (1u << TALLY__ADADELTA_V) | (1u << TALLY__ADADELTA_U);
-}
 
 static void step_adadelta(const double *values, const tally_step_param *param, float *const *state)
 {
@@ -87,6 +75,6 @@ const struct tally__optimizer_kind tally__optimizer_kind_adadelta = {
     .row.help = "finds its steps by itself: two numbers per element",
     .row.n_options = N_DELTA_OPTIONS,
     .row.options = adadelta_list,
-    .states = states_adadelta,
+    .states = (1u << TALLY__ADADELTA_V) | (1u << TALLY__ADADELTA_U),
     .step = step_adadelta,
 };

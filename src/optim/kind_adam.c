@@ -7,10 +7,9 @@
 /* adamax has the first five options. */
 enum { LR, BETA1, BETA2, EPS, DECAY, AMSGRAD, N_OPTIONS };
 
-static unsigned states(const double *values)
+static unsigned more_states(const double *values)
 {
-    return (1u << TALLY__ADAM_M) | (1u << TALLY__ADAM_V) |
-           (values[AMSGRAD] != 0 ? 1u << TALLY__ADAM_TOP : 0);
+    return values[AMSGRAD] != 0 ? 1u << TALLY__ADAM_TOP : 0;
 }
 
 static void step_either(const double *values, const tally_step_param *param, float *const *state,
@@ -39,12 +38,6 @@ static void step_adam(const double *values, const tally_step_param *param, float
 static void step_adamw(const double *values, const tally_step_param *param, float *const *state)
 {
     step_either(values, param, state, true);
-}
-
-static unsigned states_adamax(const double *values)
-{
-    (void)values;
-    return (1u << TALLY__ADAMAX_M) | (1u << TALLY__ADAMAX_U);
 }
 
 static void step_adamax(const double *values, const tally_step_param *param, float *const *state)
@@ -82,7 +75,8 @@ const struct tally__optimizer_kind tally__optimizer_kind_adam = {
         "steps of like size for all parameters: two numbers per element, three with amsgrad",
     .row.n_options = N_OPTIONS,
     .row.options = adam_list,
-    .states = states,
+    .states = (1u << TALLY__ADAM_M) | (1u << TALLY__ADAM_V),
+    .more_states = more_states,
     .step = step_adam,
 };
 
@@ -99,7 +93,8 @@ const struct tally__optimizer_kind tally__optimizer_kind_adamw = {
                 "transformers",
     .row.n_options = N_OPTIONS,
     .row.options = adamw_list,
-    .states = states,
+    .states = (1u << TALLY__ADAM_M) | (1u << TALLY__ADAM_V),
+    .more_states = more_states,
     .step = step_adamw,
 };
 
@@ -113,6 +108,6 @@ const struct tally__optimizer_kind tally__optimizer_kind_adamax = {
     .row.help = "adam with the largest recent gradient as its measure: two numbers per element",
     .row.n_options = AMSGRAD,
     .row.options = adamax_list,
-    .states = states_adamax,
+    .states = (1u << TALLY__ADAMAX_M) | (1u << TALLY__ADAMAX_U),
     .step = step_adamax,
 };

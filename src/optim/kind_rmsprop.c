@@ -11,9 +11,9 @@
 
 enum { LR, ALPHA, EPS, DECAY, MOMENTUM, CENTERED, N_OPTIONS };
 
-static unsigned states_rmsprop(const double *values)
+static unsigned more_states(const double *values)
 {
-    return (1u << TALLY__RMSPROP_V) | (values[CENTERED] != 0 ? 1u << TALLY__RMSPROP_H : 0) |
+    return (values[CENTERED] != 0 ? 1u << TALLY__RMSPROP_H : 0) |
            (values[MOMENTUM] != 0 ? 1u << TALLY__RMSPROP_BUF : 0);
 }
 
@@ -48,7 +48,8 @@ const struct tally__optimizer_kind tally__optimizer_kind_rmsprop = {
                 "options",
     .row.n_options = N_OPTIONS,
     .row.options = rmsprop_list,
-    .states = states_rmsprop,
+    .states = 1u << TALLY__RMSPROP_V,
+    .more_states = more_states,
     .step = step_rmsprop,
 };
 
@@ -61,12 +62,6 @@ static int check_rprop(const double *values)
     return values[STEP_MIN] > values[STEP_MAX]
                ? tally__fail(TALLY_ARG, "step_min is larger than step_max")
                : TALLY_OK;
-}
-
-static unsigned states_rprop(const double *values)
-{
-    (void)values;
-    return (1u << TALLY__RPROP_OLD) | (1u << TALLY__RPROP_SIZE);
 }
 
 static void step_rprop(const double *values, const tally_step_param *param, float *const *state)
@@ -104,6 +99,6 @@ const struct tally__optimizer_kind tally__optimizer_kind_rprop = {
     .row.n_options = N_R_OPTIONS,
     .row.options = rprop_list,
     .check = check_rprop,
-    .states = states_rprop,
+    .states = (1u << TALLY__RPROP_OLD) | (1u << TALLY__RPROP_SIZE),
     .step = step_rprop,
 };

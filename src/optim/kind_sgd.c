@@ -13,7 +13,7 @@ static int check(const double *values)
                : TALLY_OK;
 }
 
-static unsigned states(const double *values)
+static unsigned more_states(const double *values)
 {
     return values[MOMENTUM] != 0 ? 1u << TALLY__SGD_BUF : 0;
 }
@@ -50,6 +50,6 @@ const struct tally__optimizer_kind tally__optimizer_kind_sgd = {
     .row.n_options = N_OPTIONS,
     .row.options = list,
     .check = check,
-    .states = states,
+    .more_states = more_states,
     .step = step,
 };

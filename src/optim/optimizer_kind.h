@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every optimizer of tally is one row: a const table with its name, its options, and its step,
- * which calls a kernel of num/optim.h. optimizer_kinds.c lists the rows.
+ * which calls a kernel of num/optim.h. TALLY__OPTIMIZER_LIST has them all.
  */
 #ifndef TALLY_OPTIM_OPTIMIZER_KIND_H
 #define TALLY_OPTIM_OPTIMIZER_KIND_H
@@ -16,22 +16,24 @@ struct tally__optimizer_kind {
     /* Checks that values, in the order of options, are compatible; NULL: always. Errors: ARG; the
      * caller prefixes the optimizer's name. */
     int (*check)(const double *values);
-    /* The kernel's states that these values use: bit k for state k. A bit set, because options
-     * switch single states off: the optimizer's table has only the states in use, packed, and step
-     * gets them at the kernel's positions. */
-    unsigned (*states)(const double *values);
+    /* The kernel's states that are always in use, and those that these values use in addition;
+     * NULL: none. Bit k stands for state k. Bits, because options switch single states off: the
+     * optimizer's table has only the states in use, packed, and step gets them at the kernel's
+     * positions. */
+    unsigned states;
+    unsigned (*more_states)(const double *values);
     /* Updates the elements of param. state: the kernel's states, NULL where not in use. */
     void (*step)(const double *values, const tally_step_param *param, float *const *state);
 };
 
-extern const struct tally__optimizer_kind tally__optimizer_kind_sgd;
-extern const struct tally__optimizer_kind tally__optimizer_kind_adam;
-extern const struct tally__optimizer_kind tally__optimizer_kind_adamw;
-extern const struct tally__optimizer_kind tally__optimizer_kind_adagrad;
-extern const struct tally__optimizer_kind tally__optimizer_kind_rmsprop;
-extern const struct tally__optimizer_kind tally__optimizer_kind_adadelta;
-extern const struct tally__optimizer_kind tally__optimizer_kind_adamax;
-extern const struct tally__optimizer_kind tally__optimizer_kind_rprop;
+/* Every optimizer, in the order of `tally optimizers`. */
+#define TALLY__OPTIMIZER_LIST(X) \
+    X(sgd) X(adam) X(adamw) X(adagrad) X(rmsprop) X(adadelta) X(adamax) X(rprop)
+
+#define TALLY__OPTIMIZER_DECLARE(name) \
+    extern const struct tally__optimizer_kind tally__optimizer_kind_##name;
+TALLY__OPTIMIZER_LIST(TALLY__OPTIMIZER_DECLARE)
+#undef TALLY__OPTIMIZER_DECLARE
 
 /* The list of all optimizers. */
 extern const struct tally__rows tally__optimizer_kinds;
@@ -45,16 +47,7 @@ void tally__optimizer_fill(size_t n, float *state, const double *value);
 
 /* ---- options that several optimizers share ---- */
 
-#define TALLY__REAL_OPTION(option, least, most, range, value, text)                              \
-    {                                                                                            \
-        .name = option, .type = TALLY__OPTION_REAL, .min = least, .max = most, .accepts = range, \
-        .fallback = value, .help = text                                                          \
-    }
-#define TALLY__FLAG_OPTION(option, text)                                                 \
-    {                                                                                    \
-        .name = option, .type = TALLY__OPTION_CHOICE, .accepts = "0|1", .fallback = "0", \
-        .help = text                                                                     \
-    }
+#define TALLY__FLAG_OPTION(option, text) TALLY__CHOICE_OPTION(option, "0|1", "0", text)
 /* Updates are computed in fp32, where larger values would become infinite. */
 #define TALLY__POSITIVE_OPTION(option, value, text) \
     TALLY__REAL_OPTION(option, 0, 1e38, "0..1e38", value, text)

@@ -7,10 +7,9 @@
 #include "optim/optimizer_kind.h"
 
 static const struct tally__row *const rows[] = {
-    &tally__optimizer_kind_sgd.row,     &tally__optimizer_kind_adam.row,
-    &tally__optimizer_kind_adamw.row,   &tally__optimizer_kind_adagrad.row,
-    &tally__optimizer_kind_rmsprop.row, &tally__optimizer_kind_adadelta.row,
-    &tally__optimizer_kind_adamax.row,  &tally__optimizer_kind_rprop.row,
+#define ROW(name) &tally__optimizer_kind_##name.row,
+    TALLY__OPTIMIZER_LIST(ROW)
+#undef ROW
 };
 
 const struct tally__rows tally__optimizer_kinds = {"optimizer", "an optimizer", rows,
@@ -40,12 +39,13 @@ int tally_optimizer_describe(size_t index, tally_optimizer_info *info)
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_optimizer_info, n_options);
     const struct tally__row *row;
-    tally_optimizer_info own;
+    tally_optimizer_info answer;
 
     TRY(tally__answer_check(kind, "tally_optimizer_describe", info));
     TRY(tally__row_at("tally_optimizer_describe", &tally__optimizer_kinds, index, &row));
-    own = (tally_optimizer_info){.name = row->name, .help = row->help, .n_options = row->n_options};
-    tally__sized_write(kind, &own, info);
+    answer =
+        (tally_optimizer_info){.name = row->name, .help = row->help, .n_options = row->n_options};
+    tally__sized_write(kind, &answer, info);
     return TALLY_OK;
 }
 

@@ -131,7 +131,7 @@ static int make_own(const struct tally__setting *setting, const char *name,
         return TALLY_NOMEM;
     }
     own->kind = kind;
-    own->states = kind->states(setting->values);
+    own->states = kind->states | (kind->more_states ? kind->more_states(setting->values) : 0);
     memcpy(own->values, setting->values, sizeof own->values);
     table.n_states = n_states_of(own->states);
     rc = tally__rule_make(&table, own, own->values[0], rule);

@@ -8,6 +8,9 @@
 
 #include "base/checksum.h"
 
+/* Copying an array of this size costs more than a piece. */
+#define LARGE_BYTES ((size_t)4096)
+
 uint64_t tally__blob_checksum(const void *blob, size_t bytes)
 {
     struct tally__blob_head head;
@@ -20,13 +23,21 @@ uint64_t tally__blob_checksum(const void *blob, size_t bytes)
     return tally__checksum(0, sums, sizeof sums);
 }
 
-void tally__blob_seal(void *blob, size_t bytes)
+void tally__blob_set_bytes(void *blob, size_t bytes)
 {
     struct tally__blob_head head;
 
     memcpy(&head, blob, sizeof head);
     head.bytes = bytes;
     memcpy(blob, &head, sizeof head);
+}
+
+void tally__blob_seal(void *blob, size_t bytes)
+{
+    struct tally__blob_head head;
+
+    tally__blob_set_bytes(blob, bytes);
+    memcpy(&head, blob, sizeof head);
     head.checksum = tally__blob_checksum(blob, bytes);
     memcpy(blob, &head, sizeof head);
 }
@@ -39,9 +50,27 @@ static size_t padding_of(size_t n)
 void tally__blob_put(struct tally__blob_writer *writer, const void *bytes, size_t n)
 {
     if (writer->to && n > 0) {
-        memcpy(writer->to + writer->used, bytes, n);
+        memcpy(writer->to + writer->copied, bytes, n);
     }
+    writer->copied += n;
     writer->used += n;
+}
+
+static void add_piece(struct tally__blob_writer *writer, const void *bytes, size_t n)
+{
+    if (writer->pieces) {
+        writer->pieces[writer->n_pieces] = (struct tally__bytes){bytes, n};
+    }
+    writer->n_pieces++;
+}
+
+void tally__blob_end(struct tally__blob_writer *writer)
+{
+    if (writer->copied > writer->listed) {
+        add_piece(writer, writer->to ? writer->to + writer->listed : NULL,
+                  writer->copied - writer->listed);
+        writer->listed = writer->copied;
+    }
 }
 
 void tally__blob_put_number(struct tally__blob_writer *writer, uint64_t number)
@@ -54,7 +83,13 @@ void tally__blob_put_array(struct tally__blob_writer *writer, const void *bytes,
     static const unsigned char zeros[8];
 
     tally__blob_put_number(writer, n);
-    tally__blob_put(writer, bytes, n);
+    if (writer->refers && n >= LARGE_BYTES) {
+        tally__blob_end(writer);
+        add_piece(writer, bytes, n);
+        writer->used += n;
+    } else {
+        tally__blob_put(writer, bytes, n);
+    }
     tally__blob_put(writer, zeros, padding_of(n));
 }
 

@@ -9,6 +9,7 @@
 #ifndef TALLY_STATE_BLOB_H
 #define TALLY_STATE_BLOB_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,17 +27,34 @@ struct tally__blob_head {
 /* The checksum of a whole blob, as if head.checksum were 0. bytes is at least that of a head. */
 uint64_t tally__blob_checksum(const void *blob, size_t bytes);
 
-/* Writes size and checksum into the head of a blob that is otherwise complete. */
+/* Writes the size, or size and checksum, into the head of a blob that is otherwise complete. */
+void tally__blob_set_bytes(void *blob, size_t bytes);
 void tally__blob_seal(void *blob, size_t bytes);
 
+/* Consecutive bytes. */
+struct tally__bytes {
+    const void *data;
+    size_t n;
+};
+
+/* A blob is written to one memory; or small entries are written there, and large arrays are only
+ * referred to. Either way the blob is a list of pieces, one behind the other. */
 struct tally__blob_writer {
-    unsigned char *to; /* NULL: only counts bytes */
-    size_t used;
+    unsigned char *to;           /* NULL: only counts */
+    struct tally__bytes *pieces; /* NULL: only counts */
+    bool refers;                 /* to large arrays */
+    bool seals;                  /* each blob that is complete; not if it refers */
+    size_t used;                 /* bytes of the blob, */
+    size_t copied;               /* of those at to, */
+    size_t listed;               /* and of the latter those that pieces have */
+    size_t n_pieces;
 };
 
 void tally__blob_put(struct tally__blob_writer *writer, const void *bytes, size_t n);
 void tally__blob_put_number(struct tally__blob_writer *writer, uint64_t number);
 void tally__blob_put_array(struct tally__blob_writer *writer, const void *bytes, size_t n);
+/* Behind the last entry. */
+void tally__blob_end(struct tally__blob_writer *writer);
 
 /* After an attempt to read past the end, or once a caller has found an entry damaged, bad is set
  * and everything read is zeros. */

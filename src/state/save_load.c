@@ -51,11 +51,14 @@ static void write_blob(const struct tally__state *state, struct tally__blob_writ
                                           .n_params = (uint32_t)state->n_params,
                                           .n_steps = state->n_steps};
     size_t start = writer->used;
+    unsigned char *blob = writer->to ? writer->to + writer->copied : NULL;
 
     tally__blob_put(writer, &head, sizeof head);
     state->kind->write(state, writer);
-    if (writer->to) {
-        tally__blob_seal(writer->to + start, writer->used - start);
+    if (blob && writer->seals) {
+        tally__blob_seal(blob, writer->used - start);
+    } else if (blob) {
+        tally__blob_set_bytes(blob, writer->used - start);
     }
 }
 
@@ -73,35 +76,60 @@ void tally__state_put_inner(const struct tally__state *state, struct tally__blob
     }
 }
 
-static int save(const struct tally__state *state, const char *call, void *blob, size_t *bytes)
+int tally__state_begin(struct tally__state *state, bool refers, struct tally__blob_size *size)
 {
-    struct tally__blob_writer counter = {0};
-    struct tally__blob_writer writer = {.to = blob};
+    struct tally__blob_writer counter = {.refers = refers};
 
+    TRY(take_snapshots(state));
     write_blob(state, &counter);
-    if (blob && *bytes < counter.used) {
+    tally__blob_end(&counter);
+    *size = (struct tally__blob_size){counter.used, counter.copied, counter.n_pieces};
+    return TALLY_OK;
+}
+
+void tally__state_write(const struct tally__state *state, bool refers, void *memory,
+                        struct tally__bytes *pieces)
+{
+    struct tally__blob_writer writer = {.to = memory, .pieces = pieces, .refers = refers};
+
+    write_blob(state, &writer);
+    tally__blob_end(&writer);
+}
+
+void tally__state_end(struct tally__state *state)
+{
+    clean_up(state);
+}
+
+static int save(const struct tally__state *state, const char *call, size_t needed, void *blob,
+                size_t *bytes)
+{
+    struct tally__blob_writer writer = {.to = blob, .seals = true};
+
+    if (blob && *bytes < needed) {
         return tally__fail(TALLY_ARG, "%s: blob has room for %zu bytes, but the state takes %zu",
-                           call, *bytes, counter.used);
+                           call, *bytes, needed);
     }
     if (blob) {
         write_blob(state, &writer);
     }
-    *bytes = counter.used;
+    *bytes = needed;
     return TALLY_OK;
 }
 
 int tally__state_save(struct tally__state *state, const char *call, void *blob, size_t *bytes)
 {
+    struct tally__blob_size size = {0};
     int rc;
 
     if (!bytes) {
         return tally__fail(TALLY_ARG, "%s: bytes is NULL", call);
     }
-    rc = take_snapshots(state);
+    rc = tally__state_begin(state, false, &size);
     if (rc == TALLY_OK) {
-        rc = save(state, call, blob, bytes);
+        rc = save(state, call, size.bytes, blob, bytes);
     }
-    clean_up(state);
+    tally__state_end(state);
     return rc;
 }
 
@@ -175,7 +203,7 @@ static int open_blob(const struct tally__state *state, size_t r, const void *byt
                            bytes ? n_bytes : 0);
     }
     TRY(check_head(state, r, n_bytes));
-    if (tally__blob_checksum(bytes, n_bytes) != blob->head.checksum) {
+    if (!state->is_verified && tally__blob_checksum(bytes, n_bytes) != blob->head.checksum) {
         return tally__fail(TALLY_ARG, "blob %zu is damaged: its checksum is wrong", r);
     }
     TRY(check_object(state, r));
@@ -198,6 +226,7 @@ static int open_blob(const struct tally__state *state, size_t r, const void *byt
 static int open_and_check(struct tally__state *state, const struct tally__state *outer,
                           const void *const *blobs, const size_t *bytes, size_t n)
 {
+    state->is_verified = outer ? outer->is_verified : state->is_verified;
     state->n = n;
     state->blobs = tally__alloc_array(n, sizeof *state->blobs, "saved states");
     state->fresh = tally__alloc(state->kind->fresh_bytes, "saved states");
@@ -255,37 +284,99 @@ static int compare_job(tally_lane *lane, void *user)
 }
 
 /* OK if every rank comes with OK and has the same blobs; otherwise an error on all ranks. */
-static int agree(const struct tally__state *state, int status)
+static int agree(const struct tally__load *loads, size_t n, int status)
 {
-    struct given given = {.name = state->kind->name};
+    const struct tally__state *first = loads[0].state;
+    struct given given = {.name = first->kind->name};
 
-    for (size_t r = 0; status == TALLY_OK && r < state->n; r++) {
-        uint64_t checksum = state->blobs[r].head.checksum;
+    for (size_t i = 0; status == TALLY_OK && i < n; i++) {
+        const struct tally__state *state = loads[i].state;
 
-        given.digest = tally__checksum(given.digest, &checksum, sizeof checksum);
+        for (size_t r = 0; r < state->n; r++) {
+            uint64_t checksum = state->blobs[r].head.checksum;
+
+            given.digest = tally__checksum(given.digest, &checksum, sizeof checksum);
+        }
     }
-    return state->agree(state->ddp, status, compare_job, &given);
+    return first->agree(first->ddp, status, compare_job, &given);
 }
 
-static int start(const struct tally__state *state)
+/* The object of a load that has start, or NULL. */
+static const struct tally__state *starter(const struct tally__load *load)
 {
-    const struct tally__state *innermost = state;
-    struct tally__aside error;
-    int started;
-    int rc;
+    const struct tally__state *innermost = load->state;
 
     while (innermost->inner) {
         innermost = innermost->inner;
     }
-    if (!innermost->kind->start) {
+    return innermost->kind->start ? innermost : NULL;
+}
+
+/* Starts what can be started; sets *n_started. */
+static int start_here(const struct tally__load *loads, size_t n, size_t *n_started)
+{
+    for (*n_started = 0; *n_started < n; (*n_started)++) {
+        const struct tally__state *state = starter(&loads[*n_started]);
+
+        if (state) {
+            TRY(state->kind->start(state));
+        }
+    }
+    return TALLY_OK;
+}
+
+static void undo_here(const struct tally__load *loads, size_t n_started)
+{
+    struct tally__aside error;
+
+    tally__put_aside(&error);
+    while (n_started-- > 0) {
+        const struct tally__state *state = starter(&loads[n_started]);
+
+        if (state) {
+            state->kind->undo(state);
+        }
+    }
+    (void)tally__take_back(&error, TALLY_OK);
+}
+
+static int start(const struct tally__load *loads, size_t n)
+{
+    const struct tally__state *first = loads[0].state;
+    bool is_needed = false;
+    size_t n_started;
+    int rc;
+
+    for (size_t i = 0; i < n; i++) {
+        is_needed = is_needed || starter(&loads[i]);
+    }
+    if (!is_needed) {
         return TALLY_OK;
     }
-    started = innermost->kind->start(innermost);
-    rc = state->agree(state->ddp, started, NULL, NULL);
-    if (rc != TALLY_OK && started == TALLY_OK) {
-        tally__put_aside(&error);
-        innermost->kind->undo(innermost);
-        (void)tally__take_back(&error, TALLY_OK);
+    rc = first->agree(first->ddp, start_here(loads, n, &n_started), NULL, NULL);
+    if (rc != TALLY_OK) {
+        undo_here(loads, n_started);
+    }
+    return rc;
+}
+
+int tally__states_load(const struct tally__load *loads, size_t n, int status)
+{
+    int rc = status;
+
+    for (size_t i = 0; rc == TALLY_OK && i < n; i++) {
+        loads[i].state->is_verified = loads[i].is_verified;
+        rc = prepare(loads[i].state, loads[i].blobs, loads[i].bytes, loads[i].n);
+    }
+    rc = agree(loads, n, rc);
+    if (rc == TALLY_OK) {
+        rc = start(loads, n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (const struct tally__state *s = loads[i].state; rc == TALLY_OK && s; s = s->inner) {
+            s->kind->take_over(s);
+        }
+        clean_up(loads[i].state);
     }
     return rc;
 }
@@ -293,14 +384,7 @@ static int start(const struct tally__state *state)
 int tally__state_load(struct tally__state *state, const void *const *blobs, const size_t *bytes,
                       size_t n)
 {
-    int rc = agree(state, prepare(state, blobs, bytes, n));
+    const struct tally__load load = {.state = state, .blobs = blobs, .bytes = bytes, .n = n};
 
-    if (rc == TALLY_OK) {
-        rc = start(state);
-    }
-    for (const struct tally__state *s = state; rc == TALLY_OK && s; s = s->inner) {
-        s->kind->take_over(s);
-    }
-    clean_up(state);
-    return rc;
+    return tally__states_load(&load, 1, TALLY_OK);
 }

@@ -2,7 +2,7 @@
 /*
  * Saving and loading, once for all objects that have a state. Saving writes one rank's blob.
  * Loading takes the blobs of all ranks of a run and keeps one promise: the object takes them over
- * on all ranks, or nothing has changed on any. It goes through these stages:
+ * on all ranks, or nothing has changed on any. It does, in this order:
  *
  *   open        heads, sizes and checksums of all blobs; their ranks are 0 to n - 1, in order
  *   check       the object reads all entries, compares them with itself, and allocates all memory
@@ -53,6 +53,7 @@ struct tally__state {
     bool is_whole;     /* writes one blob for all ranks, as if a world of one rank saved it */
     const void *parts; /* further input of write, of a type that the kind knows */
     /* To load. */
+    bool is_verified; /* as in tally__load */
     size_t n;
     struct tally__blob *blobs; /* n of them, one per rank that saved */
     void *fresh;               /* kind->fresh_bytes, zeros at first: check puts here what
@@ -90,16 +91,47 @@ struct tally__state_kind {
  * asks for the size. Local. Errors: ARG naming the call; those of snapshot. */
 int tally__state_save(struct tally__state *state, const char *call, void *blob, size_t *bytes);
 
+/* The size of a blob, and what its writer needs (blob.h). */
+struct tally__blob_size {
+    size_t bytes;
+    size_t copied;
+    size_t n_pieces;
+};
+
+/* The same in stages, for a blob in a checkpoint, which has checksums of its parts: the head has
+ * none. begin does what can fail and tells the size; write; end, also after a begin that failed,
+ * and, if the blob refers to arrays of the object, when its bytes are not needed any more. */
+int tally__state_begin(struct tally__state *state, bool refers, struct tally__blob_size *size);
+void tally__state_write(const struct tally__state *state, bool refers, void *memory,
+                        struct tally__bytes *pieces);
+void tally__state_end(struct tally__state *state);
+
 /* For write, as the last entry: the blob of the inner object, or an empty array. */
 void tally__state_put_inner(const struct tally__state *state, struct tally__blob_writer *writer);
 
 /*
- * Loads n blobs, those of all ranks of a run and the same on every rank. Where blob 0 has no inner
+ * Loads n blobs, those of all ranks of a run and the same on every rank. If blob 0 has no inner
  * blob, the inner object stays as it is. Collective. Errors: ARG naming the blob, MISMATCH for
  * different blobs, NOMEM, those of the kind: on all ranks, and nothing has changed on any.
  */
 int tally__state_load(struct tally__state *state, const void *const *blobs, const size_t *bytes,
                       size_t n);
+
+/* An object, and the blobs to load into it. */
+struct tally__load {
+    struct tally__state *state;
+    const void *const *blobs;
+    const size_t *bytes;
+    size_t n;
+    bool is_verified; /* every byte, and all ranks have the same: the heads have no checksums */
+};
+
+/*
+ * The same for n >= 1 objects of one ddp: all of them take their blobs over, or none. status is
+ * that of the caller's own preparations: if it is a failure on any rank, with the thread's error
+ * text, all ranks fail with it.
+ */
+int tally__states_load(const struct tally__load *loads, size_t n, int status);
 
 /* For check: ARG that blob r is damaged. */
 int tally__state_damaged(size_t r);

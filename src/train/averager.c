@@ -242,6 +242,12 @@ int tally__local_check(const struct tally__training *training, const tally_avera
                        averager->warmup);
 }
 
+int tally__averager_check(const tally_averager *averager, const char *call)
+{
+    return averager ? tally__check_between_steps(averager->of, call)
+                    : tally__fail(TALLY_ARG, "%s: averager is NULL", call);
+}
+
 bool tally__averager_is_run(const tally_averager *averager)
 {
     const tally_optimizer *optimizer = tally__training_of(averager->of)->optimizer;

@@ -60,6 +60,8 @@ int tally__averager_wrap(tally_averager *averager, tally_hook *inner);
  * or the optimizer. Errors: ARG, UNSUPPORTED. */
 int tally__local_check(const struct tally__training *training, const tally_averager *averager,
                        const tally_hook *hook);
+/* TALLY_OK between steps; ARG for NULL; STATE inside a step. Names the call. */
+int tally__averager_check(const tally_averager *averager, const char *call);
 /* Whether an optimizer calls it. */
 bool tally__averager_is_run(const tally_averager *averager);
 

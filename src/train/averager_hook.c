@@ -49,16 +49,11 @@ int tally__averager_wrap(tally_averager *averager, tally_hook *inner)
 {
     struct tally__wrapper_table table = tally__wrapper_table(inner->table.name, inner);
     struct level_hook *own = tally__alloc(sizeof *own, "a hook");
-    int rc;
 
     if (!own) {
         return TALLY_NOMEM;
     }
     own->averager = averager;
     table.table.reduce = reduce;
-    rc = tally__wrapper_make(&table, &own->wrapper, inner, &averager->hook);
-    if (rc != TALLY_OK) {
-        tally__free(own);
-    }
-    return rc;
+    return tally__wrapper_make(&table, &own->wrapper, inner, &averager->hook);
 }

@@ -201,17 +201,11 @@ void tally__averager_state(tally_averager *averager, bool is_whole, struct tally
 
 /* ---- calls ---- */
 
-static int check_averager(const tally_averager *averager, const char *call)
-{
-    return averager ? tally__check_between_steps(averager->of, call)
-                    : tally__fail(TALLY_ARG, "%s: averager is NULL", call);
-}
-
 int tally_averager_save(tally_averager *averager, void *blob, size_t *bytes)
 {
     struct tally__state state[2];
 
-    TRY(check_averager(averager, "tally_averager_save"));
+    TRY(tally__averager_check(averager, "tally_averager_save"));
     tally__averager_state(averager, false, state);
     return tally__state_save(state, "tally_averager_save", blob, bytes);
 }
@@ -221,7 +215,7 @@ int tally_averager_load(tally_averager *averager, const void *const *blobs, cons
 {
     struct tally__state state[2];
 
-    TRY(check_averager(averager, "tally_averager_load"));
+    TRY(tally__averager_check(averager, "tally_averager_load"));
     tally__averager_state(averager, false, state);
     return tally__stats_note(averager->of, tally__state_load(state, blobs, bytes, n));
 }

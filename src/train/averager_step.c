@@ -155,10 +155,7 @@ int tally__averager_run(tally_averager *averager, int *n_averaged)
 
 int tally_averager_step(tally_averager *averager, int *n_averaged)
 {
-    if (!averager) {
-        return tally__fail(TALLY_ARG, "tally_averager_step: averager is NULL");
-    }
-    TRY(tally__check_between_steps(averager->of, "tally_averager_step"));
+    TRY(tally__averager_check(averager, "tally_averager_step"));
     if (tally__averager_is_run(averager)) {
         return tally__fail(TALLY_STATE, "tally_averager_step: an optimizer calls this averager");
     }
@@ -167,10 +164,7 @@ int tally_averager_step(tally_averager *averager, int *n_averaged)
 
 int tally_averager_average(tally_averager *averager)
 {
-    if (!averager) {
-        return tally__fail(TALLY_ARG, "tally_averager_average: averager is NULL");
-    }
-    TRY(tally__check_between_steps(averager->of, "tally_averager_average"));
+    TRY(tally__averager_check(averager, "tally_averager_average"));
     averager->due = averager->n_levels - 1;
     return tally__stats_note(averager->of, average(averager));
 }
@@ -184,22 +178,22 @@ int tally_averager_get_stats(tally_averager *averager, tally_averager_stats *sta
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_averager_stats, mean_average_s);
     tally_ddp_stats of_ddp = {.size = sizeof of_ddp};
-    tally_averager_stats own;
+    tally_averager_stats answer;
 
     if (!averager) {
         return tally__fail(TALLY_ARG, "tally_averager_get_stats: averager is NULL");
     }
     TRY(tally__answer_check(kind, "tally_averager_get_stats", stats));
     TRY(tally_ddp_get_stats(averager->ddp, &of_ddp));
-    own = (tally_averager_stats){.step = averager->n_steps,
-                                 .n_averagings = averager->n_averagings,
-                                 .wire_bytes = of_ddp.wire_bytes,
-                                 .total_wire_bytes = of_ddp.total_wire_bytes,
-                                 .total_other_wire_bytes = of_ddp.total_other_wire_bytes,
-                                 .average_s = of_ddp.exposed_s,
-                                 .mean_average_s = of_ddp.mean_exposed_s,
-                                 .host_bytes = of_ddp.host_bytes,
-                                 .total_host_bytes = of_ddp.total_host_bytes};
-    tally__sized_write(kind, &own, stats);
+    answer = (tally_averager_stats){.step = averager->n_steps,
+                                    .n_averagings = averager->n_averagings,
+                                    .wire_bytes = of_ddp.wire_bytes,
+                                    .total_wire_bytes = of_ddp.total_wire_bytes,
+                                    .total_other_wire_bytes = of_ddp.total_other_wire_bytes,
+                                    .average_s = of_ddp.exposed_s,
+                                    .mean_average_s = of_ddp.mean_exposed_s,
+                                    .host_bytes = of_ddp.host_bytes,
+                                    .total_host_bytes = of_ddp.total_host_bytes};
+    tally__sized_write(kind, &answer, stats);
     return TALLY_OK;
 }

@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "ddp/grad_cast.h"
+#include "num/reduce.h"
 #include "train/training.h"
 
 static bool is_half(int dtype)

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "ddp/grad_cast.h"
 #include "num/num.h"
+#include "num/reduce.h"
 #include "train/optimizer.h"
 #include "train/training.h"
 
@@ -38,11 +39,6 @@ static double largest_f64(size_t n, const double *x)
     return largest;
 }
 
-static void widen(int dtype, size_t n, const uint16_t *x, float *y)
-{
-    (dtype == TALLY_F16 ? tally__f16_to_f32 : tally__bf16_to_f32)(n, x, y);
-}
-
 static double sum_of_squares(const struct tally__param *param, double shrink)
 {
     double sum = 0;
@@ -57,7 +53,7 @@ static double sum_of_squares(const struct tally__param *param, double shrink)
         size_t n = param->n - i < CHUNK ? param->n - i : CHUNK;
         float wide[CHUNK];
 
-        widen(param->dtype, n, (const uint16_t *)param->mean.last + i, wide);
+        tally__cast(param->dtype, TALLY_F32, n, (const uint16_t *)param->mean.last + i, wide);
         sum += tally__sqnorm_f32(n, wide);
     }
     return sum * shrink * shrink;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "ddp/ddp.h"
+#include "ddp/ddp_state.h"
 #include "optim/moments.h"
 #include "optim/rule.h"
 #include "train/loss_scale.h"
@@ -52,6 +53,12 @@ struct tally_optimizer {
 /* TALLY_OK between steps; ARG for NULL; STATE inside a step and if the ddp was freed. Names the
  * call. */
 int tally__optimizer_check(const tally_optimizer *optimizer, const char *call);
+
+/* optimizer_state.c: fills state[0] with the optimizer's state, and, if it calls an averager,
+ * state[1] and state[2] with those of the averager and of the averager's ddp. is_whole: for saving
+ * one blob for all ranks. */
+void tally__optimizer_state(tally_optimizer *optimizer, bool is_whole,
+                            struct tally__state state[3]);
 
 /* On a lane, after the hook: updates the parameters that this rank had a gradient for, or its
  * shard. */

@@ -84,12 +84,10 @@ struct saved_param {
     const float *state[TALLY_MAX_STATES];
 };
 
-/* The state that this rank takes over. */
+/* The numbers that this rank takes over. Moments are copied from the blobs to where they are. */
 struct fresh {
     struct counts counts; /* of blob 0 */
     double *lr;           /* per group, of blob 0 */
-    size_t n_params;
-    struct tally__moments *moments; /* per parameter */
 };
 
 /* The bytes of a rule's name without its options. */
@@ -194,7 +192,7 @@ static int read_blob(struct tally__state *state, size_t r)
     return TALLY_OK;
 }
 
-/* ---- new moments ---- */
+/* ---- moments ---- */
 
 /* The entry with the state of parameter i's element at; NULL: there is none. With as many ranks as
  * then, this rank's own blob comes first. */
@@ -213,10 +211,12 @@ static const struct saved_param *find_entry(const struct tally__state *state, si
     return NULL;
 }
 
-/* Puts the state of the elements that this rank updates together. */
-static int gather(const struct tally__state *state, size_t i, struct tally__moments *moments)
+/* Puts the state of the elements that this rank updates together, or only finds that all of it is
+ * there. */
+static int gather(const struct tally__state *state, size_t i, bool copies)
 {
     const tally_optimizer *optimizer = state->object;
+    struct tally__moments *moments = &optimizer->updated[i].moments;
     size_t end = moments->first + moments->n;
 
     for (size_t at = moments->first; at < end;) {
@@ -229,32 +229,40 @@ static int gather(const struct tally__state *state, size_t i, struct tally__mome
         }
         n = (size_t)(param->of.first + param->of.n) - at;
         n = n < end - at ? n : end - at;
-        for (int k = 0; k < moments->n_states; k++) {
+        for (int k = 0; copies && k < moments->n_states; k++) {
             memcpy(moments->state[k] + (at - moments->first),
                    param->state[k] + (at - param->of.first), n * sizeof *moments->state[k]);
         }
-        moments->step = param->of.step;
+        moments->step = copies ? param->of.step : moments->step;
         at += n;
     }
     return TALLY_OK;
 }
 
-static int make_moments(const struct tally__state *state)
+static int check_moments(const struct tally__state *state)
 {
     const tally_optimizer *optimizer = state->object;
-    const struct fresh *fresh = state->fresh;
-    const struct saved_param *first = state->blobs[0].params;
 
     for (size_t i = 0; i < optimizer->n_params; i++) {
-        const struct tally__moments *now = &optimizer->updated[i].moments;
-
         if (optimizer->updated[i].group >= 0) {
-            TRY(tally__moments_cover(&fresh->moments[i], now->n_states, now->first, now->n));
-            fresh->moments[i].step = first[i].of.step;
-            TRY(gather(state, i, &fresh->moments[i]));
+            TRY(gather(state, i, false));
         }
     }
     return TALLY_OK;
+}
+
+/* They are complete: it cannot fail. */
+static void take_moments(const struct tally__state *state)
+{
+    const tally_optimizer *optimizer = state->object;
+    const struct saved_param *first = state->blobs[0].params;
+
+    for (size_t i = 0; i < optimizer->n_params; i++) {
+        if (optimizer->updated[i].group >= 0) {
+            optimizer->updated[i].moments.step = first[i].of.step;
+            (void)gather(state, i, true);
+        }
+    }
 }
 
 /* ---- loading ---- */
@@ -264,16 +272,14 @@ static int check(struct tally__state *state)
     const tally_optimizer *optimizer = state->object;
     struct fresh *fresh = state->fresh;
 
-    fresh->n_params = optimizer->n_params;
-    fresh->moments = tally__alloc_array(fresh->n_params, sizeof *fresh->moments, "saved states");
     fresh->lr = tally__alloc_array(optimizer->n_groups, sizeof *fresh->lr, "saved states");
-    if (!fresh->moments || !fresh->lr) {
+    if (!fresh->lr) {
         return TALLY_NOMEM;
     }
     for (size_t r = 0; r < state->n; r++) {
         TRY(read_blob(state, r));
     }
-    return make_moments(state);
+    return check_moments(state);
 }
 
 static void take_over(const struct tally__state *state)
@@ -283,12 +289,7 @@ static void take_over(const struct tally__state *state)
 
     memcpy(optimizer->lr, fresh->lr, optimizer->n_groups * sizeof *optimizer->lr);
     (void)pthread_mutex_lock(&optimizer->ddp->mutex);
-    for (size_t i = 0; i < optimizer->n_params; i++) {
-        struct tally__moments old = optimizer->updated[i].moments;
-
-        optimizer->updated[i].moments = fresh->moments[i];
-        fresh->moments[i] = old;
-    }
+    take_moments(state);
     optimizer->n_updates = state->blobs[0].head.n_steps;
     optimizer->n_skipped = fresh->counts.n_skipped;
     if (optimizer->loss.scale > 0 && fresh->counts.scale > 0) {
@@ -301,17 +302,12 @@ static void take_over(const struct tally__state *state)
 
 static void free_fresh(void *loaded)
 {
-    struct fresh *fresh = loaded;
+    const struct fresh *fresh = loaded;
 
-    for (size_t i = 0; fresh->moments && i < fresh->n_params; i++) {
-        tally__moments_clear(&fresh->moments[i]);
-    }
-    tally__free(fresh->moments);
     tally__free(fresh->lr);
 }
 
-/* Its state, and behind it those of its averager and of the averager's ddp. */
-static void make_state(tally_optimizer *optimizer, bool is_whole, struct tally__state state[3])
+void tally__optimizer_state(tally_optimizer *optimizer, bool is_whole, struct tally__state state[3])
 {
     static const struct tally__state_kind kind = {.magic = UINT64_C(0x316d7974706f6c54),
                                                   .version = 1,
@@ -328,6 +324,7 @@ static void make_state(tally_optimizer *optimizer, bool is_whole, struct tally__
     state[0] = tally__state_of(&kind, optimizer, optimizer->ddp, optimizer->n_params,
                                optimizer->n_updates);
     state[0].is_whole = is_whole;
+    state[0].parts = optimizer->updated;
     if (optimizer->config.averager) {
         state[0].inner = &state[1];
         tally__averager_state(optimizer->config.averager, is_whole, &state[1]);
@@ -341,8 +338,7 @@ int tally_optimizer_save(tally_optimizer *optimizer, void *blob, size_t *bytes)
     struct tally__state state[3];
 
     TRY(tally__optimizer_check(optimizer, "tally_optimizer_save"));
-    make_state(optimizer, false, state);
-    state[0].parts = optimizer->updated;
+    tally__optimizer_state(optimizer, false, state);
     return tally__state_save(state, "tally_optimizer_save", blob, bytes);
 }
 
@@ -357,7 +353,7 @@ static int save_whole(tally_optimizer *optimizer, const struct tally__updated *w
         return tally__fail(TALLY_ARG, "tally_optimizer_consolidate: root %d is not in 0..%d", root,
                            size - 1);
     }
-    make_state(optimizer, true, state);
+    tally__optimizer_state(optimizer, true, state);
     state[0].parts = whole;
     return state[0].rank == root
                ? tally__state_save(state, "tally_optimizer_consolidate", blob, bytes)
@@ -385,6 +381,6 @@ int tally_optimizer_load(tally_optimizer *optimizer, const void *const *blobs, c
     struct tally__state state[3];
 
     TRY(tally__optimizer_check(optimizer, "tally_optimizer_load"));
-    make_state(optimizer, false, state);
+    tally__optimizer_state(optimizer, false, state);
     return tally__stats_note(optimizer->ddp, tally__state_load(state, blobs, bytes, n));
 }

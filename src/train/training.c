@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "comm/threads.h"
 #include "train/averager.h"
+#include "train/checkpoint.h"
 #include "train/loss_scale.h"
 #include "train/optimizer.h"
 #include "train/zero.h"
@@ -84,6 +85,17 @@ static uint64_t step_times(void *user, uint64_t called_ns)
     return training->optimizer ? tally__update_take(training->optimizer, called_ns) : 0;
 }
 
+static void step_facts(void *user, struct tally__trace_step *step)
+{
+    const tally_optimizer *optimizer = ((const struct tally__training *)user)->optimizer;
+
+    if (optimizer) {
+        step->update_ns = optimizer->loss.skips ? 0 : optimizer->times.update_ns;
+        step->is_skipped = optimizer->loss.skips;
+        step->loss_scale = optimizer->loss.used;
+    }
+}
+
 static int step_over(void *user, int status, bool counts)
 {
     const struct tally__training *training = user;
@@ -132,6 +144,7 @@ int tally_ddp_create(tally_group *group, const tally_param *params, size_t n,
                                              .after_reduce = after_reduce,
                                              .step_end = step_end,
                                              .step_times = step_times,
+                                             .step_facts = step_facts,
                                              .step_over = step_over,
                                              .ask = ask};
     int rc = tally__ddp_create(group, params, n, config, &observer, ddp);
@@ -158,6 +171,7 @@ int tally_ddp_free(tally_ddp *ddp)
     if (training->averager) {
         return tally__fail(TALLY_STATE, "tally_ddp_free: its averager must be freed first");
     }
+    tally__checkpoints_free(training->checkpoints);
     tally__ddp_free(ddp);
     free_training(training);
     return TALLY_OK;

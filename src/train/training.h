@@ -6,11 +6,14 @@
 #include "ddp/ddp.h"
 #include "train/mixed.h"
 
+struct tally__checkpoints;
+
 struct tally__training {
     tally_ddp *ddp;
     struct tally__mixed mixed;
     tally_optimizer *optimizer; /* NULL: none; changes between steps only, like the next */
     tally_averager *averager;   /* NULL: none */
+    struct tally__checkpoints *checkpoints; /* NULL: none was saved */
 };
 
 /* Of a ddp that tally_ddp_create made. */

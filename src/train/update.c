@@ -192,6 +192,15 @@ static bool is_anything_left(const tally_optimizer *optimizer)
     return optimizer->waits;
 }
 
+static void trace_update(const tally_optimizer *optimizer, uint64_t begin_ns, uint64_t end_ns)
+{
+    tally__ddp_event(optimizer->ddp, NULL,
+                     &(struct tally__trace_event){.kind = TALLY__EVENT_UPDATE,
+                                                  .begin_ns = begin_ns,
+                                                  .end_ns = end_ns,
+                                                  .peer = TALLY__NO_PEER});
+}
+
 int tally__update_end(tally_optimizer *optimizer, tally_lane *lane)
 {
     int rc;
@@ -206,6 +215,7 @@ int tally__update_end(tally_optimizer *optimizer, tally_lane *lane)
     optimizer->times.start_ns = tally__now_ns();
     rc = update_all(lane, optimizer);
     optimizer->times.done_ns = tally__now_ns() - optimizer->times.sent_ns;
+    trace_update(optimizer, optimizer->times.start_ns, optimizer->times.done_ns);
     return rc;
 }
 
@@ -266,6 +276,7 @@ static int use_means(tally_optimizer *optimizer)
 
     TRY(update_on_call(optimizer));
     ns = tally__now_ns() - start_ns;
+    trace_update(optimizer, start_ns, start_ns + ns);
     (void)pthread_mutex_lock(&ddp->mutex);
     optimizer->n_updates++;
     note_time(optimizer, ns, ns);
@@ -287,6 +298,9 @@ static int step(tally_optimizer *optimizer)
                                         "tally_ddp_wait first");
     }
     optimizer->due = false;
+    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
+    tally__status_set(optimizer->ddp->trace.status, TALLY__STATE_UPDATE, "tally_optimizer_step");
+    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
     return average(optimizer, optimizer->loss.skips ? TALLY_OK : use_means(optimizer));
 }
 

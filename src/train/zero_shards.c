@@ -6,11 +6,14 @@
 #include <math.h>
 
 #include "exchange/layout.h"
-#include "exchange/two_phase.h"
+
+/* Parameters up to this size are divided by elements: with a larger unit some ranks would get none.
+ */
+#define SMALL_BYTES ((size_t)2048)
 
 size_t tally__zero_unit(size_t n)
 {
-    return n <= TALLY__ONE_PHASE_BYTES / sizeof(float) ? 1 : TALLY__SHARD_UNIT;
+    return n <= SMALL_BYTES / sizeof(float) ? 1 : TALLY__SHARD_UNIT;
 }
 
 void tally__zero_shard_elements(size_t n, int world, size_t *start)
@@ -24,29 +27,29 @@ void tally__zero_shard_elements(size_t n, int world, size_t *start)
     assert(start[0] == 0 && start[world - 1] <= n);
 }
 
-/* The level that ranks reach if n elements are distributed as evenly as possible on top of their
- * owned elements; no rank gives any away. */
-static double level_of(size_t n, int world, const size_t *owned)
+/* The number of elements that ranks reach if n elements are distributed as evenly as possible on
+ * top of their owned elements; no rank gives any away. */
+static double target_of(size_t n, int world, const size_t *owned)
 {
-    double level = INFINITY;
+    double target = INFINITY;
     int n_below = world + 1;
     int before;
 
-    /* Each pass leaves out the ranks above the level: it can only fall. */
+    /* Each pass leaves out the ranks above the target: it can only fall. */
     do {
         double sum = (double)n;
 
         before = n_below;
         n_below = 0;
         for (int r = 0; r < world; r++) {
-            if ((double)owned[r] <= level) {
+            if ((double)owned[r] <= target) {
                 sum += (double)owned[r];
                 n_below++;
             }
         }
-        level = sum / n_below;
+        target = sum / n_below;
     } while (n_below < before);
-    return level;
+    return target;
 }
 
 /* The end of a parameter, or the start of the bucket, that is nearest to an element; the lower of
@@ -65,12 +68,12 @@ static size_t nearest(const tally_bucket *bucket, double element)
 
 void tally__zero_shard_params(const tally_bucket *bucket, int world, size_t *owned, size_t *start)
 {
-    double level = level_of(bucket->n, world, owned);
+    double target = target_of(bucket->n, world, owned);
     double wanted = 0;
 
     start[0] = 0;
     for (int r = 0; r < world; r++) {
-        double lacks = level - (double)owned[r];
+        double lacks = target - (double)owned[r];
 
         wanted += lacks > 0 ? lacks : 0;
         start[r + 1] = r + 1 < world ? nearest(bucket, wanted) : bucket->n;

@@ -11,7 +11,7 @@
 #include "tally_extend.h"
 
 /*
- * The unit of shards in a bucket of n elements: 1 if a whole exchange would take one phase, so that
+ * The unit of shards in a bucket of n elements: 1 in small buckets, so that
  * few elements are distributed evenly; otherwise the unit of the exchange's shards, so that every
  * rank sends as much as for the whole mean.
  */

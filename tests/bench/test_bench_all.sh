@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # `make bench` in its quick form: rows that are JSON, every table in its place in the pages, plots where
-# there is gnuplot; a peer that hangs is given up; known rows give known figures. Its part `links` is in
-# test_bench_links.sh.
+# there is gnuplot; a peer that hangs is given up; known rows give known figures. Its parts `links` and
+# `mpi` are in test_bench_links.sh and test_bench_mpi.sh.
 # shellcheck disable=SC2016 # backquotes are Markdown's
 # shellcheck source=tests/bench/pages_support.sh
 . "$(dirname "$0")/pages_support.sh" "$1"
@@ -13,9 +13,9 @@ is_json() {
         complain "not JSON: $(cat "$1")"
 }
 
-# ---- a run of everything but peers and links, into a copy of the pages ----
+# ---- a run of everything but peers, links and mpi, into a copy of the pages ----
 
-parts=(kernels lowrank allreduce allreduce_heap many_ranks step updates copies hooks wire_bytes)
+parts=(kernels lowrank allreduce allreduce_heap allreduce_loaded many_ranks step updates copies hooks wire_bytes)
 
 cp "$root"/docs/*.md "$pages"
 "${run_all[@]}" --tally "$tally" --quick --only "$(IFS=, && echo "${parts[*]}")" --peers none \
@@ -40,6 +40,8 @@ done
 for plot in allreduce_time step_per_hook wire_bytes; do
     if command -v gnuplot >/dev/null; then
         holds "$pages/plots/$plot.svg" '^</svg>'
+        holds "$pages/plots/$plot.svg" '<title id="title">.+</title>' # for screen readers
+        holds "$pages/plots/$plot.svg" '<desc id="desc">.+</desc>'
         holds "$pages/performance.md" "\(plots/$plot\.svg\)"
     else
         holds "$work/err" 'gnuplot is not here: no plots'

@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "exchange/two_phase.h"
 #include "support/ddp_model.h"
 
 #define N 6
@@ -36,7 +35,7 @@ static unsigned long long wire_bytes(size_t bytes, int dtype, int world, int ran
     size_t offset;
     size_t n;
 
-    if (bytes <= TALLY__ONE_PHASE_BYTES) {
+    if (bytes <= ranks_one_phase_bytes()) {
         return (unsigned long long)(world - 1) * bytes;
     }
     tally_shard(bytes / element, world, rank, &offset, &n);

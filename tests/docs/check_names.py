@@ -17,7 +17,7 @@ import doc_pages
 # Examples of a rule: these names do not exist.
 EXAMPLES = {"tally_name", "tally__name"}
 # Names of the build and its tests, not of the library, are in these files.
-BUILD_FILES = ["CMakeLists.txt", "src/CMakeLists.txt", "tests/*/*.cmake", "tests/*/*.sh",
+BUILD_FILES = ["python/tally/*.py", "CMakeLists.txt", "src/CMakeLists.txt", "tests/*/*.cmake", "tests/*/*.sh",
                "tests/fuzz/*.[ch]"]
 # The pages for contributors.
 INSIDE = {"CONTRIBUTING.md", "docs/architecture.md", "docs/shm-protocol.md"}
@@ -195,7 +195,7 @@ class Names:
         known = self.example_sources + self.help_of("python3", "-B", self.script_path("run_all.py"))
         known += self.help_of(self.script_path("link.sh"))
         known += "".join(self.help_of(self.tally, *command) for command in
-                         (["run"], ["hooks"], ["bench", "step"], ["bench", "hooks"]))
+                         (["run"], ["hooks"], ["plan"], ["top"], ["bench", "step"], ["bench", "hooks"]))
         if all(re.search(r"(?<![\w-])" + re.escape(word) + r"(?![\w-])", known)
                for word in words if word.startswith("-")):
             return

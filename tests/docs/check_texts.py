@@ -83,7 +83,7 @@ def main():
             else:
                 report.fail(block.where, f"nothing checks this block: tests/docs/texts.txt has no "
                             f"'{block.key}'")
-        elif block.language not in ("c", "sh", "cmake") and not block.bench:
+        elif block.language not in ("c", "sh", "cmake", "python", "diff") and not block.bench:
             report.fail(block.where, "no test knows blocks of this kind: say what it is, c, sh, "
                         "cmake or text, behind its first backticks")
     for key, (line, _) in rules.items():

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles and runs every C block of the pages, alone and as ranks.
 
-A complete program is compiled as it is. A piece of one is included by a file fragment_*.c beside this
+A complete program is compiled as it is; one that includes mpi.h by Open MPI's compiler, and it runs under
+its launcher, where that is installed. A piece of one is included by a file fragment_*.c beside this
 one, which has what the piece takes for granted; in it every call of tally must succeed. A block that
 is neither is a failure, and so is an include of a block that is not there.
 """
@@ -9,6 +10,7 @@ is neither is a failure, and so is an include of a block that is not there.
 import glob
 import os
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +63,12 @@ class Programs:
     def run(self, program):
         name, where, sources, worlds = program
         path = os.path.join(self.scratch, name)
-        command = [self.compiler, *FLAGS, f"-I{self.root}/include", f"-I{self.scratch}",
+        with open(sources[0], encoding="utf-8") as file:
+            is_mpi = "<mpi.h>" in file.read()
+        if is_mpi and not shutil.which("mpicc.openmpi"):
+            print(f"{where}: skipped: Open MPI is not installed")
+            return
+        command = ["mpicc.openmpi" if is_mpi else self.compiler, *FLAGS, f"-I{self.root}/include", f"-I{self.scratch}",
                    f"-I{self.root}/tests/docs", *sources, "-o", path, f"-L{self.build}/src",
                    f"-Wl,-rpath,{self.build}/src", "-ltally", "-lm"]
         made = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -70,6 +77,8 @@ class Programs:
             return
         for world in worlds:
             launcher = [f"{self.build}/tally", "run", "-n", str(world)] if world > 1 else []
+            if is_mpi:
+                launcher = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", str(world)]
             ran = subprocess.run([*launcher, path], capture_output=True, text=True, check=False,
                                  timeout=120)
             if ran.returncode or len(ran.stdout.splitlines()) != world:

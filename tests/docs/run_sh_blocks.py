@@ -147,12 +147,21 @@ class Runner:
             self.command(f"{block.page}:{line}", command)
 
     def cmake(self, block):
-        """A project with the block's lines, which finds what the page has installed before."""
+        """A project with the block's lines, which finds what the page has installed before. One that adds
+        tally's sources is only configured: the test interop_user_of_sources builds such a project."""
         project = os.path.join(self.sandbox.folder, f"project_{block.line}")
         os.makedirs(project)
         with open(os.path.join(project, "CMakeLists.txt"), "w", encoding="utf-8") as file:
             file.write("cmake_minimum_required(VERSION 3.25)\nproject(user LANGUAGES C)\n"
                        "add_executable(prog ../prog.c)\n" + block.text)
+        if "third_party/tally" in block.text:
+            os.makedirs(os.path.join(project, "third_party"))
+            os.symlink(self.sandbox.root, os.path.join(project, "third_party", "tally"))
+            status, said = self.sandbox.shell(f"cmake -S {project} -B {project}/build -G Ninja")
+            if status:
+                self.report.fail(block.where, f"a project with these lines: status {status}\n{said}")
+            self.n_run += 1
+            return
         status, said = self.sandbox.shell(
             f"cmake -S {project} -B {project}/build -G Ninja -DCMAKE_PREFIX_PATH=$HOME/tally && "
             f"cmake --build {project}/build && {project}/build/prog")

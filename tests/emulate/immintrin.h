@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Takes the place of the compiler's <immintrin.h> where the AVX-512 level is compiled for a machine
- * without AVX-512: SIMDe's portable intrinsics, and the conversions that its version 0.7.4 lacks,
- * made of its narrower ones.
+ * Takes the place of the compiler's <immintrin.h> where the AVX-512 instruction set is compiled for
+ * a machine without AVX-512: SIMDe's portable intrinsics, and the conversions that its version
+ * 0.7.4 lacks, made of its narrower ones.
  */
 #ifndef TALLY_TESTS_EMULATE_IMMINTRIN_H
 #define TALLY_TESTS_EMULATE_IMMINTRIN_H

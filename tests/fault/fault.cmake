@@ -44,11 +44,11 @@ tally_fault_test(test_fault_exit "${fault_skip}")
 tally_fault_test(test_fault_threads "")
 tally_fault_test(test_fault_memory "${fault_skip}")
 
-# Calls that fail when a test says so: every function of a row "WRAP(type, name, ..." is wrapped.
-file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/support/failing_calls.c failing_rows REGEX "^WRAP\\(")
+# Calls that fail when a test says so: every function of a row "WRAP(type, name, ..." or "OWN(type, name, ..." is wrapped.
+file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/support/failing_calls.c failing_rows REGEX "^(WRAP|OWN)\\(")
 set(failing_options "")
 foreach(row ${failing_rows})
-  string(REGEX MATCH "^WRAP\\([^,]+, ([a-z0-9_]+)," found "${row}")
+  string(REGEX MATCH "^[A-Z]+\\([^,]+, ([a-z0-9_]+)," found "${row}")
   list(APPEND failing_options "LINKER:--wrap=${CMAKE_MATCH_1}")
 endforeach()
 
@@ -59,7 +59,3 @@ endfunction()
 
 tally_fault_test(test_failing_open "${fault_skip}")
 tally_failing_calls(test_failing_open)
-tally_fault_test(test_failing_files "${fault_skip}"
-  ../examples/gpt/gpt_files.c ../examples/gpt/gpt_options.c)
-target_include_directories(test_failing_files PRIVATE ${PROJECT_SOURCE_DIR})
-tally_failing_calls(test_failing_files)

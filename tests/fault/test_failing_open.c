@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every call of the system that opening, memory, sub-groups and lanes make fails in turn, on one of
- * two ranks: both end in time, with a status and a text, and nothing is left. What a program can do
- * without succeeds.
+ * two ranks: both end in time, with a status and a text, and nothing is left. Calls that a program
+ * can do without may fail, and opening succeeds.
  *
  *     test_failing_open [--calls N]     at most N calls of each function and rank; 0: all
  */

@@ -28,7 +28,7 @@
 #define MAX_WORKERS 16
 #define HANG_SECONDS 120
 /* Enough to call every function. Sanitizers are slow, and look for other mistakes. */
-#define N_ENOUGH 150
+#define N_ENOUGH 200
 #define N_PROGRAMS (TALLY_TESTS_SANITIZED ? 50 : N_ENOUGH)
 #define MAX_FAILED 10
 
@@ -42,8 +42,9 @@ struct options {
 
 /* ---- one rank ---- */
 
-static const struct api_row *const tables[] = {api_fact_rows, api_group_rows, api_ddp_rows,
-                                               api_hook_rows, api_state_rows};
+static const struct api_row *const tables[] = {api_fact_rows,      api_group_rows,   api_ddp_rows,
+                                               api_hook_rows,      api_reducer_rows, api_state_rows,
+                                               api_checkpoint_rows};
 
 static const struct api_row *row_at(unsigned at, unsigned *total)
 {
@@ -438,6 +439,7 @@ static int run_one(uint64_t seed)
 int main(int argc, char **argv)
 {
     struct options options = {.n_programs = N_PROGRAMS, .first = 1, .n_workers = 8};
+    int rc;
 
     for (int i = 1; i + 1 < argc; i += 2) {
         double number = strtod(argv[i + 1], NULL);
@@ -457,5 +459,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    return options.seed ? run_one(options.seed) : run_workers(&options);
+    api_checkpoints_begin();
+    rc = options.seed ? run_one(options.seed) : run_workers(&options);
+    api_checkpoints_end();
+    return rc;
 }

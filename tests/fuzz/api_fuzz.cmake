@@ -22,6 +22,7 @@ const size_t api_n_names = sizeof api_names / sizeof api_names[0];
 " @ONLY)
 
 add_executable(api_fuzz
+  fuzz/api_checkpoints.c
   fuzz/api_ddp.c
   fuzz/api_facts.c
   fuzz/api_fuzz.c
@@ -29,6 +30,7 @@ add_executable(api_fuzz
   fuzz/api_hooks.c
   fuzz/api_model.c
   fuzz/api_rank.c
+  fuzz/api_reducer.c
   fuzz/api_state.c
   ${CMAKE_CURRENT_BINARY_DIR}/api_names.c
 )

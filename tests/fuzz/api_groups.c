@@ -224,7 +224,7 @@ static int do_something_else(struct api_flight *flight, tally_lane *lane)
     void *memory = NULL;
     tally_group *child = NULL;
 
-    switch (api_draw(&flight->random) % 5) {
+    switch (api_draw(&flight->random) % 8) {
     case 0:
         return CALL_ANY(rank, tally_job_fail(lane, failures[api_draw(&flight->random) % 4],
                                              "the fuzzer's job fails"));
@@ -239,6 +239,9 @@ static int do_something_else(struct api_flight *flight, tally_lane *lane)
         }
         return TALLY_OK;
     case 3:
+    case 4:
+    case 5:
+    case 6: /* most jobs have no other group */
         other = flight->other ? ASK(rank, tally_lane_for(lane, flight->other)) : NULL;
         return other ? CALL_ANY(rank, tally_lane_barrier(other)) : TALLY_OK;
     default:
@@ -395,12 +398,12 @@ static void use_future(struct api_rank *rank)
 
 const struct api_row api_group_rows[] = {
     {"facts of a group", ask_group, 1, false},
-    {"split", split_group, 3, false},
+    {"split", split_group, 4, false},
     {"close", close_group, 1, false},
     {"abort", abort_group, 1, true},
     {"alloc", take_memory, 3, false},
     {"free", give_memory, 2, false},
-    {"submit", submit_job, 6, false},
+    {"submit", submit_job, 8, false},
     {"collective", run_collective, 5, false},
     {"reduce memory", reduce_memory, 2, false},
     {"future", use_future, 6, false},

@@ -173,7 +173,13 @@ extern const struct api_row api_fact_rows[];
 extern const struct api_row api_group_rows[];
 extern const struct api_row api_ddp_rows[];
 extern const struct api_row api_hook_rows[];
+extern const struct api_row api_reducer_rows[];
 extern const struct api_row api_state_rows[];
+extern const struct api_row api_checkpoint_rows[];
+
+/* The folder of all checkpoints: before the first program and after the last. */
+void api_checkpoints_begin(void);
+void api_checkpoints_end(void);
 
 /* Texts of hooks, good ones and bad ones. */
 const char *api_hook_text(struct api_rank *rank);

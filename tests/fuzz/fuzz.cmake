@@ -34,3 +34,13 @@ tally_fuzzer(optimizer_text fuzz/fuzz_text.c)
 tally_fuzzer(state_blob fuzz/blob_changes.c fuzz/blob_fuzz.c)
 tally_fuzzer(optimizer_blob fuzz/blob_changes.c fuzz/blob_fuzz.c)
 tally_fuzzer(averager_blob fuzz/blob_changes.c fuzz/blob_fuzz.c)
+tally_fuzzer(manifest)
+tally_fuzzer(profile)
+
+# What the command reads.
+set(tools ${PROJECT_SOURCE_DIR}/tools)
+tally_fuzzer(trace_file ${tools}/trace_read.c ${tools}/trace_tracks.c)
+tally_fuzzer(status_page ${tools}/top_page.c ${tools}/top_view.c ${tools}/top_jobs.c ${tools}/json.c)
+foreach(fuzzer trace_file status_page)
+  target_include_directories(fuzz_${fuzzer} PRIVATE ${PROJECT_SOURCE_DIR})
+endforeach()

@@ -8,7 +8,7 @@
 #include "fuzz/fuzz.h"
 #include "fuzz/fuzz_text.h"
 #include "hook/hook.h"
-#include "hook/hook_text.h"
+#include "hook/kind.h"
 #include "support/counting_memory.h"
 #include "support/hook_kinds.h"
 

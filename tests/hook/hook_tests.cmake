@@ -3,7 +3,7 @@
 
 add_library(tally_hook_support STATIC
   support/hook_rules.c support/hook_model.c support/hook_states.c
-  support/power_reference.c support/power_model.c)
+  support/power_reference.c support/power_model.c support/guest_model.c)
 target_include_directories(tally_hook_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_hook_support PRIVATE tally_flags)
@@ -48,3 +48,6 @@ tally_hook_test(test_post_local)
 tally_hook_test(test_post_local_state)
 tally_hook_test(test_post_local_replace)
 tally_hook_test(test_post_local_run)
+tally_hook_test(test_reducer)
+tally_hook_test(test_reducer_bits)
+tally_hook_test(test_reducer_memory)

@@ -6,22 +6,24 @@
  */
 #include <stdio.h>
 
-#include "ddp/ddp.h"
 #include "support/hook_rules.h"
 #include "support/oracle.h"
 
 /* ---- against the formula ---- */
 
 /*
- * How gradients travel: each alone, those of a dtype together, or together except for large ones.
+ * Gradients travel each alone, those of a dtype together, or together except for large ones.
  */
 enum parts { EACH, TOGETHER, LARGE_ALONE };
+
+/* Gradients from this size on are large. */
+#define LARGE_BYTES 16384
 
 static bool is_alone(const struct ddp_model *model, size_t i, enum parts parts)
 {
     size_t bytes = model->count[i] * tally_dtype_bytes(model->spec[i].dtype);
 
-    return parts == EACH || (parts == LARGE_ALONE && bytes >= TALLY__LARGE_BYTES);
+    return parts == EACH || (parts == LARGE_ALONE && bytes >= LARGE_BYTES);
 }
 
 /* Bytes that a rank sends for the parameters of a dtype, the last one first. */

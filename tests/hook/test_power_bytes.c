@@ -32,7 +32,7 @@ static unsigned long long exchange_bytes(size_t n, size_t element_bytes, int wor
     if (world == 1) {
         return 0;
     }
-    if (n * element_bytes <= 2048) {
+    if (n * element_bytes <= ranks_one_phase_bytes()) {
         return (unsigned long long)(world - 1) * n * element_bytes;
     }
     tally_shard(n, world, rank, &offset, &own);

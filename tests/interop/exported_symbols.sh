@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The library exports tally_ symbols only, and exactly those that the public headers declare.
+# The library exports tally_ symbols only, each with a version, and exactly those that the public headers declare.
 # HEADER is tally_extend.h, which includes tally.h.
 set -euo pipefail
 export LC_ALL=C
@@ -27,6 +27,8 @@ if [ -z "$declared" ]; then
     echo "exported_symbols: found no prototype in $header" >&2
     exit 1
 fi
+complain "is exported without a version" < <("$nm" -D --defined-only --with-symbol-versions "$library" |
+    awk '$(NF - 1) != "A" && $NF !~ /@TALLY_[0-9.]+$/ { print $NF }')
 complain "is exported and does not begin with tally_" < <(grep -v '^tally_[^_]' <<<"$exported")
 complain "is exported and not declared in the header" < <(comm -23 <(echo "$exported") <(echo "$declared"))
 complain "is declared in the header and not exported" < <(comm -13 <(echo "$exported") <(echo "$declared"))

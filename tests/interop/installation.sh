@@ -34,6 +34,19 @@ for page in man1/tally.1 man3/tally.3; do
         exit 1
     fi
 done
+# Every command has a page, which groff shows without a warning.
+commands=$("$scratch/prefix/bin/tally" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+for command in $commands bench-step; do
+    page=$scratch/prefix/share/man/man1/tally-$command.1
+    if [ ! -s "$page" ]; then
+        echo "installation: no manual page tally-$command.1" >&2
+        exit 1
+    fi
+    if command -v groff >/dev/null && [ -n "$(groff -mandoc -Tutf8 -ww -z "$page" 2>&1)" ]; then
+        echo "installation: groff warns about tally-$command.1: $(groff -mandoc -Tutf8 -ww -z "$page" 2>&1)" >&2
+        exit 1
+    fi
+done
 if grep -rIl "$scratch/first" "$scratch/prefix"; then
     echo "installation: these files remember the first prefix" >&2
     exit 1

@@ -43,13 +43,16 @@ typedef struct tally__mpi_handle handle;
 PASS(start, (tally__mpi_end_fn * at_end, int *threads, int *n), (at_end, threads, n))
 PASS(duplicate, (const int *fortran, handle *comm, handle *request), (fortran, comm, request))
 PASS(duplicate_ours, (const handle *from, handle *comm, handle *request), (from, comm, request))
-PASS(place, (const handle *comm, int *rank, int *size), (comm, rank, size))
-PASS(send, (const handle *comm, int to, const void *bytes, size_t n, bool awaited, handle *request),
-     (comm, to, bytes, n, awaited, request))
-PASS(receive, (const handle *comm, void *bytes, size_t n, handle *request),
-     (comm, bytes, n, request))
+PASS(place, (const handle *comm, int *rank, int *size, int *most_tag), (comm, rank, size, most_tag))
+PASS(gather, (const handle *comm, const void *own, size_t n, void *all, handle *request),
+     (comm, own, n, all, request))
+PASS(send, (const handle *comm, int to, int tag, const void *bytes, size_t n, handle *request),
+     (comm, to, tag, bytes, n, request))
+PASS(receive, (const handle *comm, int from, int tag, void *bytes, size_t n, handle *request),
+     (comm, from, tag, bytes, n, request))
 PASS(sum, (const handle *comm, float *data, size_t n, handle *request), (comm, data, n, request))
 PASS(test, (handle * request, struct tally__mpi_status *status), (request, status))
+PASS(test_some, (int n, handle *requests, int *n_done, int *done), (n, requests, n_done, done))
 PASS(cancel, (handle * request), (request))
 
 static int close_comm(handle *comm)
@@ -96,10 +99,12 @@ __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_ap
     table.duplicate = duplicate;
     table.duplicate_ours = duplicate_ours;
     table.place = place;
+    table.gather = gather;
     table.send = send;
     table.receive = receive;
     table.sum = sum;
     table.test = test;
+    table.test_some = test_some;
     table.cancel = cancel;
     table.close = close_comm;
     return &table;

@@ -5,7 +5,7 @@
 # 2, 3, 4 and 7 ranks.
 set(TALLY_MPI_TESTS "some" CACHE STRING "Tests of ranks to run under MPI: some, or all")
 
-set(mpi_some test_collectives test_jobs test_lanes test_split test_group_end test_rounds test_fork
+set(mpi_some test_collectives test_jobs test_lanes test_caller test_split test_group_end test_rounds test_fork
   test_ddp_means test_ddp_corners test_ddp_lost test_ddp_several test_ddp_alone test_power_failures
   test_layout_bits)
 set(mpi_all ${mpi_some} test_reductions test_exchange test_exchange_bytes test_borrowed_lanes
@@ -71,11 +71,13 @@ set(run_mpi ${CMAKE_CURRENT_SOURCE_DIR}/support/run_mpi.sh)
 foreach(mpi openmpi mpich)
   set(mpi_program ${CMAKE_CURRENT_BINARY_DIR}/mpi_program_${mpi})
   set(mpi_faults ${CMAKE_CURRENT_BINARY_DIR}/mpi_faults_${mpi})
+  set(mpi_poison ${CMAKE_CURRENT_BINARY_DIR}/mpi_poison_${mpi})
   if(TALLY_MPICC_${mpi} AND NOT mpi_skip)
-    foreach(source mpi_program mpi_faults)
+    # Exported symbols: a program may replace functions of MPI that tally calls.
+    foreach(source mpi_program mpi_faults mpi_poison)
       add_custom_command(OUTPUT ${${source}}
         COMMAND ${TALLY_MPICC_${mpi}} -O2 -std=c17 -D_DEFAULT_SOURCE -Wall -Wextra -Wshadow
-          -I${PROJECT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/mpi/${source}.c
+          -rdynamic -I${PROJECT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/mpi/${source}.c
           -o ${${source}} $<TARGET_FILE:tally> -Wl,-rpath,${mpi_folder}
         DEPENDS mpi/${source}.c tally ${PROJECT_SOURCE_DIR}/include/tally.h
           ${PROJECT_SOURCE_DIR}/include/tally_extend.h
@@ -84,6 +86,23 @@ foreach(mpi openmpi mpich)
       add_custom_target(${source}_${mpi}_made ALL DEPENDS ${${source}})
     endforeach()
   endif()
+  set(mpi_messages ${CMAKE_CURRENT_BINARY_DIR}/mpi_messages_${mpi})
+  if(TALLY_MPICC_${mpi} AND NOT mpi_skip)
+    add_custom_command(OUTPUT ${mpi_messages}
+      COMMAND ${TALLY_MPICC_${mpi}} -O2 -std=c17 -Wall -Wextra -Wshadow -I${PROJECT_SOURCE_DIR}
+        -I${PROJECT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpi_messages.c
+        -o ${mpi_messages} ${TALLY_MPI_COUNT_${mpi}} $<TARGET_FILE:tally>
+        -Wl,-rpath,${mpi_folder} -Wl,-rpath,${PROJECT_BINARY_DIR}/bench
+      DEPENDS mpi/mpi_messages.c tally peer_${mpi} ${PROJECT_SOURCE_DIR}/bench/mpi_count.h
+        ${PROJECT_SOURCE_DIR}/include/tally_extend.h
+      COMMENT "Building tests/mpi_messages_${mpi}"
+      VERBATIM)
+    add_custom_target(mpi_messages_${mpi}_made ALL DEPENDS ${mpi_messages})
+  endif()
+  tally_mpi_test(${mpi} poison ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_poison.sh ${mpi}
+    ${mpi_folder}/libtally-${mpi}.so ${mpi_poison})
+  tally_mpi_test(${mpi} messages ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_messages.sh ${mpi}
+    ${mpi_folder}/libtally-${mpi}.so ${mpi_messages})
   tally_mpi_test(${mpi} programs ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_programs.sh
     ${mpi} ${mpi_folder} ${mpi_program} $<TARGET_FILE:example_03_ddp>)
   tally_mpi_test(${mpi} launchers ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_launchers.sh
@@ -96,6 +115,13 @@ foreach(mpi openmpi mpich)
   set_tests_properties(mpi_${mpi}_failing PROPERTIES PROCESSORS 1)
   tally_mpi_test(${mpi} hook_bits
     ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "1 2 3 4 7" $<TARGET_FILE:test_hook_bits>)
+  tally_mpi_test(${mpi} hook_bits_apart
+    ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "1 2 3 4 7" $<TARGET_FILE:test_hook_bits>)
+  set_tests_properties(mpi_${mpi}_hook_bits_apart PROPERTIES ENVIRONMENT TALLY_SHARE=0)
+  # Enough ranks that lines are spread.
+  tally_mpi_test(${mpi} world
+    ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "16" $<TARGET_FILE:world_rank>)
+  set_tests_properties(mpi_${mpi}_world PROPERTIES ENVIRONMENT TALLY_SHARE=0)
   if(NOT mpi_skip)
     tally_mpi_test(${mpi} large
       ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "2" $<TARGET_FILE:test_large>)
@@ -103,15 +129,24 @@ foreach(mpi openmpi mpich)
   tally_mpi_test(${mpi} hosts ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_hosts.sh ${mpi}
     ${PROJECT_SOURCE_DIR} ${mpi_folder}/libtally-${mpi}.so $<TARGET_FILE:tally_tool>
     $<TARGET_FILE:example_01_allreduce> $<TARGET_FILE:test_hook_bits>)
+  tally_mpi_test(${mpi} srun ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_srun.sh ${mpi}
+    ${PROJECT_SOURCE_DIR} ${mpi_folder}/libtally-${mpi}.so $<TARGET_FILE:run_reduce>
+    $<TARGET_FILE:test_hook_bits>)
   if(TALLY_MPI_TESTS STREQUAL "all")
     set(mpi_tests ${mpi_all})
     set(mpi_worlds "1 2 3 4 7")
   else()
     set(mpi_tests ${mpi_some})
-    set(mpi_worlds "3")
+    set(mpi_worlds "2 3")
   endif()
+  # All by messages; some also by shared memory, as ranks of one machine are without TALLY_SHARE=0.
   foreach(test ${mpi_tests})
     tally_mpi_test(${mpi} ${test}
+      ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so ${mpi_worlds} $<TARGET_FILE:${test}>)
+    set_tests_properties(mpi_${mpi}_${test} PROPERTIES ENVIRONMENT TALLY_SHARE=0)
+  endforeach()
+  foreach(test test_collectives test_split test_ddp_lost)
+    tally_mpi_test(${mpi} shared_${test}
       ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so ${mpi_worlds} $<TARGET_FILE:${test}>)
   endforeach()
 endforeach()

@@ -76,7 +76,7 @@ check_sent() {
     done
 }
 
-for case in "2 1 example bits bytes" "2 2 bits bytes levels" "4 1 example bytes"; do
+for case in "2 1 example bits bytes" "3 1 bits" "2 2 bits bytes levels" "4 1 example bytes" "7 1 bits"; do
     read -r hosts ranks checks <<<"$case"
     world=$((hosts * ranks))
     for check in $checks; do

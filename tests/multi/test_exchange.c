@@ -198,7 +198,7 @@ static uint64_t expected_bytes(const struct rank_work *work, int world)
     if (work->scatters) {
         return all - own;
     }
-    if (all <= TALLY__ONE_PHASE_BYTES) {
+    if (all <= ranks_one_phase_bytes()) {
         return (uint64_t)(world - 1) * all;
     }
     return world == 1 ? 0 : all + (uint64_t)(world - 2) * own;

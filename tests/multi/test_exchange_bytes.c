@@ -231,7 +231,7 @@ static uint64_t bytes_of(const struct way *way, int world, int rank)
     uint64_t all = part_of(way, 0, SIZE_MAX).bytes;
     uint64_t own = shard_of(way, world, rank).bytes;
 
-    if (way->gathers || (all <= TALLY__ONE_PHASE_BYTES && !way->feedback)) {
+    if (way->gathers || (all <= ranks_one_phase_bytes() && !way->feedback)) {
         return (uint64_t)(world - 1) * all;
     }
     return all - own + (uint64_t)(world - 1) * own;

@@ -21,6 +21,7 @@ struct scene {
     tally_ddp *ddp;
     tally_optimizer *optimizer;
     tally_averager *averager;
+    tally_reducer *reducer;
     tally_future *future;
     tally_hook *hook;
     tally_lane *lane;
@@ -35,6 +36,7 @@ struct scene {
     tally_ddp *made_ddp;
     tally_optimizer *made_optimizer;
     tally_averager *made_averager;
+    tally_reducer *made_reducer;
     tally_group *made_group;
     tally_ddp_stats ddp_stats;
     tally_bucket_stats bucket_stats;
@@ -63,11 +65,16 @@ static const tally_param params[] = {
     {.size = sizeof *params, .name = "b", .n_dims = 1, .shape = shape},
 };
 
+static const int numbers[] = {0, 1};
+
 /* name, what a forked child gets, and the call, with s for the scene. */
 #define REFUSED_LIST(X)                                                                            \
     X(tally_group_split, STATE, tally_group_split(s->group, 0, 0, &s->made_group))                 \
     X(tally_group_abort, STATE, tally_group_abort(s->group, "child"))                              \
     X(tally_group_alloc, STATE, tally_group_alloc(s->group, 100, &s->got))                         \
+    X(tally_trace_start, STATE, tally_trace_start(s->group, "/nowhere", 0))                        \
+    X(tally_trace_write, STATE, tally_trace_write(s->group))                                       \
+    X(tally_trace_stop, STATE, tally_trace_stop(s->group))                                         \
     X(tally_submit, STATE, tally_submit(s->group, 0, no_job, s, &s->made))                         \
     X(tally_future_wait, STATE, tally_future_wait(s->future))                                      \
     X(tally_future_wait_for, STATE, tally_future_wait_for(s->future, 1))                           \
@@ -114,6 +121,19 @@ static const tally_param params[] = {
     X(tally_ddp_refresh_low, STATE, tally_ddp_refresh_low(s->ddp))                                 \
     X(tally_ddp_get_stats, STATE, tally_ddp_get_stats(s->ddp, &s->ddp_stats))                      \
     X(tally_ddp_get_bucket_stats, STATE, tally_ddp_get_bucket_stats(s->ddp, 0, &s->bucket_stats))  \
+    X(tally_checkpoint_save, STATE, tally_checkpoint_save(s->ddp, "/nowhere", NULL))               \
+    X(tally_checkpoint_load, STATE, tally_checkpoint_load(s->ddp, "/nowhere", NULL, NULL))         \
+    X(tally_checkpoint_wait, STATE, tally_checkpoint_wait(s->ddp))                                 \
+    X(tally_reducer_create, STATE,                                                                 \
+      tally_reducer_create(s->group, params, 2, NULL, &s->made_reducer))                           \
+    X(tally_reducer_reduce, STATE,                                                                 \
+      tally_reducer_reduce(s->reducer, numbers, 2, s->data, 1, 0, &s->made))                       \
+    X(tally_reducer_set_hook, STATE, tally_reducer_set_hook(s->reducer, "bf16"))                   \
+    X(tally_reducer_attach_hook, STATE, tally_reducer_attach_hook(s->reducer, s->hook))            \
+    X(tally_reducer_save, STATE, tally_reducer_save(s->reducer, NULL, &s->n_bytes))                \
+    X(tally_reducer_load, STATE,                                                                   \
+      tally_reducer_load(s->reducer, (const void *const *)&s->got, &s->n_bytes, 1))                \
+    X(tally_reducer_get_stats, STATE, tally_reducer_get_stats(s->reducer, &s->ddp_stats))          \
     X(tally_averager_create, STATE, tally_averager_create(s->ddp, NULL, &s->made_averager))        \
     X(tally_averager_step, STATE, tally_averager_step(s->averager, &s->count))                     \
     X(tally_averager_average, STATE, tally_averager_average(s->averager))                          \
@@ -139,6 +159,7 @@ static const tally_param params[] = {
     X(tally_group_free, OK, tally_group_free(s->group, s->memory))     \
     X(tally_optimizer_free, OK, tally_optimizer_free(s->optimizer))    \
     X(tally_averager_free, OK, tally_averager_free(s->averager))       \
+    X(tally_reducer_free, OK, tally_reducer_free(s->reducer))          \
     X(tally_ddp_free, OK, tally_ddp_free(s->ddp))                      \
     X(tally_group_close, OK, tally_group_close(s->other))
 
@@ -194,6 +215,8 @@ static const char *const independent[] = {
     "tally_hook_describe",
     "tally_hook_describe_option",
     "tally_ddp_config_init",
+    "tally_checkpoint_config_init",
+    "tally_checkpoint_inspect",
     "tally_averager_config_init",
     "tally_optimizer_count",
     "tally_optimizer_describe",
@@ -333,6 +356,7 @@ static int make(struct scene *scene)
     CHECK_OK(group, tally_ddp_create(group, params, 2, NULL, &scene->ddp));
     CHECK_OK(group, tally_averager_create(scene->ddp, &averager, &scene->averager));
     CHECK_OK(group, tally_optimizer_create(scene->ddp, "sgd:lr=0.5", NULL, &scene->optimizer));
+    CHECK_OK(group, tally_reducer_create(group, params, 2, NULL, &scene->reducer));
     CHECK_OK(group, tally_hook_parse("bf16", &scene->hook));
     CHECK_OK(group, tally_submit(group, 0, no_job, scene, &scene->future));
     CHECK_OK(group, tally_future_wait(scene->future));
@@ -358,6 +382,7 @@ static int end(struct scene *scene)
     tally_hook_free(scene->hook);
     CHECK_OK(group, tally_optimizer_free(scene->optimizer));
     CHECK_OK(group, tally_averager_free(scene->averager));
+    CHECK_OK(group, tally_reducer_free(scene->reducer));
     CHECK_OK(group, tally_ddp_free(scene->ddp));
     CHECK_OK(group, tally_group_free(group, scene->memory));
     return tally_group_close(scene->other);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/group.h"
+#include "comm/messages.h"
 #include "support/oracle.h"
 #include "support/ranks.h"
 
@@ -21,8 +21,8 @@ static void age(tally_group *group, uint32_t rounds)
 
         lane->round.number = rounds;
         for (int r = 0; r < group->size; r++) {
-            /* The others age their own, unless we have a mirror of it. */
-            if (r == group->rank || group->domain->carrier) {
+            /* Near ranks age their own. */
+            if (r == group->rank || !tally__is_near(group, r)) {
                 atomic_store(&lane->slots[r]->line[rounds % 2].round, rounds);
                 atomic_store(&lane->slots[r]->line[(rounds + 1) % 2].round, rounds - 1);
             }

@@ -2,7 +2,7 @@
 /*
  * Every optimizer by its text, for a hundred steps with a learning rate that changes, against its
  * formula in double precision. That each step has the bits of the reference kernel is the matter of
- * test_optim_levels. One thread.
+ * test_optim_isas. One thread.
  */
 #include <math.h>
 #include <setjmp.h>

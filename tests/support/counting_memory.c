@@ -37,6 +37,16 @@ void *tally__alloc(size_t bytes, const char *what)
     return block;
 }
 
+void *tally__alloc_unset(size_t bytes, const char *what)
+{
+    void *block = tally__alloc(bytes, what);
+
+    if (block) {
+        memset(block, 0xa5, bytes);
+    }
+    return block;
+}
+
 void *tally__alloc_array(size_t count, size_t size, const char *what)
 {
     return tally__alloc(size != 0 && count > SIZE_MAX / size ? SIZE_MAX : count * size, what);

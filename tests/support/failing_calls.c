@@ -8,17 +8,19 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Sequentially consistent throughout: these are tests, not hot paths. */
 static _Atomic(const char *) armed;
 static atomic_size_t left; /* calls before the one that fails; 0: that has been */
 static atomic_bool is_hit;
+static atomic_bool kills;
 
 void failing_calls_arm(const char *name, size_t n)
 {
@@ -26,6 +28,11 @@ void failing_calls_arm(const char *name, size_t n)
     atomic_store(&left, n);
     atomic_store(&is_hit, false);
     atomic_store(&armed, name);
+}
+
+void failing_calls_kill(bool kill)
+{
+    atomic_store(&kills, kill);
 }
 
 bool failing_calls_hit(void)
@@ -46,14 +53,31 @@ static bool fails_now(const char *name, int error)
     return true;
 }
 
-/* type name(parameters) fails with a value and an errno; pthread functions return their errno. */
-#define WRAP(type, name, parameters, arguments, value, error)                 \
-    type __real_##name parameters;                                            \
-    type __wrap_##name parameters;                                            \
-    type __wrap_##name parameters                                             \
-    {                                                                         \
-        return fails_now(#name, (error)) ? (value) : __real_##name arguments; \
+static void end_if_asked(void)
+{
+    if (atomic_load(&kills)) {
+        (void)raise(SIGKILL);
     }
+}
+
+/* type name(parameters) fails with a value and an errno; pthread functions return their errno. */
+#define WRAP(type, name, parameters, arguments, value, error) \
+    type __real_##name parameters;                            \
+    type __wrap_##name parameters;                            \
+    type __wrap_##name parameters                             \
+    {                                                         \
+        if (fails_now(#name, (error))) {                      \
+            end_if_asked();                                   \
+            return (value);                                   \
+        }                                                     \
+        return __real_##name arguments;                       \
+    }
+
+/* The wrapper is written out. */
+#define OWN(type, name, parameters) \
+    type __real_##name parameters;  \
+    type __wrap_##name parameters;  \
+    type __wrap_##name parameters
 
 WRAP(int, memfd_create, (const char *n, unsigned f), (n, f), -1, EMFILE)
 WRAP(void *, mmap, (void *a, size_t n, int p, int f, int fd, off_t o), (a, n, p, f, fd, o),
@@ -72,16 +96,26 @@ WRAP(ssize_t, recvmsg, (int fd, struct msghdr *m, int f), (fd, m, f), -1, ENOMEM
 WRAP(int, poll, (struct pollfd * p, nfds_t n, int t), (p, n, t), -1, ENOMEM)
 WRAP(int, pthread_create, (pthread_t * t, const pthread_attr_t *a, void *(*f)(void *), void *u),
      (t, a, f, u), EAGAIN, EAGAIN)
-WRAP(FILE *, fopen, (const char *p, const char *m), (p, m), NULL, EMFILE)
-WRAP(size_t, fwrite, (const void *d, size_t s, size_t n, FILE *f), (d, s, n, f), 0, ENOSPC)
-WRAP(size_t, fread, (void *d, size_t s, size_t n, FILE *f), (d, s, n, f), 0, EIO)
-WRAP(int, fflush, (FILE * f), (f), EOF, ENOSPC)
 WRAP(int, fsync, (int fd), (fd), -1, EIO)
+WRAP(int, mkdir, (const char *path, mode_t mode), (path, mode), -1, ENOSPC)
+WRAP(int, unlink, (const char *path), (path), -1, EIO)
+WRAP(int, rmdir, (const char *path), (path), -1, EIO)
 WRAP(int, rename, (const char *from, const char *to), (from, to), -1, ENOSPC)
 
-const char *const failing_calls_names[] = {
-    "memfd_create",   "mmap",    "madvise", "fallocate",  "fstat",   "socket",  "bind",
-    "listen",         "accept4", "connect", "getsockopt", "sendmsg", "recvmsg", "poll",
-    "pthread_create",
+/* The disk is full after half of the bytes. */
+OWN(ssize_t, write, (int fd, const void *bytes, size_t n))
+{
+    if (fails_now("write", ENOSPC)) {
+        (void)__real_write(fd, bytes, n / 2);
+        end_if_asked();
+        errno = ENOSPC;
+        return -1;
+    }
+    return __real_write(fd, bytes, n);
+}
 
-    "fopen",          "fwrite",  "fread",   "fflush",     "fsync",   "rename",  NULL};
+/* Those of opening a group. */
+const char *const failing_calls_names[] = {"memfd_create", "mmap",    "madvise",        "fallocate",
+                                           "fstat",        "socket",  "bind",           "listen",
+                                           "accept4",      "connect", "getsockopt",     "sendmsg",
+                                           "recvmsg",      "poll",    "pthread_create", NULL};

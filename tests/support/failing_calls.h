@@ -10,11 +10,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Names of the functions that can fail; NULL after the last. */
+/* Names of the functions that opening a group calls, which can fail; NULL after the last. Writing
+ * files adds mkdir, write, fsync, rename, unlink and rmdir. */
 extern const char *const failing_calls_names[];
 
 /* Makes the n-th call of this function from now on fail (1 is the next one); NULL: none. */
 void failing_calls_arm(const char *name, size_t n);
+
+/* From now on the call kills this process instead; a write first writes half of its bytes. */
+void failing_calls_kill(bool kill);
 
 /* Whether that call has come. */
 bool failing_calls_hit(void);

@@ -3,7 +3,7 @@
 #ifndef TALLY_TESTS_HOOK_CHECKS_H
 #define TALLY_TESTS_HOOK_CHECKS_H
 
-#include "hook/hook_text.h"
+#include "hook/kind.h"
 #include "support/hook_kinds.h"
 
 int hook_parse(const char *text, tally_hook **hook);

@@ -8,12 +8,12 @@
 #include <string.h>
 
 #include "support/oracle.h"
+#include "support/ranks.h"
 
 /* Shards of what travels as numbers start at multiples of this. */
 #define UNIT 64
 
 /* Buckets that take no more on the wire go to everybody at once, unless there is feedback. */
-#define ONE_PHASE_BYTES 2048
 
 /* Elements with one map: the whole tensor in a contribution, this number in the means. */
 #define TENSOR_BLOCK 4096
@@ -297,7 +297,8 @@ uint64_t hook_sent_bytes(const struct hook_rule *rule, const struct hook_bucket 
         return 0;
     }
     all = all_blocks(rule, bucket);
-    if ((codes && rule->gathers) || (all.bytes <= ONE_PHASE_BYTES && !(codes && rule->feedback))) {
+    if ((codes && rule->gathers) ||
+        (all.bytes <= ranks_one_phase_bytes() && !(codes && rule->feedback))) {
         return (w - 1) * all.bytes;
     }
     own[0] = all.n * (size_t)rank / w;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every low-rank kernel of a level against the reference, bit for bit, over shapes that meet every
- * way through the vector code. One thread. */
+/* Every low-rank kernel of an instruction set against the reference, bit for bit, over shapes that
+ * meet every way through the vector code. One thread. */
 #include "support/low_rank_tests.h"
 
 #include <setjmp.h>
@@ -24,7 +24,7 @@ struct shape_case {
 
 static const struct tally__low_rank_kernels *ref_kernels(void)
 {
-    return tally__levels[0].low_rank;
+    return tally__isas[0].low_rank;
 }
 
 static void assert_same(const struct shape_case *t, const float *got, const float *want, size_t n)
@@ -33,8 +33,8 @@ static void assert_same(const struct shape_case *t, const float *got, const floa
         if (!num_same_f32(got[i], want[i])) {
             fail_msg("%s, %zu x %zu (%zu elements), rank %zu, shift %zu, data %d: element %zu is "
                      "%a, the reference has %a",
-                     t->c.level->name, t->s.n, t->s.m, t->s.size, t->s.r, t->c.shift,
-                     (int)t->c.data, i, (double)got[i], (double)want[i]);
+                     t->c.isa->name, t->s.n, t->s.m, t->s.size, t->s.r, t->c.shift, (int)t->c.data,
+                     i, (double)got[i], (double)want[i]);
         }
     }
 }
@@ -54,7 +54,7 @@ static void test_low_rank_multiply(const struct shape_case *t)
     float *got = output(t, t->s.n * t->s.r);
     float *want = output(t, t->s.n * t->s.r);
 
-    t->c.level->low_rank->low_rank_multiply(&t->s, t->x, t->q, got);
+    t->c.isa->low_rank->low_rank_multiply(&t->s, t->x, t->q, got);
     ref_kernels()->low_rank_multiply(&t->s, t->x, t->q, want);
     assert_same(t, got, want, t->s.n * t->s.r);
 }
@@ -69,8 +69,8 @@ static void test_low_rank_correct(const struct shape_case *t)
     float *got_p = output_copy(t, p_size, t->p);
     float *want_p = output(t, p_size);
 
-    t->c.level->low_rank->low_rank_correct(&t->s, t->x, (struct tally__factors){got_p, t->other_q},
-                                           t->q, got_c, got_p);
+    t->c.isa->low_rank->low_rank_correct(&t->s, t->x, (struct tally__factors){got_p, t->other_q},
+                                         t->q, got_c, got_p);
     ref_kernels()->low_rank_correct(&t->s, t->x, (struct tally__factors){t->p, t->other_q}, t->q,
                                     want_c, want_p);
     assert_same(t, got_c, want_c, t->s.size);
@@ -82,7 +82,7 @@ static void test_low_rank_multiply_transposed(const struct shape_case *t)
     float *got = output(t, t->s.m * t->s.r);
     float *want = output(t, t->s.m * t->s.r);
 
-    t->c.level->low_rank->low_rank_multiply_transposed(&t->s, t->x, t->p, got);
+    t->c.isa->low_rank->low_rank_multiply_transposed(&t->s, t->x, t->p, got);
     ref_kernels()->low_rank_multiply_transposed(&t->s, t->x, t->p, want);
     assert_same(t, got, want, t->s.m * t->s.r);
 }
@@ -94,8 +94,8 @@ static void test_low_rank_expand(const struct shape_case *t)
     float *past = output(t, t->s.size);
     float *want = output(t, t->s.size);
 
-    t->c.level->low_rank->low_rank_expand(&t->s, f, false, got);
-    t->c.level->low_rank->low_rank_expand(&t->s, f, true, past);
+    t->c.isa->low_rank->low_rank_expand(&t->s, f, false, got);
+    t->c.isa->low_rank->low_rank_expand(&t->s, f, true, past);
     ref_kernels()->low_rank_expand(&t->s, f, false, want);
     assert_same(t, got, want, t->s.size);
     assert_same(t, past, want, t->s.size);
@@ -107,7 +107,7 @@ static void test_low_rank_residual(const struct shape_case *t)
     float *got = output_copy(t, t->s.size, t->x);
     float *want = output_copy(t, t->s.size, t->x);
 
-    t->c.level->low_rank->low_rank_residual(&t->s, f, got);
+    t->c.isa->low_rank->low_rank_residual(&t->s, f, got);
     ref_kernels()->low_rank_residual(&t->s, f, want);
     assert_same(t, got, want, t->s.size);
 }
@@ -115,7 +115,7 @@ static void test_low_rank_residual(const struct shape_case *t)
 static void test_dot_f32(const struct shape_case *t)
 {
     const float *y = num_input_f32(&t->c, t->s.size, 6);
-    double got = t->c.level->low_rank->dot_f32(t->s.size, t->x, y);
+    double got = t->c.isa->low_rank->dot_f32(t->s.size, t->x, y);
     double want = ref_kernels()->dot_f32(t->s.size, t->x, y);
 
     num_assert(&t->c, num_same_f64(got, want), t->s.size, "the inner product differs");
@@ -123,13 +123,12 @@ static void test_dot_f32(const struct shape_case *t)
 
 typedef void check(const struct shape_case *);
 
-static void check_shape(const struct tally__level *level, struct tally__low_rank s, check *test)
+static void check_shape(const struct tally__isa *isa, struct tally__low_rank s, check *test)
 {
     for (size_t shift = 0; shift < 3; shift++) {
         for (int data = 0; data < NUM_N_DATA; data++) {
             struct shape_case t = {
-                .c = {.level = level, .n = s.m, .shift = shift, .data = (enum num_data)data},
-                .s = s};
+                .c = {.isa = isa, .n = s.m, .shift = shift, .data = (enum num_data)data}, .s = s};
 
             t.x = num_input_f32(&t.c, s.size, 1);
             t.p = num_input_f32(&t.c, s.n * s.r, 2);
@@ -141,7 +140,7 @@ static void check_shape(const struct tally__level *level, struct tally__low_rank
     }
 }
 
-static void check_level(const struct tally__level *level, check *test)
+static void check_isa(const struct tally__isa *isa, check *test)
 {
     static const size_t rows[] = {1, 2, 3, 4, 7, 9};
     static const size_t columns[] = {1, 3, 16, 17, 31, 32, 64, 100, 544, 1035};
@@ -154,27 +153,27 @@ static void check_level(const struct tally__level *level, check *test)
                 size_t all = rows[i] * columns[j];
                 struct tally__low_rank s = {rows[i], columns[j], ranks[k], all};
 
-                check_shape(level, s, test);
+                check_shape(isa, s, test);
                 s.size = (2 * all + 2) / 3;
-                check_shape(level, s, test);
+                check_shape(isa, s, test);
             }
         }
     }
 }
 
-#define RUN(name, result, parameters, arguments)                       \
-    static void run_##name(void **state)                               \
-    {                                                                  \
-        check_level((const struct tally__level *)*state, test_##name); \
+#define RUN(name, result, parameters, arguments)                   \
+    static void run_##name(void **state)                           \
+    {                                                              \
+        check_isa((const struct tally__isa *)*state, test_##name); \
     }
 TALLY__LOW_RANK_LIST(RUN)
 
 #define ENTRY(name, result, parameters, arguments) \
-    {#name, run_##name, NULL, NULL, (void *)(uintptr_t)level},
+    {#name, run_##name, NULL, NULL, (void *)(uintptr_t)isa},
 
-int low_rank_test_level(const struct tally__level *level)
+int low_rank_test_isa(const struct tally__isa *isa)
 {
     const struct CMUnitTest tests[] = {TALLY__LOW_RANK_LIST(ENTRY)};
 
-    return cmocka_run_group_tests_name(level->name, tests, NULL, NULL);
+    return cmocka_run_group_tests_name(isa->name, tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quantization with a zero point: every level against the reference, the reference against the
- * formulas of PyTorch's hooks written with the mathematics library. */
+/* Quantization with a zero point: every instruction set against the reference, the reference
+ * against the formulas of PyTorch's hooks written with the mathematics library. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,7 +70,7 @@ static void check_affine_encode(const struct num_case *c)
     uint8_t *q = num_output(c, c->n, 1);
     uint8_t *want = num_output(c, c->n, 1);
 
-    c->level->kernels->affine_encode(c->n, x, affine, q);
+    c->isa->kernels->affine_encode(c->n, x, affine, q);
     tally__kernels_ref.affine_encode(c->n, x, affine, want);
     num_assert_bytes(c, q, want, c->n);
     for (size_t i = 0; i < c->n; i++) {
@@ -78,9 +78,9 @@ static void check_affine_encode(const struct num_case *c)
     }
 }
 
-void test_affine_encode(const struct tally__level *level)
+void test_affine_encode(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_affine_encode);
+    num_for_each_case(isa, check_affine_encode);
 }
 
 /* One code away from the exact one at most, and what the formula gives. */
@@ -103,7 +103,7 @@ static void check_affine_encode_fast(const struct num_case *c)
     uint8_t *q = num_output(c, c->n, 1);
     uint8_t *want = num_output(c, c->n, 1);
 
-    c->level->kernels->affine_encode_fast(c->n, x, affine, q);
+    c->isa->kernels->affine_encode_fast(c->n, x, affine, q);
     tally__kernels_ref.affine_encode_fast(c->n, x, affine, want);
     num_assert_bytes(c, q, want, c->n);
     for (size_t i = 0; i < c->n; i++) {
@@ -111,9 +111,9 @@ static void check_affine_encode_fast(const struct num_case *c)
     }
 }
 
-void test_affine_encode_fast(const struct tally__level *level)
+void test_affine_encode_fast(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_affine_encode_fast);
+    num_for_each_case(isa, check_affine_encode_fast);
 }
 
 static void check_affine_decode(const struct num_case *c)
@@ -123,7 +123,7 @@ static void check_affine_decode(const struct num_case *c)
     float *y = num_output(c, c->n * 4, 4);
     float *want = num_output(c, c->n * 4, 4);
 
-    c->level->kernels->affine_decode(c->n, q, affine, y);
+    c->isa->kernels->affine_decode(c->n, q, affine, y);
     tally__kernels_ref.affine_decode(c->n, q, affine, want);
     num_assert_f32(c, y, want, c->n);
     for (size_t i = 0; i < c->n; i++) {
@@ -131,9 +131,9 @@ static void check_affine_decode(const struct num_case *c)
     }
 }
 
-void test_affine_decode(const struct tally__level *level)
+void test_affine_decode(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_affine_decode);
+    num_for_each_case(isa, check_affine_decode);
 }
 
 /* Blocks of one element, of odd sizes, of the usual size and larger than everything. */
@@ -159,7 +159,7 @@ static void check_affine_encode_blocks(const struct num_case *c)
     uint8_t *q = num_output(c, c->n, 1);
     uint8_t *want = num_output(c, c->n, 1);
 
-    c->level->kernels->affine_encode_blocks(c->n, x, block, affine, q);
+    c->isa->kernels->affine_encode_blocks(c->n, x, block, affine, q);
     tally__kernels_ref.affine_encode_blocks(c->n, x, block, want_affine, want);
     num_assert_bytes(c, q, want, c->n);
     num_assert_f32(c, &affine[0].scale, &want_affine[0].scale, 2 * n_blocks(c));
@@ -177,9 +177,9 @@ static void check_affine_encode_blocks(const struct num_case *c)
     }
 }
 
-void test_affine_encode_blocks(const struct tally__level *level)
+void test_affine_encode_blocks(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_affine_encode_blocks);
+    num_for_each_case(isa, check_affine_encode_blocks);
 }
 
 static void check_affine_encode_fast_blocks(const struct num_case *c)
@@ -191,7 +191,7 @@ static void check_affine_encode_fast_blocks(const struct num_case *c)
     uint8_t *q = num_output(c, c->n, 1);
     uint8_t *want = num_output(c, c->n, 1);
 
-    c->level->kernels->affine_encode_fast_blocks(c->n, x, block, affine, q);
+    c->isa->kernels->affine_encode_fast_blocks(c->n, x, block, affine, q);
     tally__kernels_ref.affine_encode_fast_blocks(c->n, x, block, want_affine, want);
     num_assert_bytes(c, q, want, c->n);
     num_assert_f32(c, &affine[0].scale, &want_affine[0].scale, 2 * n_blocks(c));
@@ -203,9 +203,9 @@ static void check_affine_encode_fast_blocks(const struct num_case *c)
     num_assert_f32(c, &affine[0].scale, &want_affine[0].scale, 2 * n_blocks(c));
 }
 
-void test_affine_encode_fast_blocks(const struct tally__level *level)
+void test_affine_encode_fast_blocks(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_affine_encode_fast_blocks);
+    num_for_each_case(isa, check_affine_encode_fast_blocks);
 }
 
 static struct tally__affine *random_maps(const struct num_case *c)
@@ -226,7 +226,7 @@ static void check_affine_decode_blocks(const struct num_case *c)
     float *y = num_output(c, c->n * 4, 4);
     float *want = num_output(c, c->n * 4, 4);
 
-    c->level->kernels->affine_decode_blocks(c->n, q, block_of(c), affine, y);
+    c->isa->kernels->affine_decode_blocks(c->n, q, block_of(c), affine, y);
     tally__kernels_ref.affine_decode_blocks(c->n, q, block_of(c), affine, want);
     num_assert_f32(c, y, want, c->n);
     for (size_t i = 0; i < c->n; i++) {
@@ -236,7 +236,7 @@ static void check_affine_decode_blocks(const struct num_case *c)
     }
 }
 
-void test_affine_decode_blocks(const struct tally__level *level)
+void test_affine_decode_blocks(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_affine_decode_blocks);
+    num_for_each_case(isa, check_affine_decode_blocks);
 }

@@ -17,7 +17,7 @@ static void check_f32_to_f16(const struct num_case *c)
     uint16_t *y = num_output(c, c->n * 2, 2);
     uint16_t *want = num_output(c, c->n * 2, 2);
 
-    c->level->kernels->f32_to_f16(c->n, x, y);
+    c->isa->kernels->f32_to_f16(c->n, x, y);
     tally__kernels_ref.f32_to_f16(c->n, x, want);
     num_assert_bytes(c, y, want, c->n * 2);
     for (size_t i = 0; i < c->n; i++) {
@@ -25,9 +25,9 @@ static void check_f32_to_f16(const struct num_case *c)
     }
 }
 
-void test_f32_to_f16(const struct tally__level *level)
+void test_f32_to_f16(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_f32_to_f16);
+    num_for_each_case(isa, check_f32_to_f16);
 }
 
 /* Half of the values lie around the largest fp16 value. */
@@ -47,15 +47,15 @@ static void check_f32_to_f16_sat(const struct num_case *c)
         n_over += over;
         want[i] = num_oracle_f16(over ? copysignf(65504.0f, x[i]) : x[i]);
     }
-    assert_int_equal(c->level->kernels->f32_to_f16_sat(c->n, x, y), n_over);
+    assert_int_equal(c->isa->kernels->f32_to_f16_sat(c->n, x, y), n_over);
     num_assert_bytes(c, y, want, c->n * 2);
     assert_int_equal(tally__kernels_ref.f32_to_f16_sat(c->n, x, y), n_over);
     num_assert_bytes(c, y, want, c->n * 2);
 }
 
-void test_f32_to_f16_sat(const struct tally__level *level)
+void test_f32_to_f16_sat(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_f32_to_f16_sat);
+    num_for_each_case(isa, check_f32_to_f16_sat);
 }
 
 static void check_f16_to_f32(const struct num_case *c)
@@ -64,7 +64,7 @@ static void check_f16_to_f32(const struct num_case *c)
     float *y = num_output(c, c->n * 4, 4);
     float *want = num_output(c, c->n * 4, 4);
 
-    c->level->kernels->f16_to_f32(c->n, x, y);
+    c->isa->kernels->f16_to_f32(c->n, x, y);
     tally__kernels_ref.f16_to_f32(c->n, x, want);
     num_assert_bytes(c, y, want, c->n * 4);
     for (size_t i = 0; i < c->n; i++) {
@@ -74,9 +74,9 @@ static void check_f16_to_f32(const struct num_case *c)
     }
 }
 
-void test_f16_to_f32(const struct tally__level *level)
+void test_f16_to_f32(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_f16_to_f32);
+    num_for_each_case(isa, check_f16_to_f32);
 }
 
 static void check_f32_to_bf16(const struct num_case *c)
@@ -85,7 +85,7 @@ static void check_f32_to_bf16(const struct num_case *c)
     uint16_t *y = num_output(c, c->n * 2, 2);
     uint16_t *want = num_output(c, c->n * 2, 2);
 
-    c->level->kernels->f32_to_bf16(c->n, x, y);
+    c->isa->kernels->f32_to_bf16(c->n, x, y);
     tally__kernels_ref.f32_to_bf16(c->n, x, want);
     num_assert_bytes(c, y, want, c->n * 2);
     for (size_t i = 0; i < c->n; i++) {
@@ -93,9 +93,9 @@ static void check_f32_to_bf16(const struct num_case *c)
     }
 }
 
-void test_f32_to_bf16(const struct tally__level *level)
+void test_f32_to_bf16(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_f32_to_bf16);
+    num_for_each_case(isa, check_f32_to_bf16);
 }
 
 static void check_bf16_to_f32(const struct num_case *c)
@@ -103,7 +103,7 @@ static void check_bf16_to_f32(const struct num_case *c)
     const uint16_t *x = num_input_bytes(c, c->n * 2, 2, c->n);
     float *y = num_output(c, c->n * 4, 4);
 
-    c->level->kernels->bf16_to_f32(c->n, x, y);
+    c->isa->kernels->bf16_to_f32(c->n, x, y);
     for (size_t i = 0; i < c->n; i++) {
         num_assert(c, num_bits(y[i]) == (uint32_t)x[i] << 16, i, "not the upper half");
     }
@@ -113,7 +113,7 @@ static void check_bf16_to_f32(const struct num_case *c)
     }
 }
 
-void test_bf16_to_f32(const struct tally__level *level)
+void test_bf16_to_f32(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_bf16_to_f32);
+    num_for_each_case(isa, check_bf16_to_f32);
 }

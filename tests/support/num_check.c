@@ -27,7 +27,7 @@ static size_t n_arrays;
 static const size_t extra_lengths[] = {96, 127, 128, 129, 255, 512, 513, 1000, 4099};
 #define N_SMALL 68
 
-void num_for_each_case(const struct tally__level *level, void (*check)(const struct num_case *))
+void num_for_each_case(const struct tally__isa *isa, void (*check)(const struct num_case *))
 {
     size_t n_extra = sizeof extra_lengths / sizeof extra_lengths[0];
 
@@ -35,7 +35,7 @@ void num_for_each_case(const struct tally__level *level, void (*check)(const str
         for (size_t shift = 0; shift < 4; shift++) {
             for (int data = 0; data < NUM_N_DATA; data++) {
                 struct num_case c = {
-                    .level = level,
+                    .isa = isa,
                     .n = i < N_SMALL ? i : extra_lengths[i - N_SMALL],
                     .shift = shift,
                     .data = (enum num_data)data,
@@ -184,7 +184,7 @@ void num_release(void)
 void num_assert(const struct num_case *c, bool ok, size_t i, const char *what)
 {
     if (!ok) {
-        fail_msg("%s, n %zu, shift %zu, data %d, element %zu: %s", c->level->name, c->n, c->shift,
+        fail_msg("%s, n %zu, shift %zu, data %d, element %zu: %s", c->isa->name, c->n, c->shift,
                  (int)c->data, i, what);
     }
 }

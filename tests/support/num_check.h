@@ -2,7 +2,8 @@
 /*
  * Code shared by the tests of the kernels: a walk over lengths, misalignments and kinds of data;
  * arrays that end where their memory ends (inputs) or are followed by guard bytes (outputs);
- * comparisons that show where two levels differ; oracles that share no code with the kernels.
+ * comparisons that show where two instruction sets differ; oracles that share no code with the
+ * kernels.
  */
 #ifndef TALLY_TESTS_NUM_CHECK_H
 #define TALLY_TESTS_NUM_CHECK_H
@@ -23,14 +24,14 @@ enum num_data {
 
 /* One call of a kernel. */
 struct num_case {
-    const struct tally__level *level;
+    const struct tally__isa *isa;
     size_t n;
     size_t shift; /* elements by which arrays are out of alignment */
     enum num_data data;
 };
 
 /* Calls check for every length, shift and kind of data; frees the arrays after each. */
-void num_for_each_case(const struct tally__level *level, void (*check)(const struct num_case *));
+void num_for_each_case(const struct tally__isa *isa, void (*check)(const struct num_case *));
 
 /* Pseudo-random bits, the same for the same arguments. */
 uint64_t num_random(uint64_t seed, uint64_t i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums of codes: every level and the reference against the chain of kernels that they stand for,
- * and against sums by way of doubles. */
+/* Sums of codes: every instruction set and the reference against the chain of kernels that they
+ * stand for, and against sums by way of doubles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,23 +57,23 @@ static float oracle(const struct operands *o, const struct tally__affine *affine
 static void check_affine_sum(const struct num_case *c)
 {
     const struct operands o = make(c);
-    const struct tally__kernels *const levels[2] = {c->level->kernels, &tally__kernels_ref};
+    const struct tally__kernels *const isas[2] = {c->isa->kernels, &tally__kernels_ref};
     float chain[MAX_N] = {0};
     float next[MAX_N] = {0};
     const float *in = chain;
     float *out = chain;
 
     for (size_t k = 0; k < o.n_in; k++) {
-        c->level->kernels->affine_decode(c->n, o.q[k], o.affine[k], k == 0 ? chain : next);
+        c->isa->kernels->affine_decode(c->n, o.q[k], o.affine[k], k == 0 ? chain : next);
         if (k > 0) {
-            c->level->kernels->axpy_f32(c->n, next, 1, chain);
+            c->isa->kernels->axpy_f32(c->n, next, 1, chain);
         }
     }
-    c->level->kernels->sum_f32(c->n, 1, &in, o.divisor, 1, &out);
+    c->isa->kernels->sum_f32(c->n, 1, &in, o.divisor, 1, &out);
     for (size_t set = 0; set < 2; set++) {
         float *y = num_output(c, c->n * 4, 4);
 
-        levels[set]->affine_sum(c->n, o.n_in, o.q, o.affine, o.divisor, y);
+        isas[set]->affine_sum(c->n, o.n_in, o.q, o.affine, o.divisor, y);
         num_assert_f32(c, y, chain, c->n);
         for (size_t i = 0; i < c->n; i++) {
             num_assert(c, num_same_f32(y[i], oracle(&o, o.affine, i)), i, "the oracle differs");
@@ -81,15 +81,15 @@ static void check_affine_sum(const struct num_case *c)
     }
 }
 
-void test_affine_sum(const struct tally__level *level)
+void test_affine_sum(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_affine_sum);
+    num_for_each_case(isa, check_affine_sum);
 }
 
 static void check_scaled_sum(const struct num_case *c)
 {
     const struct operands o = make(c);
-    const struct tally__kernels *const levels[2] = {c->level->kernels, &tally__kernels_ref};
+    const struct tally__kernels *const isas[2] = {c->isa->kernels, &tally__kernels_ref};
     struct tally__affine affine[MAX_IN] = {0};
     float chain[MAX_N] = {0};
     float next[MAX_N] = {0};
@@ -98,17 +98,17 @@ static void check_scaled_sum(const struct num_case *c)
 
     for (size_t k = 0; k < o.n_in; k++) {
         affine[k] = (struct tally__affine){o.scale[k], 128.0f};
-        c->level->kernels->scaled_decode_blocks(c->n, o.q[k], MAX_N, &o.scale[k],
-                                                k == 0 ? chain : next);
+        c->isa->kernels->scaled_decode_blocks(c->n, o.q[k], MAX_N, &o.scale[k],
+                                              k == 0 ? chain : next);
         if (k > 0) {
-            c->level->kernels->axpy_f32(c->n, next, 1, chain);
+            c->isa->kernels->axpy_f32(c->n, next, 1, chain);
         }
     }
-    c->level->kernels->sum_f32(c->n, 1, &in, o.divisor, 1, &out);
+    c->isa->kernels->sum_f32(c->n, 1, &in, o.divisor, 1, &out);
     for (size_t set = 0; set < 2; set++) {
         float *y = num_output(c, c->n * 4, 4);
 
-        levels[set]->scaled_sum(c->n, o.n_in, o.q, o.scale, o.divisor, y);
+        isas[set]->scaled_sum(c->n, o.n_in, o.q, o.scale, o.divisor, y);
         num_assert_f32(c, y, chain, c->n);
         for (size_t i = 0; i < c->n; i++) {
             num_assert(c, num_same_f32(y[i], oracle(&o, affine, i)), i, "the oracle differs");
@@ -116,7 +116,7 @@ static void check_scaled_sum(const struct num_case *c)
     }
 }
 
-void test_scaled_sum(const struct tally__level *level)
+void test_scaled_sum(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_scaled_sum);
+    num_for_each_case(isa, check_scaled_sum);
 }

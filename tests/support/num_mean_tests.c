@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The means that pass through codes: every level and the reference against the chain of kernels
- * that they replace, each of which has a separate test.
+ * The means that pass through codes: every instruction set and the reference against the chain of
+ * kernels that they replace, each of which has a separate test.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -111,7 +111,7 @@ static size_t chain(const struct num_case *c, const struct plan *plan, const flo
         for (size_t k = 0; k < plan->n_in; k++) {
             here[k] = in[k] + i;
         }
-        unsound_here = chain_block(c->level->kernels, plan, n_here, here, y + i);
+        unsound_here = chain_block(c->isa->kernels, plan, n_here, here, y + i);
         unsound = unsound == plan->n_in ? unsound_here : unsound;
     }
     return unsound;
@@ -132,7 +132,7 @@ static void fill(const struct num_case *c, size_t k, float *x)
 
 static void check_mean_f32_by_affine(const struct num_case *c)
 {
-    const struct tally__kernels *const levels[2] = {c->level->kernels, &tally__kernels_ref};
+    const struct tally__kernels *const isas[2] = {c->isa->kernels, &tally__kernels_ref};
     static float want[MAX_N];
     static float inputs[MAX_IN][MAX_N];
     const float *in[MAX_IN];
@@ -159,7 +159,7 @@ static void check_mean_f32_by_affine(const struct num_case *c)
             to[k] = plan.in_place ? (float *)(uintptr_t)from[plan.n_in - 1 - k]
                                   : num_output(c, c->n * 4, 4);
         }
-        got = levels[set]->mean_f32_by_affine(c->n, plan.n_in, from, &mean, plan.n_out, to);
+        got = isas[set]->mean_f32_by_affine(c->n, plan.n_in, from, &mean, plan.n_out, to);
         num_assert(c, got == unsound, got, "not the first input without a finite scale");
         for (size_t k = 0; k < plan.n_out; k++) {
             num_assert_f32(c, to[k], want, c->n);
@@ -167,7 +167,7 @@ static void check_mean_f32_by_affine(const struct num_case *c)
     }
 }
 
-void test_mean_f32_by_affine(const struct tally__level *level)
+void test_mean_f32_by_affine(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_mean_f32_by_affine);
+    num_for_each_case(isa, check_mean_f32_by_affine);
 }

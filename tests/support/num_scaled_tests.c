@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tally's own uint8 form: every level against the reference; the reference against its formula, and
- * against what it promises where the formula would overflow. */
+/* tally's own uint8 form: every instruction set against the reference; the reference against its
+ * formula, and against what it promises where the formula would overflow. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -72,7 +72,7 @@ static void check_scaled_encode_blocks(const struct num_case *c)
     uint8_t *q = num_output(c, c->n, 1);
     uint8_t *want = num_output(c, c->n, 1);
 
-    c->level->kernels->scaled_encode_blocks(c->n, x, block, scale, q);
+    c->isa->kernels->scaled_encode_blocks(c->n, x, block, scale, q);
     tally__kernels_ref.scaled_encode_blocks(c->n, x, block, want_scale, want);
     num_assert_bytes(c, q, want, c->n);
     num_assert_bytes(c, scale, want_scale, n_blocks(c) * sizeof *scale);
@@ -85,9 +85,9 @@ static void check_scaled_encode_blocks(const struct num_case *c)
 
 /* One block of 40 values up to `most`, which is at position `at`; the others lie where a code
  * changes, so that one more rounding error shows. */
-static void check_largest(const struct tally__level *level, float most, size_t at)
+static void check_largest(const struct tally__isa *isa, float most, size_t at)
 {
-    struct num_case c = {.level = level, .n = 40, .shift = 0, .data = NUM_PLAIN};
+    struct num_case c = {.isa = isa, .n = 40, .shift = 0, .data = NUM_PLAIN};
     float x[40];
     uint8_t q[40];
     uint8_t want[40];
@@ -98,28 +98,28 @@ static void check_largest(const struct tally__level *level, float most, size_t a
         x[i] = most * (((float)i * 3.0f + 0.5f) / 127.0f) * (i % 2 == 0 ? 1.0f : -1.0f);
     }
     x[at] = -most;
-    level->kernels->scaled_encode_blocks(c.n, x, c.n, &scale, q);
+    isa->kernels->scaled_encode_blocks(c.n, x, c.n, &scale, q);
     tally__kernels_ref.scaled_encode_blocks(c.n, x, c.n, &want_scale, want);
     num_assert_bytes(&c, &scale, &want_scale, sizeof scale);
     num_assert_bytes(&c, q, want, c.n);
     check_block(&c, c.n, x, scale, q);
 }
 
-void test_scaled_encode_blocks(const struct tally__level *level)
+void test_scaled_encode_blocks(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_scaled_encode_blocks);
+    num_for_each_case(isa, check_scaled_encode_blocks);
     for (int exponent = -149; exponent < 128; exponent++) {
         for (size_t at = 0; at < 40; at += 13) {
             float most = ldexpf(1.0f, exponent);
 
-            check_largest(level, most, at);
-            check_largest(level, nextafterf(most, FLT_MAX), at);
-            check_largest(level, nextafterf(most, 0.0f), at);
+            check_largest(isa, most, at);
+            check_largest(isa, nextafterf(most, FLT_MAX), at);
+            check_largest(isa, nextafterf(most, 0.0f), at);
         }
     }
-    check_largest(level, FLT_MAX, 39);
-    check_largest(level, INFINITY, 39);
-    check_largest(level, NAN, 3);
+    check_largest(isa, FLT_MAX, 39);
+    check_largest(isa, INFINITY, 39);
+    check_largest(isa, NAN, 3);
 }
 
 static float *random_scales(const struct num_case *c)
@@ -140,7 +140,7 @@ static void check_scaled_decode_blocks(const struct num_case *c)
     float *y = num_output(c, c->n * 4, 4);
     float *want = num_output(c, c->n * 4, 4);
 
-    c->level->kernels->scaled_decode_blocks(c->n, q, block_of(c), scale, y);
+    c->isa->kernels->scaled_decode_blocks(c->n, q, block_of(c), scale, y);
     tally__kernels_ref.scaled_decode_blocks(c->n, q, block_of(c), scale, want);
     num_assert_f32(c, y, want, c->n);
     for (size_t i = 0; i < c->n; i++) {
@@ -150,9 +150,9 @@ static void check_scaled_decode_blocks(const struct num_case *c)
     }
 }
 
-void test_scaled_decode_blocks(const struct tally__level *level)
+void test_scaled_decode_blocks(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_scaled_decode_blocks);
+    num_for_each_case(isa, check_scaled_decode_blocks);
 }
 
 /* One block: the codes of x + before; what they do not say is left over, or nothing where they say
@@ -192,7 +192,7 @@ static void check_scaled_encode_feedback_blocks(const struct num_case *c)
     const float *x = num_input_f32(c, c->n, 1);
     const float *before = num_input_f32(c, c->n, 2);
     size_t block = block_of(c);
-    const struct tally__kernels *kernels[2] = {c->level->kernels, &tally__kernels_ref};
+    const struct tally__kernels *kernels[2] = {c->isa->kernels, &tally__kernels_ref};
 
     for (size_t set = 0; set < 2; set++) {
         float *after = num_output_copy(c, c->n * 4, 4, before);
@@ -211,9 +211,9 @@ static void check_scaled_encode_feedback_blocks(const struct num_case *c)
 }
 
 /* One block of 40 values, at the ends of the range and beside a special one. */
-static void check_feedback_of(const struct tally__level *level, float x, float before)
+static void check_feedback_of(const struct tally__isa *isa, float x, float before)
 {
-    struct num_case c = {.level = level, .n = 40, .shift = 0, .data = NUM_PLAIN};
+    struct num_case c = {.isa = isa, .n = 40, .shift = 0, .data = NUM_PLAIN};
     float values[40];
     float residual[40];
     float after[40];
@@ -225,21 +225,21 @@ static void check_feedback_of(const struct tally__level *level, float x, float b
         residual[i] = i % 7 == 3 ? before : -0.003f;
         after[i] = residual[i];
     }
-    level->kernels->scaled_encode_feedback_blocks(c.n, values, after, c.n, &scale, q);
+    isa->kernels->scaled_encode_feedback_blocks(c.n, values, after, c.n, &scale, q);
     check_feedback(&c, c.n, &(struct fed_back){values, residual, scale, q, after});
     for (size_t i = 0; i < c.n; i++) {
         num_assert(&c, isfinite(after[i]), i, "a residual that is no number is kept");
     }
 }
 
-void test_scaled_encode_feedback_blocks(const struct tally__level *level)
+void test_scaled_encode_feedback_blocks(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_scaled_encode_feedback_blocks);
-    check_feedback_of(level, INFINITY, 0.0f);
-    check_feedback_of(level, -1.0f, NAN);
-    check_feedback_of(level, FLT_MAX, FLT_MAX);
-    check_feedback_of(level, -FLT_MAX, 0.0f);
-    check_feedback_of(level, FLT_MAX / 2, FLT_MAX / 2);
-    check_feedback_of(level, FLT_MAX / 4, FLT_MAX / 2);
-    check_feedback_of(level, -0.0f, -0.0f);
+    num_for_each_case(isa, check_scaled_encode_feedback_blocks);
+    check_feedback_of(isa, INFINITY, 0.0f);
+    check_feedback_of(isa, -1.0f, NAN);
+    check_feedback_of(isa, FLT_MAX, FLT_MAX);
+    check_feedback_of(isa, -FLT_MAX, 0.0f);
+    check_feedback_of(isa, FLT_MAX / 2, FLT_MAX / 2);
+    check_feedback_of(isa, FLT_MAX / 4, FLT_MAX / 2);
+    check_feedback_of(isa, -0.0f, -0.0f);
 }

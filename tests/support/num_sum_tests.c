@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sums: every level against the reference, the reference against sums in a wider type. */
+/* The sums: every instruction set against the reference, the reference against sums in a wider
+ * type. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,8 +38,8 @@ static struct plan plan_of(const struct num_case *c)
     };
 }
 
-/* The inputs, twice: the level and the reference may overwrite one. Outputs of the first set are at
- * out[0], of the second at out[1]. */
+/* The inputs, twice: the instruction set and the reference may overwrite one. Outputs of the first
+ * set are at out[0], of the second at out[1]. */
 struct operands {
     const void *in[2][MAX_IN];
     void *out[2][MAX_OUT];
@@ -167,8 +168,8 @@ static void check_sum_f32(const struct num_case *c)
         }
         want[i] = oracle_sum(terms, plan.n_in, plan.divisor);
     }
-    c->level->kernels->sum_f32(c->n, plan.n_in, (const float *const *)o.in[0], plan.divisor,
-                               plan.n_out, (float *const *)o.out[0]);
+    c->isa->kernels->sum_f32(c->n, plan.n_in, (const float *const *)o.in[0], plan.divisor,
+                             plan.n_out, (float *const *)o.out[0]);
     tally__kernels_ref.sum_f32(c->n, plan.n_in, (const float *const *)o.in[1], plan.divisor,
                                plan.n_out, (float *const *)o.out[1]);
     for (size_t k = 0; k < plan.n_out; k++) {
@@ -177,9 +178,9 @@ static void check_sum_f32(const struct num_case *c)
     }
 }
 
-void test_sum_f32(const struct tally__level *level)
+void test_sum_f32(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sum_f32);
+    num_for_each_case(isa, check_sum_f32);
 }
 
 /* No wider type everywhere: the reference is checked within rounding errors. */
@@ -200,8 +201,8 @@ static void check_sum_f64(const struct num_case *c)
             sizes[i] += fabs(((const double *)o.in[0][k])[i]);
         }
     }
-    c->level->kernels->sum_f64(c->n, plan.n_in, (const double *const *)o.in[0], divisor, plan.n_out,
-                               (double *const *)o.out[0]);
+    c->isa->kernels->sum_f64(c->n, plan.n_in, (const double *const *)o.in[0], divisor, plan.n_out,
+                             (double *const *)o.out[0]);
     tally__kernels_ref.sum_f64(c->n, plan.n_in, (const double *const *)o.in[1], divisor, plan.n_out,
                                (double *const *)o.out[1]);
     for (size_t k = 0; k < plan.n_out; k++) {
@@ -219,9 +220,9 @@ static void check_sum_f64(const struct num_case *c)
     }
 }
 
-void test_sum_f64(const struct tally__level *level)
+void test_sum_f64(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sum_f64);
+    num_for_each_case(isa, check_sum_f64);
 }
 
 /* NaN payloads of sums are not specified: any NaN equals any other. */
@@ -233,7 +234,7 @@ static bool same_half(const struct half *half, uint16_t a, uint16_t b)
 typedef void half_sum(size_t n, size_t n_in, const uint16_t *const *in, float divisor, size_t n_out,
                       uint16_t *const *out);
 
-/* sums: the kernel of the level and the reference's. */
+/* sums: the kernel of the instruction set and the reference's. */
 static void check_half_sum(const struct num_case *c, const struct half *half,
                            const void *(*input)(const struct num_case *, uint64_t stream),
                            half_sum *const sums[2])
@@ -266,26 +267,26 @@ static void check_half_sum(const struct num_case *c, const struct half *half,
 
 static void check_sum_f16(const struct num_case *c)
 {
-    half_sum *const sums[2] = {c->level->kernels->sum_f16, tally__kernels_ref.sum_f16};
+    half_sum *const sums[2] = {c->isa->kernels->sum_f16, tally__kernels_ref.sum_f16};
 
     check_half_sum(c, &f16, f16s, sums);
 }
 
-void test_sum_f16(const struct tally__level *level)
+void test_sum_f16(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sum_f16);
+    num_for_each_case(isa, check_sum_f16);
 }
 
 static void check_sum_bf16(const struct num_case *c)
 {
-    half_sum *const sums[2] = {c->level->kernels->sum_bf16, tally__kernels_ref.sum_bf16};
+    half_sum *const sums[2] = {c->isa->kernels->sum_bf16, tally__kernels_ref.sum_bf16};
 
     check_half_sum(c, &bf16, bf16s, sums);
 }
 
-void test_sum_bf16(const struct tally__level *level)
+void test_sum_bf16(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sum_bf16);
+    num_for_each_case(isa, check_sum_bf16);
 }
 
 typedef void stepwise(size_t n, size_t n_in, const uint16_t *const *in, uint16_t *out);
@@ -320,28 +321,28 @@ static void check_stepwise(const struct num_case *c, const struct half *half,
 
 static void check_sum_f16_stepwise(const struct num_case *c)
 {
-    stepwise *const sums[2] = {c->level->kernels->sum_f16_stepwise,
+    stepwise *const sums[2] = {c->isa->kernels->sum_f16_stepwise,
                                tally__kernels_ref.sum_f16_stepwise};
 
     check_stepwise(c, &f16, f16s, sums);
 }
 
-void test_sum_f16_stepwise(const struct tally__level *level)
+void test_sum_f16_stepwise(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sum_f16_stepwise);
+    num_for_each_case(isa, check_sum_f16_stepwise);
 }
 
 static void check_sum_bf16_stepwise(const struct num_case *c)
 {
-    stepwise *const sums[2] = {c->level->kernels->sum_bf16_stepwise,
+    stepwise *const sums[2] = {c->isa->kernels->sum_bf16_stepwise,
                                tally__kernels_ref.sum_bf16_stepwise};
 
     check_stepwise(c, &bf16, bf16s, sums);
 }
 
-void test_sum_bf16_stepwise(const struct tally__level *level)
+void test_sum_bf16_stepwise(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sum_bf16_stepwise);
+    num_for_each_case(isa, check_sum_bf16_stepwise);
 }
 
 typedef void mean(size_t n, size_t n_in, const float *const *in, float divisor, size_t n_out,
@@ -373,27 +374,26 @@ static void check_mean(const struct num_case *c, const struct half *half, mean *
 
 static void check_mean_f32_by_f16(const struct num_case *c)
 {
-    mean *const means[2] = {c->level->kernels->mean_f32_by_f16, tally__kernels_ref.mean_f32_by_f16};
+    mean *const means[2] = {c->isa->kernels->mean_f32_by_f16, tally__kernels_ref.mean_f32_by_f16};
 
     check_mean(c, &f16, means);
 }
 
-void test_mean_f32_by_f16(const struct tally__level *level)
+void test_mean_f32_by_f16(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_mean_f32_by_f16);
+    num_for_each_case(isa, check_mean_f32_by_f16);
 }
 
 static void check_mean_f32_by_bf16(const struct num_case *c)
 {
-    mean *const means[2] = {c->level->kernels->mean_f32_by_bf16,
-                            tally__kernels_ref.mean_f32_by_bf16};
+    mean *const means[2] = {c->isa->kernels->mean_f32_by_bf16, tally__kernels_ref.mean_f32_by_bf16};
 
     check_mean(c, &bf16, means);
 }
 
-void test_mean_f32_by_bf16(const struct tally__level *level)
+void test_mean_f32_by_bf16(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_mean_f32_by_bf16);
+    num_for_each_case(isa, check_mean_f32_by_bf16);
 }
 
 /* Element i of an array of unsigned integers of `element` bytes. */
@@ -444,8 +444,8 @@ static void assert_integers(const struct num_case *c, const struct plan *plan,
                                                                                              \
         make(c, &plan, sizeof(type), input, &o);                                             \
         integer_sums(c, &plan, &o, sizeof(type), want);                                      \
-        c->level->kernels->kernel(c->n, plan.n_in, (const type *const *)o.in[0], plan.n_out, \
-                                  (type *const *)o.out[0]);                                  \
+        c->isa->kernels->kernel(c->n, plan.n_in, (const type *const *)o.in[0], plan.n_out,   \
+                                (type *const *)o.out[0]);                                    \
         tally__kernels_ref.kernel(c->n, plan.n_in, (const type *const *)o.in[1], plan.n_out, \
                                   (type *const *)o.out[1]);                                  \
         assert_integers(c, &plan, &o, sizeof(type), want);                                   \
@@ -455,17 +455,17 @@ CHECK_INTEGERS(sum_i32, int32_t, words)
 CHECK_INTEGERS(sum_i64, int64_t, long_words)
 CHECK_INTEGERS(sum_u8, uint8_t, bytes)
 
-void test_sum_i32(const struct tally__level *level)
+void test_sum_i32(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sum_i32);
+    num_for_each_case(isa, check_sum_i32);
 }
 
-void test_sum_i64(const struct tally__level *level)
+void test_sum_i64(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sum_i64);
+    num_for_each_case(isa, check_sum_i64);
 }
 
-void test_sum_u8(const struct tally__level *level)
+void test_sum_u8(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sum_u8);
+    num_for_each_case(isa, check_sum_u8);
 }

@@ -8,19 +8,19 @@
 
 #include <cmocka.h>
 
-#define RUN(name, result, parameters, arguments)          \
-    static void run_##name(void **state)                  \
-    {                                                     \
-        test_##name((const struct tally__level *)*state); \
+#define RUN(name, result, parameters, arguments)        \
+    static void run_##name(void **state)                \
+    {                                                   \
+        test_##name((const struct tally__isa *)*state); \
     }
 TALLY__KERNEL_LIST(RUN)
 
 #define ENTRY(name, result, parameters, arguments) \
-    {#name, run_##name, NULL, NULL, (void *)(uintptr_t)level},
+    {#name, run_##name, NULL, NULL, (void *)(uintptr_t)isa},
 
-int num_test_level(const struct tally__level *level)
+int num_test_isa(const struct tally__isa *isa)
 {
     const struct CMUnitTest tests[] = {TALLY__KERNEL_LIST(ENTRY)};
 
-    return cmocka_run_group_tests_name(level->name, tests, NULL, NULL);
+    return cmocka_run_group_tests_name(isa->name, tests, NULL, NULL);
 }

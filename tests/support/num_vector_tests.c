@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Range, difference, multiple, norm and search: every level against the reference, the reference
- * against plain loops in a wider type. */
+/* Range, difference, multiple, norm and search: every instruction set against the reference, the
+ * reference against plain loops in a wider type. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static void check_range(const struct num_case *c, const float *x)
         least = fmin(least, (double)x[i]);
         most = fmax(most, (double)x[i]);
     }
-    c->level->kernels->minmax_f32(c->n, x, &lo[0], &hi[0]);
+    c->isa->kernels->minmax_f32(c->n, x, &lo[0], &hi[0]);
     tally__kernels_ref.minmax_f32(c->n, x, &lo[1], &hi[1]);
     for (size_t k = 0; k < 2; k++) {
         if (has_nan) {
@@ -60,25 +60,25 @@ static void check_minmax_f32(const struct num_case *c)
     }
 }
 
-void test_minmax_f32(const struct tally__level *level)
+void test_minmax_f32(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_minmax_f32);
+    num_for_each_case(isa, check_minmax_f32);
 }
 
 static void check_copy(const struct num_case *c)
 {
-    /* Whole steps of the vector levels, and all lengths in between. */
+    /* Whole steps of the vector instruction sets, and all lengths in between. */
     size_t n = 7 * c->n;
     const uint8_t *x = num_input_bytes(c, n, 1, 1);
     uint8_t *y = num_output(c, n, 1);
 
-    c->level->kernels->copy(n, x, y);
+    c->isa->kernels->copy(n, x, y);
     num_assert_bytes(c, y, x, n);
 }
 
-void test_copy(const struct tally__level *level)
+void test_copy(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_copy);
+    num_for_each_case(isa, check_copy);
 }
 
 /* In place: the result takes the place of either operand. */
@@ -92,9 +92,9 @@ static void check_sub_f32(const struct num_case *c)
     float *want = num_output(c, c->n * 4, 4);
 
     tally__kernels_ref.sub_f32(c->n, a, b, want);
-    c->level->kernels->sub_f32(c->n, a, b, y);
-    c->level->kernels->sub_f32(c->n, over_a, b, over_a);
-    c->level->kernels->sub_f32(c->n, a, over_b, over_b);
+    c->isa->kernels->sub_f32(c->n, a, b, y);
+    c->isa->kernels->sub_f32(c->n, over_a, b, over_a);
+    c->isa->kernels->sub_f32(c->n, a, over_b, over_b);
     num_assert_f32(c, y, want, c->n);
     num_assert_f32(c, over_a, want, c->n);
     num_assert_f32(c, over_b, want, c->n);
@@ -105,9 +105,9 @@ static void check_sub_f32(const struct num_case *c)
     }
 }
 
-void test_sub_f32(const struct tally__level *level)
+void test_sub_f32(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sub_f32);
+    num_for_each_case(isa, check_sub_f32);
 }
 
 static void check_axpy_f32(const struct num_case *c)
@@ -118,7 +118,7 @@ static void check_axpy_f32(const struct num_case *c)
     float *y = num_output_copy(c, c->n * 4, 4, from);
     float *want = num_output_copy(c, c->n * 4, 4, from);
 
-    c->level->kernels->axpy_f32(c->n, x, a, y);
+    c->isa->kernels->axpy_f32(c->n, x, a, y);
     tally__kernels_ref.axpy_f32(c->n, x, a, want);
     num_assert_f32(c, y, want, c->n);
     for (size_t i = 0; i < c->n; i++) {
@@ -129,15 +129,15 @@ static void check_axpy_f32(const struct num_case *c)
     }
 }
 
-void test_axpy_f32(const struct tally__level *level)
+void test_axpy_f32(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_axpy_f32);
+    num_for_each_case(isa, check_axpy_f32);
 }
 
 static void check_sqnorm_f32(const struct num_case *c)
 {
     const float *x = num_input_f32(c, c->n, 1);
-    double got = c->level->kernels->sqnorm_f32(c->n, x);
+    double got = c->isa->kernels->sqnorm_f32(c->n, x);
     double want = tally__kernels_ref.sqnorm_f32(c->n, x);
     long double sum = 0.0L;
 
@@ -154,9 +154,9 @@ static void check_sqnorm_f32(const struct num_case *c)
     }
 }
 
-void test_sqnorm_f32(const struct tally__level *level)
+void test_sqnorm_f32(const struct tally__isa *isa)
 {
-    num_for_each_case(level, check_sqnorm_f32);
+    num_for_each_case(isa, check_sqnorm_f32);
 }
 
 static void check_find_nonfinite_f32(const struct num_case *c)
@@ -167,27 +167,27 @@ static void check_find_nonfinite_f32(const struct num_case *c)
     while (first < c->n && (num_bits(x[first]) & 0x7f800000u) != 0x7f800000u) {
         first++;
     }
-    assert_int_equal(c->level->kernels->find_nonfinite_f32(c->n, x), first);
+    assert_int_equal(c->isa->kernels->find_nonfinite_f32(c->n, x), first);
     assert_int_equal(tally__kernels_ref.find_nonfinite_f32(c->n, x), first);
 }
 
 /* One at every place, of every sort. */
-void test_find_nonfinite_f32(const struct tally__level *level)
+void test_find_nonfinite_f32(const struct tally__isa *isa)
 {
     const float sorts[] = {INFINITY, -INFINITY, NAN, -NAN};
     float x[200];
 
-    num_for_each_case(level, check_find_nonfinite_f32);
+    num_for_each_case(isa, check_find_nonfinite_f32);
     for (size_t i = 0; i < 200; i++) {
         x[i] = num_float(NUM_FINITE, 1, i);
     }
-    assert_int_equal(level->kernels->find_nonfinite_f32(200, x), 200);
+    assert_int_equal(isa->kernels->find_nonfinite_f32(200, x), 200);
     for (size_t at = 0; at < 200; at++) {
         float saved = x[at];
 
         x[at] = sorts[at % 4];
-        assert_int_equal(level->kernels->find_nonfinite_f32(200, x), at);
-        assert_int_equal(level->kernels->find_nonfinite_f32(at, x), at);
+        assert_int_equal(isa->kernels->find_nonfinite_f32(200, x), at);
+        assert_int_equal(isa->kernels->find_nonfinite_f32(at, x), at);
         x[at] = saved;
     }
 }

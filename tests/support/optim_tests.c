@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every optimizer's kernels of a level against the reference, bit for bit: all short lengths,
- * arrays that are out of alignment each in its own way, all kinds of data in all of them. One
- * thread. */
+/* Every optimizer's kernels of an instruction set against the reference, bit for bit: all short
+ * lengths, arrays that are out of alignment each in its own way, all kinds of data in all of them.
+ * One thread. */
 #include "support/optim_tests.h"
 
 #include <setjmp.h>
@@ -64,15 +64,15 @@ static void check_case(const struct num_case *c, const struct optim_variant *v)
 
     /* The first step, and one that finds what the first has left. */
     for (uint64_t t = 1; t <= 2; t++) {
-        v->step(tally__levels[0].optim, &want, t);
-        v->step(c->level->optim, &whole, t);
+        v->step(tally__isas[0].optim, &want, t);
+        v->step(c->isa->optim, &whole, t);
         for (size_t first = 0; first < c->n; first += n) {
             struct optim_arrays piece;
 
             n = 1 + num_random(t, first) % 40;
             n = n < c->n - first ? n : c->n - first;
             piece = piece_of(&pieces, first, n);
-            v->step(c->level->optim, &piece, t);
+            v->step(c->isa->optim, &piece, t);
         }
         assert_same(c, v, &whole, &want);
         assert_same(c, v, &pieces, &want);
@@ -80,12 +80,12 @@ static void check_case(const struct num_case *c, const struct optim_variant *v)
     num_release();
 }
 
-static void check_length(const struct tally__level *level, size_t n)
+static void check_length(const struct tally__isa *isa, size_t n)
 {
     for (size_t i = 0; i < optim_n_variants; i++) {
         for (size_t shift = 0; shift < 2; shift++) {
             for (int data = 0; data < NUM_N_DATA; data++) {
-                const struct num_case c = {level, n, shift, (enum num_data)data};
+                const struct num_case c = {isa, n, shift, (enum num_data)data};
 
                 check_case(&c, &optim_variants[i]);
             }
@@ -96,22 +96,22 @@ static void check_length(const struct tally__level *level, size_t n)
 static void short_arrays(void **state)
 {
     for (size_t n = 0; n < MAX_LENGTH; n++) {
-        check_length((const struct tally__level *)*state, n);
+        check_length((const struct tally__isa *)*state, n);
     }
 }
 
 static void long_arrays(void **state)
 {
-    check_length((const struct tally__level *)*state, 1000);
-    check_length((const struct tally__level *)*state, 4099);
+    check_length((const struct tally__isa *)*state, 1000);
+    check_length((const struct tally__isa *)*state, 4099);
 }
 
-int optim_test_level(const struct tally__level *level)
+int optim_test_isa(const struct tally__isa *isa)
 {
     const struct CMUnitTest tests[] = {
-        {"short arrays", short_arrays, NULL, NULL, (void *)(uintptr_t)level},
-        {"long arrays", long_arrays, NULL, NULL, (void *)(uintptr_t)level},
+        {"short arrays", short_arrays, NULL, NULL, (void *)(uintptr_t)isa},
+        {"long arrays", long_arrays, NULL, NULL, (void *)(uintptr_t)isa},
     };
 
-    return cmocka_run_group_tests_name(level->name, tests, NULL, NULL);
+    return cmocka_run_group_tests_name(isa->name, tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ struct optim_variant {
 extern const struct optim_variant optim_variants[];
 extern const size_t optim_n_variants;
 
-/* The dispatching functions, as a table like those of the levels. */
+/* The dispatching functions, as a table like those of the instruction sets. */
 extern const struct tally__optim_kernels optim_dispatched;
 
 #endif

@@ -1,8 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A group whose exchanges always go through stages: its domain shares no memory. The rank's thread
- * enters. */
+/* Groups from inside: one whose exchanges always go through stages, because its domain shares no
+ * memory; and the limit of one phase. The rank's thread enters. */
 #include "comm/group.h"
-#include "support/ranks.h"
+#include "exchange/two_phase.h"
+#include "support/ranks_inner.h"
+
+static size_t one_phase_bytes;
+
+void ranks_note_one_phase(const tally_group *group)
+{
+    one_phase_bytes = tally__one_phase_bytes(group);
+}
+
+size_t ranks_one_phase_bytes(void)
+{
+    return one_phase_bytes ? one_phase_bytes : 2048;
+}
 
 static bool shares_nothing(const struct tally__domain *domain, const void *memory, size_t bytes)
 {

@@ -36,6 +36,9 @@ struct ranks {
  * could reach it. On the thread that runs the rank's body, between steps and jobs. */
 void ranks_stage(tally_group *group, bool on);
 
+/* The most bytes that an exchange of all ranks sends in one phase. */
+size_t ranks_one_phase_bytes(void);
+
 /* Returns 0, or anything else after a failed CHECK. */
 typedef int ranks_body(tally_group *group, void *user);
 

@@ -55,6 +55,8 @@ bool ranks_mpi_is_first(void);
 int ranks_mpi_board(void);
 
 /* This process's part in a run over MPI. Returns the number of things that went wrong. */
+void ranks_note_one_phase(const tally_group *group);
+
 int ranks_run_mpi(const struct ranks *ranks, ranks_body *body, void *user);
 
 #endif

@@ -94,6 +94,7 @@ int ranks_run_mpi(const struct ranks *ranks, ranks_body *body, void *user)
         (void)fprintf(stderr, "rank %d cannot open: %s\n", context.rank, tally_last_error());
         exit(1);
     }
+    ranks_note_one_phase(context.group);
     ranks_run_one(&context);
     pass_gate();
     n_failures = context.n_failures + ranks_compare_notes(ranks);

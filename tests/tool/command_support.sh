@@ -24,13 +24,20 @@ accepts() {
     grep -qE -- "$pattern" <<<"$out" || complain "'$*' did not print /$pattern/: $out"
 }
 
-# rejects PATTERN COMMAND...: exits 2 with exactly one line on stderr that matches PATTERN.
-rejects() {
-    local pattern=$1 err rc
-    shift
+# refuses STATUS PATTERN COMMAND...: exits with STATUS and exactly one line on stderr that matches PATTERN.
+refuses() {
+    local status=$1 pattern=$2 err rc
+    shift 2
     err=$("$@" 2>&1 >/dev/null)
     rc=$?
-    [ $rc -eq 2 ] || complain "'$*' exited with $rc instead of 2"
+    [ $rc -eq "$status" ] || complain "'$*' exited with $rc instead of $status"
     [ "$(wc -l <<<"$err")" -eq 1 ] || complain "'$*' wrote more than one line: $err"
     grep -qE -- "$pattern" <<<"$err" || complain "'$*' did not say /$pattern/: $err"
+}
+# rejects PATTERN COMMAND...: a command line that is wrong. fails PATTERN COMMAND...: work that fails.
+rejects() {
+    refuses 2 "$@"
+}
+fails() {
+    refuses 1 "$@"
 }

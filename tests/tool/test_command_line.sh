@@ -16,12 +16,16 @@ commands() {
 }
 
 # Every help text has an example of its command; all commands have --json, except run, which prints
-# the output of the program.
+# the output of the program, and those that write a file.
 accepts '^Example: tally ' "$tally" --help
 for command in $(commands "$tally"); do
     accepts "^Example: (TALLY_ISA=ref )?tally $command" "$tally" "$command" --help
     case $command in
     bench | run) ;;
+    checkpoint) rejects 'expected a directory' "$tally" checkpoint --json ;;
+    plan) rejects 'give --profile' "$tally" plan --json ;;
+    top) accepts '^\{.*\}$' "$tally" top --once --json ;;
+    trace | report) rejects 'expected trace files' "$tally" "$command" -o out ;;
     *) accepts '^\{.*\}$' "$tally" "$command" --json ;;
     esac
 done
@@ -53,7 +57,7 @@ rejects 'TALLY_ISA=mmx is not accepted' env TALLY_ISA=mmx "$tally" env
 rejects 'TALLY_LOG=loud is not accepted: use none\|error\|warn\|info\|debug' \
     env TALLY_LOG=loud "$tally" env
 
-# Of x86's and ARM's levels this machine always lacks one.
+# Of x86's and ARM's instruction sets this machine always lacks one.
 lacking=neon
 [ "$(uname -m)" = aarch64 ] && lacking=avx2
 rejects "TALLY_ISA=$lacking: this CPU has no $lacking; use auto\|ref" \

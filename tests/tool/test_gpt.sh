@@ -57,7 +57,8 @@ run whole 2 --hook int8 --zero 1
 launch=(--max-restarts 1)
 run broken 2 --hook int8 --zero 1 --checkpoint "$work/saved" --crash-at 5 2>"$work/err"
 grep -q 'restarting the job' "$work/err" || complain "nothing was restarted"
-cmp -s "$work/whole" "$work/broken" || complain "the loss is another after a restart"
+# Steps after the last checkpoint that was complete are made again, with the same losses.
+sort -u "$work/broken" | cmp -s "$work/whole" - || complain "the loss is another after a restart"
 
 # Another number of ranks takes the checkpoint up.
 launch=()

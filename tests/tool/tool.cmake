@@ -3,11 +3,40 @@
 add_test(NAME tool_command_line
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_command_line.sh $<TARGET_FILE:tally_tool>)
 set_tests_properties(tool_command_line PROPERTIES LABELS tool TIMEOUT 300)
-foreach(list hooks optimizers)
+foreach(list hooks optimizers plan)
   add_test(NAME tool_${list}
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_${list}.sh $<TARGET_FILE:tally_tool>)
   set_tests_properties(tool_${list} PROPERTIES LABELS tool TIMEOUT 300)
 endforeach()
+
+# After checkpoint.cmake has made the program that saves one.
+add_test(NAME tool_checkpoint
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_checkpoint.sh $<TARGET_FILE:tally_tool>
+    $<TARGET_FILE:make_checkpoint>)
+set_tests_properties(tool_checkpoint PROPERTIES LABELS "tool;checkpoint" TIMEOUT 300)
+
+# Traces of runs that never happened, and of a real one.
+add_test(NAME tool_trace
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_trace.sh $<TARGET_FILE:tally_tool>
+    $<TARGET_FILE:example_05_digits>)
+set_tests_properties(tool_trace PROPERTIES LABELS tool TIMEOUT 300)
+add_test(NAME tool_report_page
+  COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/tool/check_page.py $<TARGET_FILE:tally_tool>)
+set_tests_properties(tool_report_page PROPERTIES LABELS tool TIMEOUT 300 SKIP_RETURN_CODE 77 PROCESSORS 2)
+# Status pages that no library wrote, and those of real jobs.
+add_executable(make_status tool/make_status.c)
+target_link_libraries(make_status PRIVATE tally_flags)
+target_include_directories(make_status PRIVATE ${PROJECT_SOURCE_DIR}/src)
+set_source_files_properties(tool/make_status.c PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
+add_executable(run_train tool/run_train.c)
+target_link_libraries(run_train PRIVATE tally_flags tally)
+add_test(NAME tool_report
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_report.sh $<TARGET_FILE:tally_tool> $<TARGET_FILE:run_train>)
+set_tests_properties(tool_report PROPERTIES LABELS tool TIMEOUT 300)
+add_test(NAME tool_top
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_top.sh $<TARGET_FILE:tally_tool>
+    $<TARGET_FILE:make_status> $<TARGET_FILE:run_terminal> $<TARGET_FILE:run_train>)
+set_tests_properties(tool_top PROPERTIES LABELS tool TIMEOUT 300)
 
 # Programs that the tests of `tally run` start: ranks of a real group, and a terminal.
 add_executable(run_reduce tool/run_reduce.c)
@@ -47,10 +76,14 @@ endforeach()
 add_test(NAME example_05_digits
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_digits.sh $<TARGET_FILE:tally_tool>
     $<TARGET_FILE:example_05_digits> $<TARGET_FILE:run_terminal> "${TALLY_SANITIZE}")
-set_tests_properties(example_05_digits PROPERTIES LABELS example TIMEOUT 300)
+set_tests_properties(example_05_digits PROPERTIES LABELS example TIMEOUT 600)
 if(TARGET example_06_gpt)
   add_test(NAME example_06_gpt
     COMMAND ${CMAKE_CURRENT_LIST_DIR}/test_gpt.sh $<TARGET_FILE:tally_tool>
     $<TARGET_FILE:example_06_gpt> "${TALLY_SANITIZE}")
   set_tests_properties(example_06_gpt PROPERTIES LABELS example TIMEOUT 300)
+  add_test(NAME example_06_gpt_kills
+    COMMAND ${CMAKE_CURRENT_LIST_DIR}/test_kills.sh $<TARGET_FILE:tally_tool>
+    $<TARGET_FILE:example_06_gpt>)
+  set_tests_properties(example_06_gpt_kills PROPERTIES LABELS "example;checkpoint" TIMEOUT 300)
 endif()

@@ -26,18 +26,18 @@ tally_arithmetic_test(test_num_kernels ${num_tests})
 tally_arithmetic_test(test_num_halves ${num_check})
 tally_arithmetic_test(test_num_golden)
 tally_arithmetic_test(test_num_env ${num_check} ${num_env})
-tally_arithmetic_test(test_num_levels)
+tally_arithmetic_test(test_num_isas)
 tally_arithmetic_test(test_low_rank ${num_check} ${num_env})
 tally_arithmetic_test(test_low_rank_factors ${num_check})
-tally_arithmetic_test(test_low_rank_levels ${num_check} support/low_rank_tests.c)
+tally_arithmetic_test(test_low_rank_isas ${num_check} support/low_rank_tests.c)
 tally_arithmetic_test(test_optim ${num_check} ${num_env} ${optim_variants})
-tally_arithmetic_test(test_optim_levels ${num_check} ${optim_variants} support/optim_tests.c)
+tally_arithmetic_test(test_optim_isas ${num_check} ${optim_variants} support/optim_tests.c)
 
-# The AVX-512 level with SIMDe's portable intrinsics in place of the compiler's. Its tables take the
+# The AVX-512 instruction set with SIMDe's portable intrinsics in place of the compiler's. Its tables take the
 # place of those in the archive.
 find_path(SIMDE_INCLUDE_DIR simde/x86/avx512.h)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SIMDE_INCLUDE_DIR)
-  add_library(emulated_avx512 OBJECT ${PROJECT_SOURCE_DIR}/src/num/level_avx512.c)
+  add_library(emulated_avx512 OBJECT ${PROJECT_SOURCE_DIR}/src/num/isa_avx512.c)
   target_link_libraries(emulated_avx512 PRIVATE tally_flags)
   target_include_directories(emulated_avx512 SYSTEM BEFORE PRIVATE
     ${CMAKE_CURRENT_SOURCE_DIR}/emulate ${SIMDE_INCLUDE_DIR})

@@ -295,6 +295,31 @@ static void test_checksum(void **state)
     assert_int_not_equal(tally__checksum(first, text, 0), first);
 }
 
+/* The value of a wide checksum does not depend on the pieces in which the bytes come. */
+static void test_checksum_pieces(void **state)
+{
+    unsigned char bytes[200];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (unsigned char)(i * 7 + 3);
+    }
+    assert_int_equal(tally__checksum_wide(bytes, sizeof bytes), UINT64_C(0x05690be81a57e712));
+    for (size_t n = 0; n <= sizeof bytes; n++) {
+        uint64_t whole = tally__checksum_wide(bytes, n);
+
+        for (size_t piece = 1; piece <= 70; piece++) {
+            struct tally__wide_sum sum;
+
+            tally__checksum_begin(&sum);
+            for (size_t at = 0; at < n; at += piece) {
+                tally__checksum_add(&sum, bytes + at, n - at < piece ? n - at : piece);
+            }
+            assert_int_equal(tally__checksum_end(&sum), whole);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_checksum),
+        cmocka_unit_test(test_checksum_pieces),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 #include <tally_extend.h>
 
 #include "hook/hook.h"
-#include "hook/hook_text.h"
+#include "hook/kind.h"
 
 static bool is_one_line(const char *text)
 {

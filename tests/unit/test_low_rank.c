@@ -370,10 +370,10 @@ static const float *unit_input(const struct num_case *c, size_t n, uint64_t stre
     return x;
 }
 
-/* Every level against double precision. */
-static void check_products(const struct tally__level *level, const struct tally__low_rank *s)
+/* Every instruction set against double precision. */
+static void check_products(const struct tally__isa *isa, const struct tally__low_rank *s)
 {
-    const struct num_case c = {.level = level, .n = s->size, .data = NUM_PLAIN};
+    const struct num_case c = {.isa = isa, .n = s->size, .data = NUM_PLAIN};
     const float *x = unit_input(&c, s->size, 1);
     const float *p = unit_input(&c, s->n * s->r, 2);
     const float *q = unit_input(&c, s->m * s->r, 3);
@@ -382,9 +382,9 @@ static void check_products(const struct tally__level *level, const struct tally_
     float *corrected = num_output_copy(&c, s->size * sizeof(float), sizeof(float), x);
     float *y = num_output(&c, s->size * sizeof(float), sizeof(float));
 
-    level->low_rank->low_rank_expand(s, (struct tally__factors){p, q}, true, y);
-    level->low_rank->low_rank_correct(s, x, (struct tally__factors){p, q}, q, corrected, new_p);
-    level->low_rank->low_rank_multiply_transposed(s, corrected, p, new_q);
+    isa->low_rank->low_rank_expand(s, (struct tally__factors){p, q}, true, y);
+    isa->low_rank->low_rank_correct(s, x, (struct tally__factors){p, q}, q, corrected, new_p);
+    isa->low_rank->low_rank_multiply_transposed(s, corrected, p, new_q);
     for (size_t i = 0; i < s->size; i++) {
         double want = 0.0;
 
@@ -423,10 +423,10 @@ static void products_are_right(void **state)
     };
 
     (void)state;
-    for (size_t level = 0; level < tally__n_levels; level++) {
+    for (size_t isa = 0; isa < tally__n_isas; isa++) {
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-            if (tally__levels[level].usable()) {
-                check_products(&tally__levels[level], &shapes[i]);
+            if (tally__isas[isa].usable()) {
+                check_products(&tally__isas[isa], &shapes[i]);
             }
         }
     }

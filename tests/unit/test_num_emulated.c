@@ -13,8 +13,8 @@ static int always(void)
 
 int main(void)
 {
-    const struct tally__level level = {"avx512, emulated", always, &tally__kernels_avx512,
-                                       &tally__low_rank_avx512, &tally__optim_avx512};
+    const struct tally__isa isa = {"avx512, emulated", always, &tally__kernels_avx512,
+                                   &tally__low_rank_avx512, &tally__optim_avx512};
 
-    return num_test_level(&level) == 0 ? 0 : 1;
+    return num_test_isa(&isa) == 0 ? 0 : 1;
 }

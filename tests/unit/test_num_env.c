@@ -160,7 +160,7 @@ static void reference_ignores_the_environment(void **state)
     compare_environments();
 }
 
-static void best_level_ignores_the_environment(void **state)
+static void best_isa_ignores_the_environment(void **state)
 {
     (void)state;
     assert_int_equal(tally__num_start(), TALLY_OK);
@@ -171,7 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reference_ignores_the_environment),
-        cmocka_unit_test(best_level_ignores_the_environment),
+        cmocka_unit_test(best_isa_ignores_the_environment),
     };
 
     return cmocka_run_group_tests_name("floating-point environment", tests, NULL, NULL);

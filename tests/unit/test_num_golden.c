@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values that PyTorch's hooks were seen to compute, on every level. */
+/* Values that PyTorch's hooks were seen to compute, on every instruction set. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static const struct golden per_tensor[] = {
 
 static void quantize_per_tensor(void **state)
 {
-    const struct tally__kernels *kernels = ((const struct tally__level *)*state)->kernels;
+    const struct tally__kernels *kernels = ((const struct tally__isa *)*state)->kernels;
 
     for (size_t g = 0; g < sizeof per_tensor / sizeof per_tensor[0]; g++) {
         const struct golden *golden = &per_tensor[g];
@@ -93,7 +93,7 @@ static void check_per_channel(const struct tally__kernels *kernels, size_t n, si
 
 static void quantize_per_channel(void **state)
 {
-    const struct tally__kernels *kernels = ((const struct tally__level *)*state)->kernels;
+    const struct tally__kernels *kernels = ((const struct tally__isa *)*state)->kernels;
 
     check_per_channel(kernels, 5, 1, 1.9607843e-4f, 0.0f);
     check_per_channel(kernels, 512, 1, 0.0f, 0.0100391f);
@@ -113,7 +113,7 @@ static void fp16_then_half(void **state)
         {1e5f, INFINITY}, {65504.0f, 32752.0f},      {65519.0f, 32752.0f}, {65520.0f, INFINITY},
         {6e-8f, 0.0f},    {3.14159265f, 1.5703125f}, {-0.1f, -0.0499878f},
     };
-    const struct tally__kernels *kernels = ((const struct tally__level *)*state)->kernels;
+    const struct tally__kernels *kernels = ((const struct tally__isa *)*state)->kernels;
 
     for (size_t i = 0; i < sizeof casts / sizeof casts[0]; i++) {
         uint16_t half = 0;
@@ -135,7 +135,7 @@ static void bf16_then_half(void **state)
         {65504.0f, 32768.0f},
         {-0.1f, -0.0500488f},
     };
-    const struct tally__kernels *kernels = ((const struct tally__level *)*state)->kernels;
+    const struct tally__kernels *kernels = ((const struct tally__isa *)*state)->kernels;
 
     for (size_t i = 0; i < sizeof casts / sizeof casts[0]; i++) {
         uint16_t half = 0;
@@ -171,18 +171,18 @@ int main(void)
 {
     int n_failed = 0;
 
-    for (size_t i = 0; i < tally__n_levels; i++) {
-        void *level = (void *)(uintptr_t)&tally__levels[i];
+    for (size_t i = 0; i < tally__n_isas; i++) {
+        void *isa = (void *)(uintptr_t)&tally__isas[i];
         const struct CMUnitTest tests[] = {
-            cmocka_unit_test_prestate(quantize_per_tensor, level),
-            cmocka_unit_test_prestate(quantize_per_channel, level),
-            cmocka_unit_test_prestate(fp16_then_half, level),
-            cmocka_unit_test_prestate(bf16_then_half, level),
+            cmocka_unit_test_prestate(quantize_per_tensor, isa),
+            cmocka_unit_test_prestate(quantize_per_channel, isa),
+            cmocka_unit_test_prestate(fp16_then_half, isa),
+            cmocka_unit_test_prestate(bf16_then_half, isa),
             cmocka_unit_test(affine_of_special_ranges),
         };
 
-        if (tally__levels[i].usable()) {
-            n_failed += cmocka_run_group_tests_name(tally__levels[i].name, tests, NULL, NULL);
+        if (tally__isas[i].usable()) {
+            n_failed += cmocka_run_group_tests_name(tally__isas[i].name, tests, NULL, NULL);
         }
     }
     return n_failed == 0 ? 0 : 1;

@@ -33,12 +33,12 @@ static void f16_round_trip(void **state)
 {
     (void)state;
     all_halves();
-    for (size_t l = 0; l < tally__n_levels; l++) {
-        if (!tally__levels[l].usable()) {
+    for (size_t l = 0; l < tally__n_isas; l++) {
+        if (!tally__isas[l].usable()) {
             continue;
         }
-        tally__levels[l].kernels->f16_to_f32(N_HALVES, halves, decoded);
-        tally__levels[l].kernels->f32_to_f16(N_HALVES, decoded, encoded);
+        tally__isas[l].kernels->f16_to_f32(N_HALVES, halves, decoded);
+        tally__isas[l].kernels->f32_to_f16(N_HALVES, decoded, encoded);
         for (size_t i = 0; i < N_HALVES; i++) {
             float value = (float)num_value_of_f16(halves[i]);
 
@@ -53,12 +53,12 @@ static void bf16_round_trip(void **state)
 {
     (void)state;
     all_halves();
-    for (size_t l = 0; l < tally__n_levels; l++) {
-        if (!tally__levels[l].usable()) {
+    for (size_t l = 0; l < tally__n_isas; l++) {
+        if (!tally__isas[l].usable()) {
             continue;
         }
-        tally__levels[l].kernels->bf16_to_f32(N_HALVES, halves, decoded);
-        tally__levels[l].kernels->f32_to_bf16(N_HALVES, decoded, encoded);
+        tally__isas[l].kernels->bf16_to_f32(N_HALVES, halves, decoded);
+        tally__isas[l].kernels->f32_to_bf16(N_HALVES, decoded, encoded);
         for (size_t i = 0; i < N_HALVES; i++) {
             assert_int_equal(num_bits(decoded[i]), i << 16);
             assert_int_equal(encoded[i], isnan(decoded[i]) ? (i | 0x40) : i);
@@ -66,7 +66,7 @@ static void bf16_round_trip(void **state)
     }
 }
 
-/* Narrows n values on every level and compares with the oracles. */
+/* Narrows n values on every instruction set and compares with the oracles. */
 static void check_batch(const float *x, size_t n)
 {
     static uint16_t want[BATCH];
@@ -75,18 +75,18 @@ static void check_batch(const float *x, size_t n)
     for (size_t i = 0; i < n; i++) {
         want[i] = num_oracle_f16(x[i]);
     }
-    for (size_t l = 0; l < tally__n_levels; l++) {
-        if (tally__levels[l].usable()) {
-            tally__levels[l].kernels->f32_to_f16(n, x, got);
+    for (size_t l = 0; l < tally__n_isas; l++) {
+        if (tally__isas[l].usable()) {
+            tally__isas[l].kernels->f32_to_f16(n, x, got);
             assert_memory_equal(got, want, n * sizeof *want);
         }
     }
     for (size_t i = 0; i < n; i++) {
         want[i] = num_oracle_bf16(x[i]);
     }
-    for (size_t l = 0; l < tally__n_levels; l++) {
-        if (tally__levels[l].usable()) {
-            tally__levels[l].kernels->f32_to_bf16(n, x, got);
+    for (size_t l = 0; l < tally__n_isas; l++) {
+        if (tally__isas[l].usable()) {
+            tally__isas[l].kernels->f32_to_bf16(n, x, got);
             assert_memory_equal(got, want, n * sizeof *want);
         }
     }

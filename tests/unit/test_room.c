@@ -155,8 +155,11 @@ static void test_trees(void **state)
 /* The values of this machine can be read. */
 static void test_here(void **state)
 {
+    struct tally__room room;
+
     (void)state;
-    assert_true(tally__free_memory() > 0);
+    tally__find_room("", &room);
+    assert_true(room.bytes > 0);
 }
 
 struct taking {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The table between libtally and the shared objects libtally-openmpi.so and libtally-mpich.so. The
- * objects hold all calls of MPI and nothing else, one source compiled once per MPI; libtally loads
- * one of them when a group is opened. An object needs no symbol of libtally, so it goes with the
- * shared and the static one.
+ * objects make all MPI calls and do nothing else: one source, compiled once per MPI. libtally loads
+ * one of them when a group is opened. An object needs no symbol of libtally, so it works with the
+ * shared and the static library.
  */
 #ifndef TALLY_COMM_MPI_API_H
 #define TALLY_COMM_MPI_API_H
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* Changes whenever the table does: both sides come from one build. */
-#define TALLY__MPI_API_VERSION 4
+#define TALLY__MPI_API_VERSION 5
 
 /* Each object exports a function that returns its table. */
 #define TALLY__MPI_API_SYMBOL "tally_mpi_api"
@@ -39,20 +39,23 @@ struct tally__mpi_status {
 /* The state of the other ranks when this process ends. */
 struct tally__mpi_outlook {
     uint64_t most_ns; /* to wait for them; TALLY__MPI_FOREVER: all are well */
-    bool is_missing;  /* one that may be lost has not come yet */
+    bool is_missing;  /* a rank that may be lost has not arrived yet */
+    bool is_spread;   /* the ranks are on several machines */
     /* A communicator was duplicated on some ranks and not on others: another collective would meet
-     * theirs in it, for which MPI has no good end. */
+     * theirs in it, and MPI cannot recover from that. */
     bool is_half_duplicated;
 };
 
 #define TALLY__MPI_FOREVER UINT64_MAX
 
-/* Brings last words on their way, the first time, for so long at most, and tells the outlook. */
+/* Sends last words the first time, waiting for at most words_ns, and describes the outlook. */
 typedef void tally__mpi_end_fn(uint64_t words_ns, struct tally__mpi_outlook *outlook);
 
+#define TALLY__MPI_ANY (-1)
+
 /*
- * Every function returns 0, or not 0 after a failure that error() has the text of. None blocks but
- * start, close and what start arranges. The caller holds one lock around every call.
+ * Every function returns 0, or another number after a failure whose text error() returns. None
+ * blocks except start and close. The caller holds one lock around every call.
  */
 struct tally__mpi_api {
     uint32_t size;
@@ -60,11 +63,11 @@ struct tally__mpi_api {
     const char *name; /* "Open MPI" */
     const char *(*error)(void);
     /*
-     * Initializes MPI, unless that has been done; what it has initialized it also finalizes, at the
-     * end of the process. Before MPI is finalized, by whomever, at_end is called, without the lock,
-     * again and again while others are awaited. MPI that tally has initialized is finalized only if
-     * all come; where it is the program's own and a rank is missing, that is an error for MPI's
-     * error handler. Says which threads may call MPI, and how many processes there are.
+     * Initializes MPI unless the program has; then it also finalizes MPI at the end of the process.
+     * Before MPI is finalized, by the program or by tally, at_end is called without the lock, and
+     * repeatedly while other ranks are awaited. tally finalizes MPI only if all ranks arrive; if
+     * the program does and a rank is missing, that is an error for MPI's error handler. Returns
+     * which threads may call MPI, and the number of processes.
      */
     int (*start)(tally__mpi_end_fn *at_end, int *threads, int *n_processes);
     /* Begins to duplicate a communicator, given as its Fortran handle; NULL: all processes. */
@@ -72,22 +75,29 @@ struct tally__mpi_api {
                      struct tally__mpi_handle *request);
     int (*duplicate_ours)(const struct tally__mpi_handle *from, struct tally__mpi_handle *comm,
                           struct tally__mpi_handle *request);
-    int (*place)(const struct tally__mpi_handle *comm, int *rank, int *size);
-    /* One that is awaited is done only when the other rank has begun to receive it. */
-    int (*send)(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
-                bool is_awaited, struct tally__mpi_handle *request);
-    /* From any rank, at most n bytes. */
-    int (*receive)(const struct tally__mpi_handle *comm, void *bytes, size_t n,
+    /* This process's rank, the number of ranks, and the largest tag. */
+    int (*place)(const struct tally__mpi_handle *comm, int *rank, int *size, int *most_tag);
+    /* Every rank gives bytes; all receives those of all ranks, in rank order. */
+    int (*gather)(const struct tally__mpi_handle *comm, const void *own, size_t bytes, void *all,
+                  struct tally__mpi_handle *request);
+    int (*send)(const struct tally__mpi_handle *comm, int to, int tag, const void *bytes, size_t n,
+                struct tally__mpi_handle *request);
+    /* From one rank, or from TALLY__MPI_ANY; at most n bytes. */
+    int (*receive)(const struct tally__mpi_handle *comm, int from, int tag, void *bytes, size_t n,
                    struct tally__mpi_handle *request);
     /* Sums floats of all ranks, in place. */
     int (*sum)(const struct tally__mpi_handle *comm, float *data, size_t n,
                struct tally__mpi_handle *request);
     int (*test)(struct tally__mpi_handle *request, struct tally__mpi_status *status);
-    /* Takes a receive back; on success the buffer is free. Waits for a tenth of a second at most.
-     */
+    /* Writes the indices of the n requests that are done to done, in any order. n is at most
+     * TALLY__MPI_MOST_AT_ONCE. */
+    int (*test_some)(int n, struct tally__mpi_handle *requests, int *n_done, int *done);
+    /* Cancels a receive; on success the buffer is free. Waits for a tenth of a second at most. */
     int (*cancel)(struct tally__mpi_handle *request);
     int (*close)(struct tally__mpi_handle *comm);
 };
+
+#define TALLY__MPI_MOST_AT_ONCE 64
 
 typedef const struct tally__mpi_api *tally__mpi_api_fn(void);
 

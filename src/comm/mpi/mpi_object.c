@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls of MPI, for one MPI: this file becomes libtally-openmpi.so, libtally-mpich.so. Knows
- * nothing of groups and rounds. The caller's lock is held in every function but the two that MPI
- * and the C library call at the end.
+ * All MPI calls, for one MPI: this file becomes libtally-openmpi.so and libtally-mpich.so. It knows
+ * nothing about groups and rounds. The caller holds its lock in every function except the two that
+ * MPI and the C library call at the end.
  */
 #include <limits.h>
 #include <mpi.h>
@@ -20,10 +20,9 @@ _Static_assert(sizeof(MPI_Request) <= sizeof(struct tally__mpi_handle), "a handl
 /* The symbol that libtally loads. */
 __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_api(void);
 
-#define TAG 7
 #define CANCEL_LOOKS 1000
 #define PAUSE_NS 1000000
-/* How long the end waits for words on their way: a second, and where nothing else is awaited, as
+/* The end waits this long for words on their way: a second, or, if the program finalizes MPI, as
  * long as for ranks that may be lost. */
 #define WORDS_NS UINT64_C(1000000000)
 #define OWN_WORDS_NS UINT64_C(2000000000)
@@ -32,9 +31,9 @@ __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_ap
 
 /*
  * MPICH before 4.2 waits in MPI_Finalize, over TCP, until each rank has answered its last message,
- * but answers only until it has its own answers (its pull request 6596). All is well as long as
- * nobody works MPI any more, and so answers early, when the first rank gets there: ranks on
- * different machines meet before and then leave MPI alone for so long.
+ * but answers only until it has its own answers (its pull request 6596). That works if no rank
+ * calls MPI any more when the first one gets there: ranks on different machines meet before, and
+ * then make no MPI call for this time.
  */
 #if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION < 40200000
 #define QUIET_NS 100000000
@@ -125,20 +124,6 @@ static int watch_for_end(tally__mpi_end_fn *at_end)
     return code == MPI_SUCCESS ? 0 : fail("MPI_Comm_set_attr", code);
 }
 
-/* A number that is the same for all processes of a machine, and likely no other's. */
-static int machine_number(void)
-{
-    char name[MPI_MAX_PROCESSOR_NAME] = "";
-    unsigned number = 5381;
-    int n = 0;
-
-    (void)MPI_Get_processor_name(name, &n);
-    for (int i = 0; i < n; i++) {
-        number = number * 33 + (unsigned char)name[i];
-    }
-    return (int)(number & INT_MAX);
-}
-
 static uint64_t now_ns(void)
 {
     struct timespec now;
@@ -174,27 +159,21 @@ static bool wait_for_all(MPI_Request *request)
 }
 
 /*
- * Waits for all, as MPI_Finalize would, and then for nobody to work MPI. False: not all come.
- * Twice: a rank that has waited for too long has taken part in the first, and takes no part in the
- * second.
+ * Waits for all ranks, as MPI_Finalize would, and then until no rank calls MPI. False: not all
+ * ranks arrive. Two barriers: a rank that has waited for too long has taken part in the first, and
+ * takes no part in the second.
  */
-static bool leave_together(void)
+static bool leave_together(bool is_spread)
 {
     const struct timespec quiet = {0, QUIET_NS};
-    static int least_and_most[2][2]; /* MPI may write to it when we have left */
-    int own = machine_number();
     MPI_Request request;
 
     for (int i = 0; i < 2; i++) {
-        least_and_most[i][0] = -own;
-        least_and_most[i][1] = own;
-        if (MPI_Iallreduce(MPI_IN_PLACE, least_and_most[i], 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD,
-                           &request) != MPI_SUCCESS ||
-            !wait_for_all(&request)) {
+        if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS || !wait_for_all(&request)) {
             return false;
         }
     }
-    if (-least_and_most[0][0] != least_and_most[0][1]) {
+    if (is_spread) {
         (void)nanosleep(&quiet, NULL);
     }
     return true;
@@ -210,7 +189,7 @@ static void finalize_ours(void)
         return;
     }
     call_at_end(WORDS_NS, &outlook);
-    have_all_come = !outlook.is_half_duplicated && leave_together();
+    have_all_come = !outlook.is_half_duplicated && leave_together(outlook.is_spread);
     if (have_all_come) {
         (void)MPI_Finalize();
     }
@@ -220,8 +199,8 @@ static int initialize(int *level)
 {
     int code;
 
-    /* UCX, which MPICH may stand on, cuts messages over TCP into pieces of 8 KiB, and each wants a
-     * look at MPI of its own. Ours have 48. */
+    /* UCX, which MPICH may use, divides messages over TCP into pieces of 8 KiB, and needs one MPI
+     * call per piece. */
     (void)setenv("UCX_TCP_TX_SEG_SIZE", "64k", 0);
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, level);
 
@@ -271,7 +250,7 @@ static int begin_duplicate(MPI_Comm from, struct tally__mpi_handle *comm,
                            struct tally__mpi_handle *request)
 {
     MPI_Request begun;
-    /* MPI writes the new handle when the request is done: straight to where it is kept. */
+    /* MPI writes the new handle when the request is done, so it needs the final address now. */
     int code = MPI_Comm_idup(from, (MPI_Comm *)(void *)comm, &begun);
 
     if (code != MPI_SUCCESS) {
@@ -304,14 +283,18 @@ static int duplicate_ours(const struct tally__mpi_handle *from, struct tally__mp
     return begin_duplicate(comm_of(from), comm, request);
 }
 
-static int place(const struct tally__mpi_handle *handle, int *rank, int *size)
+static int place(const struct tally__mpi_handle *handle, int *rank, int *size, int *most_tag)
 {
     MPI_Comm comm = comm_of(handle);
     /* tally reports errors; MPI must not end the program. */
     int code = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    int is_set = 0;
+    int *most = NULL;
 
     code = code == MPI_SUCCESS ? MPI_Comm_rank(comm, rank) : code;
     code = code == MPI_SUCCESS ? MPI_Comm_size(comm, size) : code;
+    code = code == MPI_SUCCESS ? MPI_Comm_get_attr(comm, MPI_TAG_UB, (void *)&most, &is_set) : code;
+    *most_tag = code == MPI_SUCCESS && is_set ? *most : 32767; /* the least that MPI allows */
     return code == MPI_SUCCESS ? 0 : fail("MPI_Comm_rank", code);
 }
 
@@ -325,56 +308,65 @@ static int close_comm(struct tally__mpi_handle *handle)
 
 /* ---- messages ---- */
 
-static int send_bytes(const struct tally__mpi_handle *comm, int to, const void *bytes, size_t n,
-                      bool is_awaited, struct tally__mpi_handle *request)
+/* Keeps a request that MPI has begun. */
+static int keep(const char *what, int code, const MPI_Request *begun,
+                struct tally__mpi_handle *request)
 {
-    MPI_Request begun;
-    int code;
-
-    if (n > INT_MAX) {
-        return fail("a message is too long", MPI_SUCCESS);
-    }
-    code = is_awaited ? MPI_Issend(bytes, (int)n, MPI_BYTE, to, TAG, comm_of(comm), &begun)
-                      : MPI_Isend(bytes, (int)n, MPI_BYTE, to, TAG, comm_of(comm), &begun);
     if (code != MPI_SUCCESS) {
-        return fail(is_awaited ? "MPI_Issend" : "MPI_Isend", code);
+        return fail(what, code);
     }
-    memcpy(request, &begun, sizeof begun);
+    memcpy(request, begun, sizeof *begun);
     return 0;
 }
 
-static int receive_bytes(const struct tally__mpi_handle *comm, void *bytes, size_t n,
-                         struct tally__mpi_handle *request)
+static int gather(const struct tally__mpi_handle *comm, const void *own, size_t bytes, void *all,
+                  struct tally__mpi_handle *request)
 {
     MPI_Request begun;
-    int code;
+    int code =
+        MPI_Iallgather(own, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, comm_of(comm), &begun);
+
+    return keep("MPI_Iallgather", code, &begun, request);
+}
+
+static int send_bytes(const struct tally__mpi_handle *comm, int to, int tag, const void *bytes,
+                      size_t n, struct tally__mpi_handle *request)
+{
+    MPI_Request begun;
 
     if (n > INT_MAX) {
         return fail("a message is too long", MPI_SUCCESS);
     }
-    code = MPI_Irecv(bytes, (int)n, MPI_BYTE, MPI_ANY_SOURCE, TAG, comm_of(comm), &begun);
-    if (code != MPI_SUCCESS) {
-        return fail("MPI_Irecv", code);
+    return keep("MPI_Isend", MPI_Isend(bytes, (int)n, MPI_BYTE, to, tag, comm_of(comm), &begun),
+                &begun, request);
+}
+
+static int receive_bytes(const struct tally__mpi_handle *comm, int from, int tag, void *bytes,
+                         size_t n, struct tally__mpi_handle *request)
+{
+    MPI_Request begun;
+
+    if (n > INT_MAX) {
+        return fail("a message is too long", MPI_SUCCESS);
     }
-    memcpy(request, &begun, sizeof begun);
-    return 0;
+    return keep("MPI_Irecv",
+                MPI_Irecv(bytes, (int)n, MPI_BYTE, from == TALLY__MPI_ANY ? MPI_ANY_SOURCE : from,
+                          tag, comm_of(comm), &begun),
+                &begun, request);
 }
 
 static int sum_floats(const struct tally__mpi_handle *comm, float *data, size_t n,
                       struct tally__mpi_handle *request)
 {
     MPI_Request begun;
-    int code;
 
     if (n > INT_MAX) {
         return fail("a sum is too long", MPI_SUCCESS);
     }
-    code = MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, comm_of(comm), &begun);
-    if (code != MPI_SUCCESS) {
-        return fail("MPI_Iallreduce", code);
-    }
-    memcpy(request, &begun, sizeof begun);
-    return 0;
+    return keep(
+        "MPI_Iallreduce",
+        MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, comm_of(comm), &begun),
+        &begun, request);
 }
 
 static int test(struct tally__mpi_handle *handle, struct tally__mpi_status *status)
@@ -396,6 +388,26 @@ static int test(struct tally__mpi_handle *handle, struct tally__mpi_status *stat
     return 0;
 }
 
+static int test_some(int n, struct tally__mpi_handle *handles, int *n_done, int *done)
+{
+    MPI_Request requests[TALLY__MPI_MOST_AT_ONCE];
+    MPI_Status statuses[TALLY__MPI_MOST_AT_ONCE];
+    int code;
+
+    for (int i = 0; i < n; i++) {
+        requests[i] = request_of(&handles[i]);
+    }
+    code = MPI_Testsome(n, requests, n_done, done, statuses);
+    if (code != MPI_SUCCESS) {
+        return fail("MPI_Testsome", code);
+    }
+    for (int i = 0; i < n; i++) {
+        memcpy(&handles[i], &requests[i], sizeof requests[i]);
+    }
+    *n_done = *n_done == MPI_UNDEFINED ? 0 : *n_done;
+    return 0;
+}
+
 static int cancel(struct tally__mpi_handle *handle)
 {
     const struct timespec pause = {0, 100000};
@@ -403,7 +415,7 @@ static int cancel(struct tally__mpi_handle *handle)
     int is_done = 0;
     int code = MPI_Cancel(&request);
 
-    /* One that was matched before may never end, if its sender has died. */
+    /* A receive that was matched before may never end, if its sender has died. */
     for (int i = 0; code == MPI_SUCCESS && !is_done && i < CANCEL_LOOKS; i++) {
         code = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
         if (!is_done) {
@@ -428,10 +440,12 @@ const struct tally__mpi_api *tally_mpi_api(void)
         .duplicate = duplicate,
         .duplicate_ours = duplicate_ours,
         .place = place,
+        .gather = gather,
         .send = send_bytes,
         .receive = receive_bytes,
         .sum = sum_floats,
         .test = test,
+        .test_some = test_some,
         .cancel = cancel,
         .close = close_comm,
     };

@@ -10,6 +10,8 @@ set(mpi_flags -O2 -std=c17 -D_POSIX_C_SOURCE=200809L -fPIC -shared -fvisibility=
 if(TALLY_WERROR)
   list(APPEND mpi_flags -Werror)
 endif()
+# What the user, or a package, adds for all C files and shared objects.
+separate_arguments(mpi_user_flags UNIX_COMMAND "${CMAKE_C_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS}")
 set(mpi_source ${CMAKE_CURRENT_SOURCE_DIR}/comm/mpi/mpi_object.c)
 foreach(mpi openmpi mpich)
   find_program(TALLY_MPICC_${mpi} mpicc.${mpi})
@@ -17,12 +19,14 @@ foreach(mpi openmpi mpich)
   if(TALLY_MPICC_${mpi})
     set(object ${CMAKE_CURRENT_BINARY_DIR}/libtally-${mpi}.so)
     add_custom_command(OUTPUT ${object}
-      COMMAND ${TALLY_MPICC_${mpi}} ${mpi_flags} -I${CMAKE_CURRENT_SOURCE_DIR} ${mpi_source}
-        -o ${object}
+      COMMAND ${TALLY_MPICC_${mpi}} ${mpi_flags} ${mpi_user_flags} -I${CMAKE_CURRENT_SOURCE_DIR} ${mpi_source}
+        -Wl,-soname,libtally-${mpi}.so -o ${object}
       DEPENDS ${mpi_source} ${CMAKE_CURRENT_SOURCE_DIR}/comm/mpi/mpi_api.h
       COMMENT "Building libtally-${mpi}.so"
       VERBATIM)
     add_custom_target(tally_${mpi} ALL DEPENDS ${object})
-    install(PROGRAMS ${object} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    if(TALLY_INSTALL)
+      install(PROGRAMS ${object} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    endif()
   endif()
 endforeach()

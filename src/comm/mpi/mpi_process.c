@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks as processes of this machine. Knows nothing of MPI. A process is watched by a file of its
- * own, which stays its own when the number goes to another process; no file is closed before this
- * process ends. Where Linux has no such files (before 5.3), nobody is watched. Any thread enters.
+ * Ranks as processes of this machine; knows nothing of MPI. A pidfd per process, which stays valid
+ * when another process gets the same pid, tells whether it runs. pidfds stay open until this
+ * process ends. Before Linux 5.3, which has none, no process is watched. Any thread enters.
  */
 #include "comm/mpi/mpi_process.h"
 
@@ -14,7 +14,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/boot_id.h"
 #include "base/clock.h"
 #include "base/memory.h"
 
@@ -28,21 +27,22 @@ void tally__process_describe(struct tally__process_card *card)
     struct stat space = {0};
 
     memset(card, 0, sizeof *card);
-    tally__boot_id(card->machine, sizeof card->machine);
+    tally__machine_here(&card->machine);
     if (stat("/proc/self/ns/pid", &space) == 0) {
         card->pid_space = space.st_ino;
     }
     card->pid = getpid();
 }
 
-/* Whether the card is of another process of this machine, by a number that means it here too. */
+/* Whether the card is of another process of this machine, with a pid that is valid here. Hosts that
+ * are network namespaces of one machine count as that machine. */
 static bool is_neighbour(const struct tally__process_card *card)
 {
     struct tally__process_card own;
 
     tally__process_describe(&own);
-    return own.machine[0] != '\0' && own.pid_space != 0 && card->pid != own.pid &&
-           memcmp(card->machine, own.machine, sizeof own.machine) == 0 &&
+    return own.machine.boot_id[0] != '\0' && own.pid_space != 0 && card->pid != own.pid &&
+           strcmp(card->machine.boot_id, own.machine.boot_id) == 0 &&
            card->pid_space == own.pid_space;
 }
 
@@ -102,7 +102,7 @@ static uint64_t gone_since(struct tally__process *process)
     struct pollfd ended = {.fd = process->fd, .events = POLLIN};
     uint64_t seen_ns = atomic_load(&process->gone_ns);
 
-    /* A program may have closed the descriptor; then nobody knows. */
+    /* If the program has closed the descriptor, the end is not seen. */
     if (seen_ns == 0 && poll(&ended, 1, 0) == 1 && (ended.revents & POLLIN)) {
         uint64_t now = tally__now_ns();
 

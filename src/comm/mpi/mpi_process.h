@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks that are processes of this machine, and whether they still run. MPI does not tell. */
+/* The ranks that are processes of this machine, and whether they still run: MPI does not say. */
 #ifndef TALLY_COMM_MPI_PROCESS_H
 #define TALLY_COMM_MPI_PROCESS_H
 
@@ -7,14 +7,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/machine.h"
+
 /* A rank's announcement. */
 struct tally__process_card {
-    char machine[48];   /* host name and boot ID */
-    uint64_t pid_space; /* where the number means this process */
+    struct tally__machine machine;
+    uint64_t pid_space; /* the pid namespace */
     int64_t pid;
 };
 
-/* A process that is watched, for as long as this one runs: MPI ends only when all do. */
+/* A process that is watched until this one ends: MPI ends only when all processes do. */
 struct tally__process {
     struct tally__process *next;
     int64_t pid;
@@ -24,17 +26,16 @@ struct tally__process {
 
 void tally__process_describe(struct tally__process_card *card);
 
-/* From here on the process is watched. NULL: it is not one of this machine, or cannot be watched.
- */
+/* Begins to watch a process. NULL: it is on another machine, or cannot be watched. */
 struct tally__process *tally__process_watch(const struct tally__process_card *card);
 
 /*
- * Whether the process has ended; of NULL nobody knows. What it sent before may still be on its way
- * when its end is seen, so that is said a tenth of a second later.
+ * Whether the process has ended; false for NULL. Its last messages may still be on their way when
+ * its end is seen, so the answer is yes only a tenth of a second later.
  */
 bool tally__process_has_ended(struct tally__process *process);
 
-/* Whether any that is watched has ended. */
+/* Whether any watched process has ended. */
 bool tally__process_any_ended(void);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shm domain: every rank's memory is an unnamed file (memfd), and every rank maps all files, so
- * an address in another rank's memory is its base plus an offset. Mapping reserves address space
- * only, and where that is limited (windows.h), not all at once. Pages are reserved when memory is
- * allocated, so that a lack of memory is an error and not a signal. Each rank also sends a sign of
- * life (life.h).
+ * The shm domain: every rank's memory is an unnamed file (memfd), and near ranks map each other's
+ * files, so an address in another rank's memory is its base plus an offset. Mapping reserves
+ * address space only, and where that is limited (windows.h), not all at once. Pages are reserved
+ * when memory is allocated, so that a lack of memory is an error and not a signal. Each rank also
+ * sends a sign of life (life.h).
  */
 #include "comm/shm/shm_domain.h"
 
@@ -35,6 +35,7 @@
 struct shm_domain {
     struct tally__domain common;
     int *fd;               /* per rank: of its file */
+    int n_near;            /* ranks that share this machine's memory */
     int *life;             /* per rank: of its sign of life */
     void *life_page;       /* this rank's own sign */
     pthread_mutex_t mutex; /* guards windows and extents */
@@ -92,7 +93,7 @@ static int reserve(const struct shm_domain *shm, uint64_t offset, uint64_t bytes
     int rc;
 
     TRY(check_file_limit(offset + bytes));
-    rc = tally__take_memory(bytes, shm->common.n_ranks, reserve_pages, &range, "group memory");
+    rc = tally__take_memory(bytes, shm->n_near, reserve_pages, &range, "group memory");
     if (rc != TALLY_OK) {
         (void)fallocate(range.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                         (off_t)bytes);
@@ -214,13 +215,13 @@ static void shm_destroy(struct tally__domain *domain)
     tally__free(shm->extents.used);
     tally__free(shm->common.base);
     tally__free(shm->common.first_slot);
+    tally__free(shm->common.is_far);
     tally__free(shm->fd);
     tally__free(shm->life);
     tally__free(shm);
 }
 
 static const struct tally__domain_ops shm_ops = {
-    .name = "shm",
     .alloc = shm_alloc,
     .free = shm_free,
     .owns = shm_owns,
@@ -230,9 +231,9 @@ static const struct tally__domain_ops shm_ops = {
     .destroy = shm_destroy,
 };
 
-static int make_domain(const struct tally__settings *settings, struct shm_domain **domain)
+static int make_domain(int n_ranks, int rank, struct shm_domain **domain)
 {
-    size_t n = (size_t)settings->world;
+    size_t n = (size_t)n_ranks;
     struct shm_domain *made = tally__alloc(sizeof *made, "a domain of processes");
 
     if (!made) {
@@ -240,11 +241,11 @@ static int make_domain(const struct tally__settings *settings, struct shm_domain
     }
     (void)pthread_mutex_init(&made->mutex, NULL);
     made->common.ops = &shm_ops;
-    made->common.n_ranks = settings->world;
-    made->common.rank = settings->rank;
+    made->common.name = "shm";
+    made->common.n_ranks = n_ranks;
+    made->common.rank = rank;
     made->common.n_machines = 1;
-    made->common.n_stages = TALLY__N_STAGES;
-    made->common.stage_bytes = TALLY__STAGE_BYTES;
+    made->n_near = n_ranks;
     made->common.base = tally__alloc_array(n, sizeof *made->common.base, "peers' memory");
     made->common.first_slot = tally__alloc_array(n, sizeof(uint64_t), "peers' slots");
     made->fd = tally__alloc_array(n, sizeof *made->fd, "peers' files");
@@ -254,7 +255,7 @@ static int make_domain(const struct tally__settings *settings, struct shm_domain
         made->life[r] = -1;
     }
     if (!made->common.base || !made->common.first_slot || !made->fd || !made->life ||
-        tally__windows_begin(&made->windows, settings->world) != TALLY_OK) {
+        tally__windows_begin(&made->windows, n_ranks) != TALLY_OK) {
         shm_destroy(&made->common);
         return TALLY_NOMEM;
     }
@@ -283,7 +284,7 @@ static int make_own_file(struct shm_domain *shm)
 static int check_file(const struct shm_domain *shm, int rank, size_t n_slots)
 {
     uint64_t first = shm->common.first_slot[rank];
-    uint64_t bytes = n_slots * tally__slot_bytes(&shm->common);
+    uint64_t bytes = n_slots * TALLY__SLOT_BYTES;
     struct stat info;
     int seals = fcntl(shm->fd[rank], F_GET_SEALS);
 
@@ -303,8 +304,7 @@ static int check_file(const struct shm_domain *shm, int rank, size_t n_slots)
 static int map_peer(struct shm_domain *shm, int rank, size_t n_slots)
 {
     TRY(check_file(shm, rank, n_slots));
-    TRY(shm_reach(&shm->common, rank, shm->common.first_slot[rank],
-                  n_slots * tally__slot_bytes(&shm->common)));
+    TRY(shm_reach(&shm->common, rank, shm->common.first_slot[rank], n_slots * TALLY__SLOT_BYTES));
     /* A file that is mapped whole is not mapped again. */
     if (!shm->windows.is_limited) {
         (void)close(shm->fd[rank]);
@@ -313,30 +313,33 @@ static int map_peer(struct shm_domain *shm, int rank, size_t n_slots)
     return TALLY_OK;
 }
 
-static int meet_peers(struct shm_domain *shm, const struct tally__settings *settings)
+/* Passes descriptors with the ranks of this machine; near[i] is the domain's rank of the i-th. */
+static int meet_near(struct shm_domain *shm, const struct tally__settings *settings,
+                     const int *near)
 {
     size_t n = (size_t)settings->world;
+    size_t n_slots = settings->lanes > 0 ? (size_t)settings->lanes : 1;
     struct tally__arrival *arrivals = tally__alloc_array(n, sizeof *arrivals, "arrivals");
     int rc;
 
     if (!arrivals) {
         return TALLY_NOMEM;
     }
-    rc = tally__life_begin(&shm->life[settings->rank], &shm->life_page);
-    for (size_t r = 0; r < n; r++) {
-        arrivals[r] =
-            (struct tally__arrival){{shm->fd[r], shm->life[r]}, shm->common.first_slot[r]};
+    rc = tally__life_begin(&shm->life[shm->common.rank], &shm->life_page);
+    for (size_t i = 0; i < n; i++) {
+        arrivals[i] = (struct tally__arrival){{shm->fd[near[i]], shm->life[near[i]]},
+                                              shm->common.first_slot[near[i]]};
     }
     rc = rc == TALLY_OK ? tally__meet(settings, arrivals) : rc;
-    for (size_t r = 0; rc == TALLY_OK && r < n; r++) {
-        shm->fd[r] = arrivals[r].fds[TALLY__MEMORY_FD];
-        shm->life[r] = arrivals[r].fds[TALLY__LIFE_FD];
-        shm->common.first_slot[r] = arrivals[r].first_slot;
+    for (size_t i = 0; rc == TALLY_OK && i < n; i++) {
+        shm->fd[near[i]] = arrivals[i].fds[TALLY__MEMORY_FD];
+        shm->life[near[i]] = arrivals[i].fds[TALLY__LIFE_FD];
+        shm->common.first_slot[near[i]] = arrivals[i].first_slot;
     }
     tally__free(arrivals);
-    for (int r = 0; rc == TALLY_OK && r < settings->world; r++) {
-        if (r != settings->rank) {
-            rc = map_peer(shm, r, settings->lanes > 0 ? (size_t)settings->lanes : 1);
+    for (size_t i = 0; rc == TALLY_OK && i < n; i++) {
+        if (near[i] != shm->common.rank) {
+            rc = map_peer(shm, near[i], n_slots);
         }
     }
     return rc;
@@ -369,8 +372,8 @@ static int first_job(tally_lane *lane, void *user)
         }
         group->domain->is_tight = group->domain->is_tight || card->is_limited;
     }
-    group->domain->n_cpus = tally__count_cpus(&all);
-    group->spins = group->domain->n_cpus >= group->size;
+    group->domain->spins = tally__count_cpus(&all) >= group->size;
+    group->spins = group->domain->spins;
     return TALLY_OK;
 }
 
@@ -384,33 +387,76 @@ static void leave_reason(struct tally__slot *slot, int rank, int status)
     atomic_store_explicit(&slot->given_up, 1, memory_order_release);
 }
 
-int tally__open_shm(const struct tally__settings *settings, tally_group **group)
+int tally__shm_make(int n_ranks, int rank, int n_slots, struct tally__domain **domain,
+                    struct tally__slot **slots)
 {
     struct shm_domain *shm;
-    size_t n_slots = settings->lanes > 0 ? (size_t)settings->lanes : 1;
-    void *slots = NULL;
-    tally_group *made;
+    void *memory = NULL;
     int rc;
 
-    TRY(make_domain(settings, &shm));
+    TRY(make_domain(n_ranks, rank, &shm));
     rc = make_own_file(shm);
     if (rc == TALLY_OK) {
-        rc = shm_alloc(&shm->common, TALLY__FOR_SLOTS, n_slots * tally__slot_bytes(&shm->common),
-                       &slots);
-    }
-    if (rc == TALLY_OK && slots) {
-        shm->common.first_slot[settings->rank] = tally__offset_of(&shm->common, slots);
-        rc = settings->world > 1 ? meet_peers(shm, settings) : TALLY_OK;
-        if (rc != TALLY_OK) {
-            leave_reason(slots, settings->rank, rc);
-        }
+        rc =
+            shm_alloc(&shm->common, TALLY__FOR_SLOTS, (size_t)n_slots * TALLY__SLOT_BYTES, &memory);
     }
     if (rc != TALLY_OK) {
         shm_destroy(&shm->common);
         return rc;
     }
-    TRY(tally__group_open_domain(&shm->common, slots, settings->lanes, settings->open_timeout_s,
-                                 &made));
+    shm->common.first_slot[rank] = tally__offset_of(&shm->common, memory);
+    *domain = &shm->common;
+    *slots = memory;
+    return TALLY_OK;
+}
+
+int tally__shm_meet(struct tally__domain *domain, const struct tally__settings *settings,
+                    const int *near)
+{
+    int rc = settings->world > 1 ? meet_near(shm_of(domain), settings, near) : TALLY_OK;
+
+    shm_of(domain)->n_near = settings->world;
+    if (rc != TALLY_OK) {
+        leave_reason(tally__at(domain, domain->rank, domain->first_slot[domain->rank]),
+                     domain->rank, rc);
+    }
+    return rc;
+}
+
+bool tally__shm_is_limited(const struct tally__domain *domain)
+{
+    return shm_of(domain)->windows.is_limited;
+}
+
+/* The ranks of the domain are those of the machine. */
+static int meet_all(struct tally__domain *domain, const struct tally__settings *settings)
+{
+    int *near = tally__alloc_array((size_t)domain->n_ranks, sizeof *near, "ranks");
+    int rc = near ? TALLY_OK : TALLY_NOMEM;
+
+    for (int r = 0; near && r < domain->n_ranks; r++) {
+        near[r] = r;
+    }
+    rc = rc == TALLY_OK ? tally__shm_meet(domain, settings, near) : rc;
+    tally__free(near);
+    return rc;
+}
+
+int tally__open_shm(const struct tally__settings *settings, tally_group **group)
+{
+    struct tally__domain *domain;
+    struct tally__slot *slots;
+    tally_group *made;
+    int rc;
+
+    TRY(tally__shm_make(settings->world, settings->rank, settings->lanes > 0 ? settings->lanes : 1,
+                        &domain, &slots));
+    rc = meet_all(domain, settings);
+    if (rc != TALLY_OK) {
+        shm_destroy(domain);
+        return rc;
+    }
+    TRY(tally__group_open_domain(domain, slots, settings->lanes, settings->open_timeout_s, &made));
     rc = tally__submit_and_wait(&made->lanes[0], first_job, NULL);
     if (rc != TALLY_OK) {
         (void)tally_group_close(made);

@@ -24,7 +24,9 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-size_t tally__map_bytes(int n_ranks)
+/* Address space per rank where there is no limit: twice the machine's memory, more than any rank
+ * can reserve; all ranks together use at most half of the address space. */
+static size_t map_bytes(int n_ranks)
 {
     const uint64_t most =
         (UINT64_C(1) << 46) / (uint64_t)n_ranks / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
@@ -35,7 +37,8 @@ size_t tally__map_bytes(int n_ranks)
     return (size_t)(bytes < most ? bytes : most);
 }
 
-bool tally__address_limit(uint64_t *limit, uint64_t *used)
+/* The limit of this process's address space, and the amount in use; false: unlimited. */
+static bool address_limit(uint64_t *limit, uint64_t *used)
 {
     struct rlimit allowed;
     unsigned long long pages = 0;
@@ -54,12 +57,13 @@ bool tally__address_limit(uint64_t *limit, uint64_t *used)
     return true;
 }
 
-int tally__fail_map(int error, uint64_t bytes, int n_ranks)
+/* Fails with NOMEM for bytes that could not be mapped, naming the limit if there is one. */
+static int fail_map(int error, uint64_t bytes, int n_ranks)
 {
     uint64_t limit;
     uint64_t used;
 
-    if (error != ENOMEM || !tally__address_limit(&limit, &used)) {
+    if (error != ENOMEM || !address_limit(&limit, &used)) {
         return tally__fail_errno(error == ENOMEM ? TALLY_NOMEM : TALLY_SYSTEM, error,
                                  "cannot map %llu bytes of group memory",
                                  (unsigned long long)bytes);
@@ -102,8 +106,8 @@ int tally__windows_begin(struct tally__windows *windows, int n)
     uint64_t gap_bytes;
 
     windows->n = n;
-    windows->bytes = tally__map_bytes(n);
-    windows->is_limited = tally__address_limit(&limit, &used);
+    windows->bytes = map_bytes(n);
+    windows->is_limited = address_limit(&limit, &used);
     windows->mapped = tally__alloc_array((size_t)n, sizeof *windows->mapped, "peers' memory");
     if (!windows->mapped) {
         return TALLY_NOMEM;
@@ -144,7 +148,7 @@ int tally__window_reach(struct tally__windows *windows, int rank, int fd, uint64
         return TALLY_OK;
     }
     if (end > windows->bytes) {
-        return tally__fail_map(ENOMEM, end, windows->n);
+        return fail_map(ENOMEM, end, windows->n);
     }
     map = mmap(at, wanted - old, PROT_READ | PROT_WRITE, flags, fd, (off_t)old);
     if (map != MAP_FAILED && at && map != at) { /* before Linux 4.17 */
@@ -153,7 +157,7 @@ int tally__window_reach(struct tally__windows *windows, int rank, int fd, uint64
         errno = EEXIST;
     }
     if (map == MAP_FAILED) {
-        return tally__fail_map(errno, wanted - old, windows->n);
+        return fail_map(errno, wanted - old, windows->n);
     }
     /* Keep the group memory out of core dumps. */
     (void)madvise(map, wanted - old, MADV_DONTDUMP);

@@ -30,14 +30,4 @@ void tally__windows_end(struct tally__windows *windows, const uintptr_t *base);
 int tally__window_reach(struct tally__windows *windows, int rank, int fd, uint64_t end,
                         uintptr_t *base);
 
-/* The limit of this process's address space, and the amount in use; false: unlimited. */
-bool tally__address_limit(uint64_t *limit, uint64_t *used);
-
-/* Fails with NOMEM for bytes that could not be mapped, naming the limit if there is one. */
-int tally__fail_map(int error, uint64_t bytes, int n_ranks);
-
-/* Address space per rank where there is no limit: twice the machine's memory, more than any rank
- * can reserve; all ranks together use at most half of the address space. */
-size_t tally__map_bytes(int n_ranks);
-
 #endif

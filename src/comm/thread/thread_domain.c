@@ -157,18 +157,6 @@ static void thread_destroy(struct tally__domain *domain)
 }
 
 static const struct tally__domain_ops thread_ops = {
-    .name = "thread",
-    .alloc = thread_alloc,
-    .free = thread_free,
-    .owns = thread_owns,
-    .reach = tally__reach_always,
-    .shares = thread_shares,
-    .alive = thread_alive,
-    .destroy = thread_destroy,
-};
-
-static const struct tally__domain_ops self_ops = {
-    .name = "self",
     .alloc = thread_alloc,
     .free = thread_free,
     .owns = thread_owns,
@@ -214,15 +202,14 @@ static struct tally__domain *make_domain(struct thread_world *world, int n, int 
         return NULL;
     }
     made->common = (struct tally__domain){
-        .ops = n == 1 ? &self_ops : &thread_ops,
+        .ops = &thread_ops,
+        .name = n == 1 ? "self" : "thread",
         .n_ranks = n,
         .rank = rank,
         .base = world->base,
         .first_slot = world->first_slot,
-        .n_cpus = count_own_cpus(),
+        .spins = count_own_cpus() >= n,
         .n_machines = 1,
-        .n_stages = TALLY__N_STAGES,
-        .stage_bytes = TALLY__STAGE_BYTES,
     };
     made->world = world;
     world->n_present++;
@@ -241,8 +228,8 @@ static int make_domains(struct thread_world *world, int n, int n_slots,
         if (!domains[r]) {
             return TALLY_NOMEM;
         }
-        TRY(thread_alloc(domains[r], TALLY__FOR_SLOTS,
-                         (size_t)n_slots * tally__slot_bytes(domains[r]), &memory));
+        TRY(thread_alloc(domains[r], TALLY__FOR_SLOTS, (size_t)n_slots * TALLY__SLOT_BYTES,
+                         &memory));
         slots[r] = memory;
         world->first_slot[r] = tally__offset_of(domains[r], memory);
     }

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of ranks, and collectives on NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import _declarations as D
+from ._library import C, array_of, check, config, fill, text
+
+if TYPE_CHECKING:
+    import numpy
+
+OPS = {"sum": D.TALLY_SUM, "mean": D.TALLY_MEAN, "min": D.TALLY_MIN, "max": D.TALLY_MAX}
+
+
+def op_of(name: str) -> int:
+    """tally's number of an operation."""
+    if name not in OPS:
+        raise ValueError(f"unknown operation '{name}'; accepted: {', '.join(OPS)}")
+    return OPS[name]
+
+
+class Group:
+    """Ranks that compute together.
+
+    `Group()` finds rank and world in the environment, as `tally run`, torchrun and mpirun set it;
+    alone it is a world of one. Options are those of tally_group_config: backend, rank, world,
+    rendezvous, timeout_s, open_timeout_s, lanes. Opening is collective and blocks.
+
+    Collectives work in place on C-contiguous arrays, in the same order on all ranks, and block;
+    other Python threads run meanwhile. Errors are TallyError.
+    """
+
+    def __init__(self, _handle: int | None = None, **options: Any) -> None:
+        self._pid = os.getpid()
+        self._handle = None
+        if _handle is not None:
+            self._handle = _handle
+            return
+        settings = config(D.tally_group_config, C.tally_group_config_init)
+        fill(settings, options, "Group")
+        handle = ctypes.c_void_p()
+        check(C.tally_group_open(ctypes.byref(settings), ctypes.byref(handle)))
+        self._handle = handle.value
+
+    @property
+    def handle(self) -> int:
+        """The tally_group, for calls of the C library; ValueError once it is closed."""
+        if self._handle is None:
+            raise ValueError("the group is closed")
+        return self._handle
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among the ranks, from 0."""
+        return C.tally_group_rank(self.handle)
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return C.tally_group_size(self.handle)
+
+    @property
+    def backend(self) -> str:
+        """How ranks reach each other: "self", "shm" or "mpi"."""
+        return C.tally_group_backend(self.handle).decode()
+
+    @property
+    def bytes_sent(self) -> int:
+        """Payload that this rank has sent to others since the group was opened."""
+        return C.tally_group_bytes_sent(self.handle)
+
+    def _wait(self, function, *arguments) -> None:
+        future = ctypes.c_void_p()
+        check(function(self.handle, *arguments, ctypes.byref(future)))
+        try:
+            check(C.tally_future_wait(future))
+        finally:
+            C.tally_future_free(future)
+
+    def all_reduce(self, array: numpy.ndarray, op: str = "sum") -> numpy.ndarray:
+        """Replaces array by the sum, mean, min or max over all ranks; returns it."""
+        from . import _numpy
+        _numpy.writable(array, "array")
+        self._wait(C.tally_all_reduce, array.ctypes.data, array.size,
+                   _numpy.dtype_of(array, "array"), op_of(op))
+        return array
+
+    def broadcast(self, array: numpy.ndarray, root: int = 0) -> numpy.ndarray:
+        """Copies array from rank root to all ranks; returns it."""
+        from . import _numpy
+        _numpy.writable(array, "array")
+        self._wait(C.tally_broadcast, array.ctypes.data, array.nbytes, root)
+        return array
+
+    def all_gather(self, array: numpy.ndarray) -> numpy.ndarray:
+        """The arrays of all ranks, which have equal shapes, stacked in rank order."""
+        import numpy
+        array = numpy.ascontiguousarray(array)
+        gathered = numpy.empty((self.size, *array.shape), array.dtype)
+        self._wait(C.tally_all_gather, array.ctypes.data,
+                   array_of(ctypes.c_size_t, [array.nbytes] * self.size), gathered.ctypes.data)
+        return gathered
+
+    def reduce_scatter(self, array: numpy.ndarray, op: str = "sum") -> numpy.ndarray:
+        """This rank's shard of the flattened array, reduced; array is changed there."""
+        from . import _numpy
+        _numpy.writable(array, "array")
+        self._wait(C.tally_reduce_scatter, array.ctypes.data, array.size,
+                   _numpy.dtype_of(array, "array"), op_of(op))
+        offset, n = ctypes.c_size_t(), ctypes.c_size_t()
+        C.tally_shard(array.size, self.size, self.rank, ctypes.byref(offset), ctypes.byref(n))
+        return array.reshape(-1)[offset.value:offset.value + n.value]
+
+    def all_to_all(self, array: numpy.ndarray) -> numpy.ndarray:
+        """Row r of array goes to rank r; row r of the result comes from rank r."""
+        import numpy
+        array = numpy.ascontiguousarray(array)
+        if array.shape[:1] != (self.size,):
+            raise ValueError(f"all_to_all: expected {self.size} rows, one for each rank")
+        received = numpy.empty_like(array)
+        sizes = array_of(ctypes.c_size_t, [array.nbytes // self.size] * self.size)
+        self._wait(C.tally_all_to_all, array.ctypes.data, sizes, received.ctypes.data, sizes)
+        return received
+
+    def barrier(self) -> None:
+        """Returns when all ranks have called it."""
+        self._wait(C.tally_barrier)
+
+    def split(self, color: int, key: int = 0) -> Group | None:
+        """Ranks with equal colors form a new group; None for a negative color. Collective."""
+        handle = ctypes.c_void_p()
+        check(C.tally_group_split(self.handle, color, key, ctypes.byref(handle)))
+        return Group(_handle=handle.value) if handle.value else None
+
+    def abort(self, reason: str) -> None:
+        """Pending and later calls of every rank fail with this reason."""
+        check(C.tally_group_abort(self.handle, text(reason)))
+
+    def close(self) -> None:
+        """Closes the group; its ddps and sub-groups are freed before."""
+        if self._handle is not None and self._pid == os.getpid():
+            check(C.tally_group_close(self._handle))
+        self._handle = None
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if kind is not None and self._handle is not None:
+            C.tally_group_abort(self._handle, text(f"{kind.__name__}: {error}"))
+        try:
+            self.close()
+        except Exception:
+            if kind is None:
+                raise
+
+    def __repr__(self) -> str:
+        return "Group(closed)" if self._handle is None else (
+            f"Group(rank {self.rank} of {self.size}, {self.backend})")

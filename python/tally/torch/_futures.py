@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tally's futures as PyTorch's. A job of tally calls back on tally's own thread, which then
+completes the PyTorch future; no thread waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Any, Callable
+
+import torch
+
+from .._declarations import tally_done_fn
+from .._library import C, TallyError
+
+_numbers = itertools.count(1)
+_pending = {}  # by number: the future, and what must stay alive until the job is done
+
+
+def _on_done(number, status, text):
+    future, kept, finish = _pending.pop(number)
+    error = TallyError(status, text.decode("utf-8", "replace")) if status != 0 else None
+    future.set_result((error, kept, finish))
+
+
+_callback = tally_done_fn(_on_done)  # one for all jobs: it lives as long as the module
+
+
+def _value(future):
+    """The end of a job. An error is raised here, inside then: with Future.set_exception its text
+    would be lost on the way through C++."""
+    error, kept, finish = future.value()
+    if error is not None:
+        raise error
+    return finish(kept)
+
+
+def follow(handle: ctypes.c_void_p, kept: Any,
+           finish: Callable[[Any], Any]) -> torch.futures.Future:
+    """A PyTorch future for a future of tally, which is taken over. kept stays alive until the job is
+    done; the result is finish(kept), a tensor or a list of tensors."""
+    future = torch.futures.Future()
+    number = next(_numbers)
+    _pending[number] = (future, kept, finish)
+    result = future.then(_value)
+    C.tally_future_on_done(handle, _callback, ctypes.c_void_p(number))
+    C.tally_future_free(handle)  # the job continues, and calls back
+    return result
+

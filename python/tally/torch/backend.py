@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend "tally" of torch.distributed: `init_process_group("tally")` after `import
+tally.torch`. Tensors are on the CPU. Collectives run on a thread of tally, in the order of the
+calls; sums are taken in rank order, so all ranks have the same bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import os
+import socket
+import weakref
+from typing import Any, Sequence
+
+import torch
+import torch.distributed as dist
+
+from .._declarations import TALLY_MAX, TALLY_MEAN, TALLY_MIN, TALLY_SUM
+from .._library import C, array_of, check
+from ..group import Group
+from ._futures import follow
+from ._groups import DTYPES, close_late, close_later, machine, new_name, open_group
+
+OPS = {dist.ReduceOp.SUM: TALLY_SUM, dist.ReduceOp.MIN: TALLY_MIN, dist.ReduceOp.MAX: TALLY_MAX}
+if hasattr(dist.ReduceOp, "AVG"):
+    OPS[dist.ReduceOp.AVG] = TALLY_MEAN
+WIDER = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}
+
+
+def work_of(future: torch.futures.Future) -> dist.Work:
+    """The form of a future that torch.distributed wants."""
+    return torch._C._distributed_c10d._create_work_from_future(future)
+
+
+def sizes_of(values: Sequence[int]) -> ctypes.Array:
+    """Sizes in bytes, for C."""
+    return array_of(ctypes.c_size_t, values)
+
+
+def one(tensors: list[torch.Tensor], call: str) -> torch.Tensor:
+    """The only tensor of a list, dense and on the CPU."""
+    if len(tensors) != 1:
+        raise ValueError(f"tally: {call} takes one tensor per rank, not {len(tensors)}")
+    tensor = tensors[0]
+    if tensor.is_sparse or tensor.device.type != "cpu":
+        raise NotImplementedError(f"tally: {call} takes dense tensors on the CPU")
+    return tensor
+
+
+def nbytes(tensor: torch.Tensor) -> int:
+    """The bytes of the elements."""
+    return tensor.numel() * tensor.element_size()
+
+
+def flat_bytes(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The bytes of the tensors, one after the other, as one tensor of uint8."""
+    flat = torch.empty(sum(map(nbytes, tensors)), dtype=torch.uint8)
+    at = 0
+    for tensor in tensors:
+        flat[at:at + nbytes(tensor)] = tensor.contiguous().reshape(-1).view(torch.uint8)
+        at += nbytes(tensor)
+    return flat
+
+
+def spread_bytes(flat: torch.Tensor, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies bytes that lie side by side into the tensors."""
+    at = 0
+    for tensor in tensors:
+        part = flat[at:at + nbytes(tensor)].clone() if at % 16 else flat[at:at + nbytes(tensor)]
+        tensor.copy_(part.view(tensor.dtype).reshape(tensor.shape))
+        at += nbytes(tensor)
+    return tensors
+
+
+class TallyProcessGroup(dist.ProcessGroup):
+    """A process group over a tally group. `tally_group` is that group."""
+
+    def __init__(self, rank: int, size: int, group: Group) -> None:
+        super().__init__(rank, size)
+        self.tally_group = group
+
+    def getBackendName(self) -> str:
+        """The name of the backend, which C++ asks for."""
+        return "tally"
+
+    def name(self) -> str:
+        """The name of the backend."""
+        return "tally"
+
+    def _start(self, function, *arguments, kept, finish):
+        close_late()
+        handle = ctypes.c_void_p()
+        check(function(self.tally_group.handle, *arguments, ctypes.byref(handle)))
+        return work_of(follow(handle, (kept, arguments), lambda held: finish(held[0])))
+
+    def _reduce(self, tensor, op, finish):
+        """Reduces a copy if the tensor cannot be reduced in place; finish gets what was reduced."""
+        op = getattr(op, "op", op) if not isinstance(op, dist.ReduceOp) else op
+        code = next((code for known, code in OPS.items() if known == op), None)
+        if code is None:
+            raise NotImplementedError("tally: this reduction is not offered; SUM, AVG, MIN and MAX are")
+        work = tensor.contiguous().to(WIDER.get(tensor.dtype, tensor.dtype))
+        if work.dtype not in DTYPES:
+            raise NotImplementedError(f"tally: tensors of {tensor.dtype} cannot be reduced")
+        return self._start(C.tally_all_reduce, work.data_ptr(), work.numel(), DTYPES[work.dtype],
+                           code, kept=work, finish=finish)
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
+        """Reduces one tensor in place."""
+        tensor = one(tensors, "all_reduce")
+
+        def finish(reduced):
+            if reduced.data_ptr() != tensor.data_ptr():
+                tensor.copy_(reduced)
+            return [tensor]
+        return self._reduce(tensor, opts.reduceOp if opts else dist.ReduceOp.SUM, finish)
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
+        """Reduces several tensors in place."""
+        works = [self.allreduce([tensor], opts) for tensor in tensors]
+        return work_of(torch.futures.collect_all([work.get_future() for work in works]).then(
+            lambda every: [future.value()[0] for future in every.value()]))
+
+    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
+        """Reduces one tensor to the root; other ranks keep theirs."""
+        tensor = one(tensors, "reduce")
+        root = opts.rootRank
+
+        def finish(reduced):
+            if self.rank() == root:
+                tensor.copy_(reduced)
+            return [tensor]
+        source = tensor.clone()
+        return self._reduce(source, opts.reduceOp, finish)
+
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
+        """Copies the root's tensor to all ranks."""
+        tensor = one(tensors, "broadcast")
+        work = tensor.contiguous()
+
+        def finish(copied):
+            if copied.data_ptr() != tensor.data_ptr():
+                tensor.copy_(copied)
+            return [tensor]
+        return self._start(C.tally_broadcast, work.data_ptr(), nbytes(work), opts.rootRank,
+                           kept=work, finish=finish)
+
+    def _gather(self, tensor, finish):
+        own = tensor.contiguous()
+        gathered = torch.empty(nbytes(own) * self.size(), dtype=torch.uint8)
+        return self._start(C.tally_all_gather, own.data_ptr(), sizes_of([nbytes(own)] * self.size()),
+                           gathered.data_ptr(), kept=(gathered, own),
+                           finish=lambda kept: finish(kept[0]))
+
+    def allgather(self, outputs: list[list[torch.Tensor]],
+                  inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
+        """Every rank gets the tensors of all ranks."""
+        return self._gather(one(inputs, "all_gather"),
+                            lambda flat: spread_bytes(flat, outputs[0]))
+
+    def _allgather_base(self, output, tensor, opts=None):
+        return self._gather(tensor, lambda flat: spread_bytes(flat, [output]))
+
+    def gather(self, outputs: list[list[torch.Tensor]],
+               inputs: list[torch.Tensor], opts: Any) -> dist.Work:
+        """The root gets the tensors of all ranks."""
+        root = opts.rootRank
+        return self._gather(one(inputs, "gather"),
+                            lambda flat: spread_bytes(flat, outputs[0])
+                            if self.rank() == root else inputs)
+
+    def _scatter_reduced(self, output, flat, op):
+        count = output.numel()
+
+        def finish(reduced):
+            start = self.rank() * count
+            output.copy_(reduced[start:start + count].reshape(output.shape))
+            return [output]
+        return self._reduce(flat, op, finish)
+
+    def reduce_scatter(self, outputs: list[torch.Tensor],
+                       inputs: list[list[torch.Tensor]], opts: Any = None) -> dist.Work:
+        """Rank r gets the reduced r-th tensors of all ranks."""
+        output = one(outputs, "reduce_scatter")
+        if any(tensor.numel() != output.numel() for tensor in inputs[0]):
+            raise NotImplementedError("tally: reduce_scatter takes tensors of equal sizes")
+        flat = torch.cat([tensor.reshape(-1) for tensor in inputs[0]])
+        return self._scatter_reduced(output, flat, opts.reduceOp if opts else dist.ReduceOp.SUM)
+
+    def _reduce_scatter_base(self, output, tensor, opts=None):
+        return self._scatter_reduced(output, tensor.reshape(-1).clone(),
+                                     opts.reduceOp if opts else dist.ReduceOp.SUM)
+
+    def _exchange(self, flat, sent, received, finish):
+        """All-to-all of bytes."""
+        arrived = torch.empty(sum(received), dtype=torch.uint8)
+        return self._start(C.tally_all_to_all, flat.data_ptr(), sizes_of(sent), arrived.data_ptr(),
+                           sizes_of(received), kept=(arrived, flat),
+                           finish=lambda kept: finish(kept[0]))
+
+    def alltoall(self, outputs: list[torch.Tensor],
+                 inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
+        """Tensor r goes to rank r."""
+        return self._exchange(flat_bytes(inputs), [nbytes(tensor) for tensor in inputs],
+                              [nbytes(tensor) for tensor in outputs],
+                              lambda flat: spread_bytes(flat, outputs))
+
+    def alltoall_base(self, output: torch.Tensor, tensor: torch.Tensor,
+                      output_split_sizes: list[int], input_split_sizes: list[int],
+                      opts: Any = None) -> dist.Work:
+        """Rows of a tensor go to the ranks; empty sizes mean equal parts."""
+        def parts(whole, sizes):
+            row = nbytes(whole) // whole.shape[0] if whole.shape[0] else 0
+            sizes = sizes or [whole.shape[0] // self.size()] * self.size()
+            return [size * row for size in sizes]
+        return self._exchange(flat_bytes([tensor]), parts(tensor, input_split_sizes),
+                              parts(output, output_split_sizes),
+                              lambda flat: spread_bytes(flat, [output]))
+
+    def scatter(self, outputs: list[torch.Tensor],
+                inputs: list[list[torch.Tensor]], opts: Any) -> dist.Work:
+        """Rank r gets the root's r-th tensor."""
+        output = one(outputs, "scatter")
+        root = opts.rootRank
+        is_root = self.rank() == root
+        sent = [nbytes(tensor) for tensor in inputs[0]] if is_root else [0] * self.size()
+        received = [nbytes(output) if rank == root else 0 for rank in range(self.size())]
+        return self._exchange(flat_bytes(inputs[0] if is_root else []), sent, received,
+                              lambda flat: spread_bytes(flat, [output]))
+
+    def barrier(self, opts: Any = None) -> dist.Work:
+        """Ends when all ranks have called it."""
+        return self._start(C.tally_barrier, kept=None, finish=lambda _: [torch.zeros(1)])
+
+    def monitored_barrier(self, timeout: datetime.timedelta | None = None,
+                          wait_all_ranks: bool = False) -> None:
+        """A barrier; a rank that is missing is named in any case, after the group's timeout."""
+        self.barrier().wait()
+
+    def _not_offered(self, *_, **__):
+        raise NotImplementedError("tally: send, recv and allgather_coalesced are not offered: use "
+                                  "broadcast, all_gather or all_to_all")
+
+    send = recv = recv_anysource = allgather_coalesced = _not_offered
+
+    def _set_sequence_number_for_group(self):
+        pass
+
+    def _get_sequence_number_for_group(self):
+        return 0
+
+
+def create(store: dist.Store, rank: int, size: int,
+           timeout: datetime.timedelta | None) -> TallyProcessGroup:
+    """Makes a process group; torch.distributed calls it on every rank of the group."""
+    store.set(f"tally/{rank}", f"{new_name()} {machine()}")
+    said = [store.get(f"tally/{r}").decode().split() for r in range(size)]
+    seconds = timeout.total_seconds() if timeout is not None else 0
+    group = open_group(rank, size, said[0][0], [where for _, where in said],
+                       timeout_s=min(seconds, 1e6))
+    made = TallyProcessGroup(rank, size, group)
+    weakref.finalize(made, close_later, group).atexit = False
+    return made
+
+
+def init_process_group(**options: Any) -> None:
+    """As torch.distributed.init_process_group("tally"), and also under `tally run` and mpirun,
+    which set no address to meet at: the ranks meet as tally's do."""
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ:
+        dist.init_process_group("tally", **options)
+        return
+    with Group() as group:
+        store = _meet(group)
+        rank, size = group.rank, group.size
+    dist.init_process_group("tally", store=store, rank=rank, world_size=size, **options)
+
+
+def _meet(group):
+    """A store that rank 0 holds, at an address that travels over tally."""
+    import numpy
+    place = numpy.zeros(256, dtype=numpy.uint8)
+    store = None
+    if group.rank == 0:
+        host = socket.gethostname() if group.backend == "mpi" else "127.0.0.1"
+        store = dist.TCPStore(host, 0, group.size, True, wait_for_workers=False)
+        words = f"{host} {store.port}".encode()
+        place[:len(words)] = numpy.frombuffer(words, dtype=numpy.uint8)
+    group.broadcast(place)
+    if store is None:
+        host, port = place.tobytes().rstrip(b"\0").decode().split()
+        store = dist.TCPStore(host, int(port), group.size, False, wait_for_workers=False)
+    return store
+
+
+dist.Backend.register_backend("tally", create)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend "tally" of torch.distributed: every collective against the plain result, sub-groups,
+objects, non-contiguous tensors, and the names it does not offer."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+
+import worlds  # first: it finds the package
+
+
+def values(rank, *shape, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(rank)
+    return (torch.randn(shape, generator=generator) * 10).to(dtype)
+
+
+def reductions(rank, world):
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64,
+                  torch.int32, torch.uint8, torch.int8, torch.int16):
+        every = [values(r, 3, 5).abs().div(8).to(dtype) for r in range(world)]
+        for op, expected in ((dist.ReduceOp.SUM, sum(x.double() for x in every)),
+                             (dist.ReduceOp.MAX, torch.stack(every).double().max(0).values),
+                             (dist.ReduceOp.MIN, torch.stack(every).double().min(0).values)):
+            tensor = every[rank].clone()
+            dist.all_reduce(tensor, op=op)
+            torch.testing.assert_close(tensor.double(), expected.to(dtype).double(), rtol=2e-2,
+                                       atol=2e-2)
+            assert worlds.equal_on_all(tensor)
+    transposed = values(rank, 4, 6).t()
+    dist.all_reduce(transposed)
+    torch.testing.assert_close(transposed, sum(values(r, 4, 6).t() for r in range(world)))
+    flag = torch.tensor([rank == 0])
+    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+    assert flag.item() is True
+    tensor = values(rank, 7)
+    dist.reduce(tensor, dst=world - 1)
+    expected = sum(values(r, 7) for r in range(world)) if rank == world - 1 else values(rank, 7)
+    torch.testing.assert_close(tensor, expected)
+    output = torch.empty(5)
+    dist.reduce_scatter(output, [values(rank, 5) + r for r in range(world)])
+    torch.testing.assert_close(output, sum(values(r, 5) for r in range(world)) + world * rank)
+
+
+def moves(rank, world):
+    tensor = values(rank, 3, 2)
+    dist.broadcast(tensor, src=world - 1)
+    assert torch.equal(tensor, values(world - 1, 3, 2))
+    gathered = [torch.empty(4, dtype=torch.int64) for _ in range(world)]
+    dist.all_gather(gathered, torch.full((4,), rank))
+    assert all(torch.equal(gathered[r], torch.full((4,), r)) for r in range(world))
+    outputs = [torch.empty(2) for _ in range(world)]
+    dist.all_to_all(outputs, [torch.full((2,), float(10 * rank + r)) for r in range(world)])
+    assert all(torch.equal(outputs[r], torch.full((2,), float(10 * r + rank))) for r in range(world))
+    whole = torch.empty(world * 3)
+    dist.all_to_all_single(whole, torch.arange(world * 3.) + 100 * rank)
+    expected = torch.cat([torch.arange(3.) + 3 * rank + 100 * r for r in range(world)])
+    assert torch.equal(whole, expected)
+    collected = [torch.empty(3) for _ in range(world)] if rank == 0 else None
+    dist.gather(values(rank, 3), collected, dst=0)
+    assert rank != 0 or all(torch.equal(collected[r], values(r, 3)) for r in range(world))
+    received = torch.empty(3)
+    dist.scatter(received, [values(r, 3) for r in range(world)] if rank == 1 else None, src=1)
+    assert torch.equal(received, values(rank, 3))
+    dist.barrier()
+    empty = torch.empty(0)
+    dist.all_reduce(empty)
+
+
+def objects(rank, world):
+    every = [None] * world
+    dist.all_gather_object(every, {"rank": rank, "words": "x" * (rank * 100)})
+    assert [entry["rank"] for entry in every] == list(range(world))
+    listed = [f"from {rank}", rank]
+    dist.broadcast_object_list(listed, src=1)
+    assert listed == ["from 1", 1]
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    assert work.wait() and torch.equal(work.result()[0], torch.full((3,), float(world)))
+
+
+def groups(rank, world):
+    pair = dist.new_group([0, world - 1])
+    others = dist.new_group(list(range(1, world)))
+    tensor = torch.ones(1)
+    if rank in (0, world - 1):
+        dist.all_reduce(tensor, group=pair)
+        assert tensor.item() == 2
+    tensor = torch.ones(1)
+    if rank > 0:
+        dist.all_reduce(tensor, group=others)
+        assert tensor.item() == world - 1
+
+
+def not_offered(rank, world):
+    for call in (lambda: dist.send(torch.ones(1), (rank + 1) % world),
+                 lambda: dist.recv(torch.ones(1), (rank + 1) % world),
+                 lambda: dist.all_reduce(torch.ones(1), op=dist.ReduceOp.PRODUCT)):
+        try:
+            call()
+            raise SystemExit("nothing was raised")
+        except NotImplementedError as error:
+            assert "not offered" in str(error), repr(error)
+
+
+def body(rank, world):
+    for case in (reductions, moves, objects, groups, not_offered):
+        case(rank, world)
+
+
+def collectives():
+    for world in (2, 3, 4):
+        worlds.run(world, body, backend="tally")
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+import torch, torch.distributed as dist, tally.torch
+torch.set_num_threads(1)
+{start}
+torch.manual_seed(dist.get_rank())
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(5, 3))
+hook = tally.torch.register_ddp_comm_hook(tally.torch.DDPCommHookType.BF16_COMPRESS, model)
+for _ in range(2):
+    model(torch.randn(2, 5)).mean().backward()
+total = torch.ones(1)
+dist.all_reduce(total)
+assert total.item() == dist.get_world_size() == {world}, total
+assert hook.stats()["step"] == 2
+"""
+
+
+def run_program(command, start, world, **environment):
+    program = PROGRAM.format(root=str(worlds.ROOT), start=start, world=world)
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(program)
+        file.flush()
+        subprocess.run([*command, sys.executable, "-B", file.name], check=True, timeout=100,
+                       env={**os.environ, **environment})
+
+
+def launchers():
+    """tally run, and mpirun where it is installed; torchrun sets the same variables as this test."""
+    own = "tally.torch.init_process_group()"
+    tool = pathlib.Path(os.environ.get("TALLY_TOOL", worlds.ROOT.parent / "build" / "tally"))
+    if tool.exists():
+        run_program([str(tool), "run", "-n", "3"], own, 3)
+    else:
+        print("tally run: skipped, the tally command is not built")
+    for mpirun in ("mpirun.openmpi", "mpiexec.mpich"):
+        if subprocess.run(["sh", "-c", f"command -v {mpirun}"], capture_output=True).returncode:
+            print(f"{mpirun}: skipped, not installed")
+            continue
+        root = ["--allow-run-as-root", "--oversubscribe"] if "openmpi" in mpirun else []
+        run_program([mpirun, *root, "-n", "2"], own, 2)
+
+
+def like_torchrun(rank, world, port):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank),
+                      LOCAL_WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    import tally.torch
+    tally.torch.init_process_group()
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    assert total.item() == world
+
+
+def torchrun():
+    import socket
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    worlds.run(2, like_torchrun, port, backend=None)
+
+
+if __name__ == "__main__":
+    worlds.main([collectives, torchrun, launchers])

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The machine that this process runs on, as it is named to the other ranks. */
+#ifndef TALLY_BASE_MACHINE_H
+#define TALLY_BASE_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tally__machine {
+    char boot_id[40]; /* unique per machine and boot; host names are not. "": unknown */
+    char host[64];
+    uint64_t network; /* the network namespace: containers of one machine may have several */
+};
+
+/* Fills every byte, so that ranks may compare machines as bytes. */
+void tally__machine_here(struct tally__machine *machine);
+
+bool tally__machine_is_same(const struct tally__machine *a, const struct tally__machine *b);
+
+#endif

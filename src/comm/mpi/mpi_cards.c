@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cards of ranks, and the memory that the ranks of a machine share under MPI. Keeps no state. */
+#include "comm/mpi/mpi_cards.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/mpi/mpi_end.h"
+#include "comm/shm/shm_domain.h"
+
+int tally__fail_mpi(const struct tally__mpi_api *api)
+{
+    return tally__fail(TALLY_SYSTEM, "%s: %s", api->name, api->error());
+}
+
+int tally__mpi_wait_request(const struct tally__mpi_api *api,
+                            const struct tally__settings *settings,
+                            struct tally__mpi_handle *request)
+{
+    const struct timespec pause = {0, 100000};
+    uint64_t end_ns =
+        tally__now_ns() + (uint64_t)(settings->open_timeout_s * (double)TALLY__NS_PER_SECOND);
+    struct tally__mpi_status status = {0};
+
+    for (;;) {
+        if (api->test(request, &status) != 0) {
+            return tally__fail_mpi(api);
+        }
+        if (status.is_done) {
+            return TALLY_OK;
+        }
+        if (tally__now_ns() > end_ns) {
+            tally__mpi_note_lost();
+            return tally__fail(TALLY_TIMEOUT,
+                               "not all ranks of MPI have opened the group within %g s",
+                               settings->open_timeout_s);
+        }
+        tally__mpi_unlock();
+        (void)nanosleep(&pause, NULL);
+        tally__mpi_lock();
+    }
+}
+
+static int gather(const struct tally__mpi_opening *opening, const void *own, size_t bytes,
+                  void *all)
+{
+    const struct tally__mpi_api *api = opening->messenger->api;
+    struct tally__mpi_handle request;
+
+    return api->gather(&opening->messenger->comm, own, bytes, all, &request) == 0
+               ? tally__mpi_wait_request(api, opening->settings, &request)
+               : tally__fail_mpi(api);
+}
+
+static int describe(const struct tally__mpi_opening *opening, struct tally__mpi_card *card)
+{
+    int shares;
+
+    memset(card, 0, sizeof *card);
+    TRY(tally__env_count(TALLY__ENV_SHARE, &shares));
+    tally__process_describe(&card->process);
+    tally__own_cpus(&card->cpus);
+    card->lanes = opening->settings->lanes;
+    card->shares = shares != 0;
+    if (getrandom(card->random, sizeof card->random, 0) != (ssize_t)sizeof card->random) {
+        card->shares = 0;
+    }
+    return TALLY_OK;
+}
+
+static bool is_same_machine(const struct tally__mpi_opening *opening, int a, int b)
+{
+    return tally__machine_is_same(&opening->cards[a].process.machine,
+                                  &opening->cards[b].process.machine);
+}
+
+/* Finds the ranks of this machine; all ranks must have the same number of lanes. */
+static int find_near(struct tally__mpi_opening *opening)
+{
+    const struct tally__mpi_card *first = &opening->cards[0];
+
+    for (int r = 0; r < opening->n_ranks; r++) {
+        const struct tally__mpi_card *card = &opening->cards[r];
+
+        if (card->lanes != first->lanes) {
+            return tally__fail(TALLY_MISMATCH,
+                               "rank 0 opens the group with lanes = %d, rank %d with lanes = %d: "
+                               "all ranks need the same number",
+                               first->lanes, r, card->lanes);
+        }
+        if (r == opening->rank ||
+            (card->shares && opening->own.shares && is_same_machine(opening, r, opening->rank))) {
+            opening->near[opening->n_near++] = r;
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Meets the near ranks in shared memory. Without the lock: it waits for them. */
+static int meet(struct tally__mpi_opening *opening)
+{
+    const uint64_t *random = opening->cards[opening->near[0]].random;
+    struct tally__settings settings = *opening->settings;
+
+    settings.world = opening->n_near;
+    settings.rank = 0;
+    while (opening->near[settings.rank] != opening->rank) {
+        settings.rank++;
+    }
+    (void)snprintf(settings.rendezvous, sizeof settings.rendezvous, "@tally-mpi-%016llx%016llx",
+                   (unsigned long long)random[0], (unsigned long long)random[1]);
+    return tally__shm_meet(opening->domain, &settings, opening->near);
+}
+
+static int make_domain(struct tally__mpi_opening *opening)
+{
+    int lanes = opening->settings->lanes;
+
+    return tally__shm_make(opening->n_ranks, opening->rank, lanes > 0 ? lanes : 1, &opening->domain,
+                           &opening->slots);
+}
+
+/* Whether all near ranks have met. */
+static bool have_met(const struct tally__mpi_opening *opening)
+{
+    for (int i = 0; i < opening->n_near; i++) {
+        if (!opening->outcomes[opening->near[i]]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int share(struct tally__mpi_opening *opening)
+{
+    int rc = make_domain(opening);
+
+    if (rc == TALLY_OK && opening->n_near > 1) {
+        tally__mpi_unlock();
+        rc = meet(opening);
+        tally__mpi_lock();
+    }
+    opening->outcome = rc == TALLY_OK;
+    TRY(gather(opening, &opening->outcome, sizeof opening->outcome, opening->outcomes));
+    if (have_met(opening)) {
+        return TALLY_OK;
+    }
+    if (rc != TALLY_OK) {
+        tally__log(TALLY_LOG_WARN, "the ranks of this machine do not share memory: %s",
+                   tally_last_error());
+    }
+    if (opening->domain) {
+        opening->domain->ops->destroy(opening->domain);
+        opening->domain = NULL;
+    }
+    opening->near[0] = opening->rank;
+    opening->n_near = 1;
+    return make_domain(opening);
+}
+
+/* Counts machines by their first ranks, and the ranks on this one. */
+static int count_machines(const struct tally__mpi_opening *opening, int *n_here)
+{
+    int n = 0;
+
+    *n_here = 1;
+    for (int r = 0; r < opening->n_ranks; r++) {
+        int first = 0;
+
+        while (first < r && !is_same_machine(opening, first, r)) {
+            first++;
+        }
+        n += first == r;
+        *n_here += r != opening->rank && is_same_machine(opening, r, opening->rank);
+    }
+    return n;
+}
+
+/* Whether every rank on this machine has a CPU. */
+static bool has_cpus(const struct tally__mpi_opening *opening, int n_here)
+{
+    struct tally__cpus all = opening->own.cpus;
+
+    for (int r = 0; r < opening->n_ranks; r++) {
+        for (size_t i = 0;
+             is_same_machine(opening, r, opening->rank) && i < sizeof all.bits / sizeof all.bits[0];
+             i++) {
+            all.bits[i] |= opening->cards[r].cpus.bits[i];
+        }
+    }
+    return tally__count_cpus(&all) >= n_here;
+}
+
+static int fill_domain(struct tally__mpi_opening *opening)
+{
+    struct tally__domain *domain = opening->domain;
+    struct tally__messenger *messenger = opening->messenger;
+    size_t n = (size_t)opening->n_ranks;
+    int n_here;
+
+    domain->is_far = tally__alloc_array(n, sizeof *domain->is_far, "MPI's ranks");
+    messenger->processes =
+        tally__alloc_array(n, sizeof(struct tally__process *), "peers' processes");
+    if (!domain->is_far || !messenger->processes) {
+        return TALLY_NOMEM;
+    }
+    for (size_t r = 0; r < n; r++) {
+        domain->is_far[r] = true;
+        messenger->processes[r] = tally__process_watch(&opening->cards[r].process);
+    }
+    for (int i = 0; i < opening->n_near; i++) {
+        domain->is_far[opening->near[i]] = false;
+    }
+    domain->name = "mpi";
+    domain->medium = messenger->api->name;
+    domain->n_machines = count_machines(opening, &n_here);
+    domain->spins = has_cpus(opening, n_here);
+    messenger->channel_span = (uint32_t)(opening->most_tag / 2 / opening->n_ranks);
+    return tally__messenger_begin(messenger, domain);
+}
+
+int tally__mpi_make_domain(struct tally__mpi_opening *opening)
+{
+    size_t n = (size_t)opening->n_ranks;
+
+    opening->cards = tally__alloc_array(n, sizeof *opening->cards, "MPI's ranks");
+    opening->outcomes = tally__alloc_array(n, sizeof *opening->outcomes, "MPI's ranks");
+    opening->near = tally__alloc_array(n, sizeof *opening->near, "MPI's ranks");
+    if (!opening->cards || !opening->outcomes || !opening->near) {
+        return TALLY_NOMEM;
+    }
+    TRY(describe(opening, &opening->own));
+    TRY(gather(opening, &opening->own, sizeof opening->own, opening->cards));
+    TRY(find_near(opening));
+    TRY(share(opening));
+    return fill_domain(opening);
+}

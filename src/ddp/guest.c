@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reducer object: creating and freeing it, and reducing a bucket in place; see guest.h.
+ * Application threads enter, several at once in tally_reducer_reduce; jobs run on lane 0.
+ */
+#include "ddp/guest.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/doing.h"
+#include "comm/threads.h"
+
+/* ---- making and freeing ---- */
+
+/* The arguments of tally_reducer_create for prepare, the only entry of its observer that uses them.
+ */
+struct creation {
+    tally_reducer *reducer; /* NULL: there was no memory for it */
+    bool is_wanted;         /* the caller has room for the result */
+};
+
+static int make_arrays(tally_reducer *reducer, size_t n)
+{
+    reducer->pass = 1;
+    reducer->home = tally__alloc_array(n, sizeof(struct tally__guest_bucket *), "a reducer");
+    reducer->reduced_in = tally__alloc_array(n, sizeof *reducer->reduced_in, "a reducer");
+    reducer->stamp = tally__alloc_array(n, sizeof *reducer->stamp, "a reducer");
+    return reducer->home && reducer->reduced_in && reducer->stamp ? TALLY_OK : TALLY_NOMEM;
+}
+
+/* The ddp gets no buckets and no arrays. */
+static int prepare(void *user, tally_ddp *ddp)
+{
+    const struct creation *creation = user;
+
+    if (!creation->is_wanted) {
+        return tally__fail(TALLY_ARG, "tally_reducer_create: reducer is NULL");
+    }
+    if (!creation->reducer) {
+        return tally__fail(TALLY_NOMEM, "no memory for a reducer");
+    }
+    ddp->is_guest = true;
+    ddp->generation = 1;
+    ddp->words = (struct tally__ddp_words){.object = "reducer", .steps = "steps"};
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        struct tally__param *param = &ddp->params[i];
+
+        if (param->flags != 0) {
+            return tally__fail(TALLY_ARG,
+                               "parameter '%s' has flags %#x: a reducer accepts none; leave out "
+                               "parameters without a gradient",
+                               param->name, param->flags);
+        }
+        param->data = NULL;
+        param->grad.array = NULL;
+        param->provided = false;
+    }
+    return make_arrays(creation->reducer, ddp->n_params);
+}
+
+/* After its ddp: no job is left. */
+static void unmake(tally_reducer *reducer)
+{
+    struct tally__guest_request *next;
+
+    if (!reducer) {
+        return;
+    }
+    for (struct tally__guest_request *request = reducer->all; request; request = next) {
+        next = request->next_of_all;
+        tally__free(request);
+    }
+    if (reducer->home) {
+        tally__guest_layout_free(reducer);
+    }
+    tally__free(reducer->home);
+    tally__free(reducer->reduced_in);
+    tally__free(reducer->stamp);
+    tally__free(reducer);
+}
+
+int tally_reducer_create(tally_group *group, const tally_param *params, size_t n, const char *hook,
+                         tally_reducer **reducer)
+{
+    struct creation creation = {.reducer = tally__alloc(sizeof *creation.reducer, "a reducer"),
+                                .is_wanted = reducer != NULL};
+    const struct tally__observer observer = {.user = &creation, .prepare = prepare};
+    tally_ddp_config config;
+    tally_ddp *ddp;
+    int rc;
+
+    tally_ddp_config_init(&config, sizeof config);
+    config.hook = hook;
+    config.keep_parameters = 1;
+    config.check = -1;
+    rc = tally__ddp_create(group, params, n, &config, &observer, &ddp);
+    if (rc != TALLY_OK || !reducer) {
+        unmake(creation.reducer);
+        return rc;
+    }
+    ddp->observer.user = NULL;
+    creation.reducer->ddp = ddp;
+    *reducer = creation.reducer;
+    return TALLY_OK;
+}
+
+int tally_reducer_free(tally_reducer *reducer)
+{
+    if (!reducer || !tally__is_owner(&reducer->ddp->group->owner)) {
+        return TALLY_OK;
+    }
+    if (tally__is_lane_thread()) {
+        return tally__fail(TALLY_STATE, "tally_reducer_free: not from a job on a lane");
+    }
+    tally__ddp_free(reducer->ddp);
+    unmake(reducer);
+    return TALLY_OK;
+}
+
+/* ---- the job of a bucket ---- */
+
+/* A parameter that comes again begins a new step: the one under way was given up. */
+static void enter_step(tally_reducer *reducer, const struct tally__guest_request *request)
+{
+    bool comes_again = false;
+
+    for (size_t k = 0; k < request->n; k++) {
+        comes_again = comes_again || reducer->reduced_in[request->params[k]] == reducer->pass;
+    }
+    if (comes_again) {
+        reducer->pass++;
+    }
+    if (comes_again || reducer->now.index == 0) {
+        reducer->now = (struct tally__guest_step){.start_ns = tally__now_ns()};
+    }
+    for (size_t k = 0; k < request->n; k++) {
+        reducer->reduced_in[request->params[k]] = reducer->pass;
+    }
+}
+
+static void say_doing(tally_lane *lane, const struct tally__guest_request *request)
+{
+    const tally_ddp *ddp = request->reducer->ddp;
+    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
+                                            .bucket = request->reducer->now.index,
+                                            .name = ddp->params[request->params[0]].name,
+                                            .has_more = request->n > 1,
+                                            .hook = ddp->hook->table.name};
+
+    tally__doing_step(lane, &words);
+}
+
+/* *is_known: all ranks gave the same bucket. */
+static int reduce(tally_lane *lane, const struct tally__guest_request *request, bool *is_known)
+{
+    tally_reducer *reducer = request->reducer;
+    tally_ddp *ddp = reducer->ddp;
+    struct tally__guest_bucket *place;
+    tally_bucket seen;
+
+    TRY(tally__guest_compare(lane, request));
+    *is_known = true;
+    enter_step(reducer, request);
+    TRY(tally__guest_bucket_of(lane, reducer, request, &place));
+    for (int k = 0; k < place->n_params; k++) {
+        place->params[k].gradient = (unsigned char *)request->data +
+                                    place->params[k].offset * tally_dtype_bytes(place->dtype);
+    }
+    seen = (tally_bucket){.size = sizeof seen,
+                          .index = reducer->now.index,
+                          .count = request->is_last ? reducer->now.index + 1 : 0,
+                          .is_last = request->is_last,
+                          .step = ddp->step + ddp->steps_before,
+                          .generation = ddp->generation,
+                          .divisor = request->divisor,
+                          .dtype = place->dtype,
+                          .n = place->n,
+                          .data = request->data,
+                          .n_params = place->n_params,
+                          .params = place->params,
+                          .n_ranks = tally_group_size(ddp->group)};
+    return tally__run_hook(lane, ddp, &seen, NULL);
+}
+
+/* With the mutex held: the step's figures become those of the last step. */
+static void end_step(tally_reducer *reducer)
+{
+    struct tally__step_stats *stats = &reducer->ddp->stats;
+
+    reducer->ddp->step++;
+    reducer->n_buckets = (size_t)reducer->now.index;
+    stats->last_first_ns = reducer->now.start_ns;
+    stats->last_end_ns = tally__now_ns();
+    stats->comm_ns = reducer->now.comm_ns;
+    stats->wire_bytes = reducer->now.wire_bytes;
+    stats->counts = reducer->now.counts;
+    stats->n_reduced = reducer->n_buckets;
+    stats->n_steps++;
+    stats->total_comm_ns += stats->comm_ns;
+    stats->total_wire_bytes += stats->wire_bytes;
+    tally__counts_add(&stats->total_counts, &stats->counts);
+    stats->other_bytes = stats->total_other_bytes - stats->taken_other_bytes;
+    stats->taken_other_bytes = stats->total_other_bytes;
+}
+
+/* The end of a job, with the status that all ranks have: the request is spare again. */
+static void end_request(struct tally__guest_request *request, int rc)
+{
+    tally_reducer *reducer = request->reducer;
+    tally_ddp *ddp = reducer->ddp;
+
+    (void)tally__stats_note(ddp, rc);
+    (void)pthread_mutex_lock(&ddp->mutex);
+    reducer->is_open = reducer->is_open && rc == TALLY_OK;
+    reducer->n_pending--;
+    ddp->now.begun = reducer->is_open || reducer->n_pending > 0;
+    request->next = reducer->spare;
+    reducer->spare = request;
+    (void)pthread_mutex_unlock(&ddp->mutex);
+}
+
+/* After a bucket that all ranks know: the last one ends the step, which counts if all succeeded. */
+static void leave_bucket(const struct tally__guest_request *request, bool failed)
+{
+    tally_reducer *reducer = request->reducer;
+
+    reducer->now.failed = reducer->now.failed || failed;
+    reducer->now.index++;
+    if (!request->is_last) {
+        return;
+    }
+    if (!reducer->now.failed) {
+        (void)pthread_mutex_lock(&reducer->ddp->mutex);
+        end_step(reducer);
+        (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+    }
+    reducer->now.index = 0;
+    reducer->pass++;
+}
+
+/* Ends with its own round, in which all ranks learn the status: they must count the same steps. */
+static int bucket_job(tally_lane *lane, void *user)
+{
+    struct tally__guest_request *request = user;
+    tally_reducer *reducer = request->reducer;
+    struct tally__reduction reduction = {.wire.dtype = TALLY_F32,
+                                         .residuals = reducer->ddp->residuals};
+    uint64_t start_ns = tally__now_ns();
+    bool is_known = false;
+    int rc;
+
+    say_doing(lane, request);
+    tally__reduction_enter(&reduction);
+    rc = reduce(lane, request, &is_known);
+    tally__reduction_enter(NULL);
+    rc = tally__end_job(lane, TALLY__ENDS_WITH_ROUND, rc);
+    reduction.counts.host_bytes = lane->job.host_bytes;
+    reducer->now.comm_ns += tally__now_ns() - start_ns;
+    reducer->now.wire_bytes += lane->job.bytes_sent;
+    tally__counts_add(&reducer->now.counts, &reduction.counts);
+    if (is_known) {
+        leave_bucket(request, rc != TALLY_OK);
+    }
+    end_request(request, rc);
+    return rc;
+}
+
+/* ---- calling it ---- */
+
+/* With the mutex held. */
+static int check_params(tally_reducer *reducer, const int *params, size_t n)
+{
+    const tally_ddp *ddp = reducer->ddp;
+
+    reducer->n_calls++;
+    for (size_t k = 0; k < n; k++) {
+        if (params[k] < 0 || (size_t)params[k] >= ddp->n_params) {
+            return tally__fail(TALLY_ARG,
+                               "tally_reducer_reduce: parameter %d is not in 0..%zu, the "
+                               "parameters of this reducer",
+                               params[k], ddp->n_params - 1);
+        }
+        if (reducer->stamp[params[k]] == reducer->n_calls) {
+            return tally__fail(TALLY_ARG, "tally_reducer_reduce: parameter %d ('%s') comes twice",
+                               params[k], ddp->params[params[k]].name);
+        }
+        reducer->stamp[params[k]] = reducer->n_calls;
+        if (ddp->params[params[k]].dtype != ddp->params[params[0]].dtype) {
+            return tally__fail(TALLY_ARG,
+                               "tally_reducer_reduce: parameters '%s' and '%s' have different "
+                               "dtypes: a bucket has one",
+                               ddp->params[params[0]].name, ddp->params[params[k]].name);
+        }
+    }
+    return TALLY_OK;
+}
+
+/* With the mutex held. */
+static int take_request(tally_reducer *reducer, struct tally__guest_request **request)
+{
+    struct tally__guest_request *taken = reducer->spare;
+
+    if (taken) {
+        reducer->spare = taken->next;
+        *request = taken;
+        return TALLY_OK;
+    }
+    taken =
+        tally__alloc(sizeof *taken + reducer->ddp->n_params * sizeof taken->params[0], "a bucket");
+    if (!taken) {
+        return TALLY_NOMEM;
+    }
+    taken->reducer = reducer;
+    taken->next_of_all = reducer->all;
+    reducer->all = taken;
+    *request = taken;
+    return TALLY_OK;
+}
+
+/* With the mutex held, so that calls and jobs have the same order. */
+static int submit(tally_reducer *reducer, const struct tally__guest_request *filled,
+                  const int *params, tally_future **future)
+{
+    struct tally__job job = {.fn = bucket_job, .end = TALLY__ENDS_ITSELF, .wake = TALLY__WAKE};
+    tally_ddp *ddp = reducer->ddp;
+    struct tally__guest_request *request;
+    int rc;
+
+    TRY(check_params(reducer, params, filled->n));
+    TRY(tally__check_alive(ddp->group));
+    TRY(take_request(reducer, &request));
+    request->data = filled->data;
+    request->is_last = filled->is_last;
+    request->divisor = filled->divisor;
+    request->n = filled->n;
+    memcpy(request->params, params, filled->n * sizeof *params);
+    job.user = request;
+    rc = tally__submit(&ddp->group->lanes[0], &job, future);
+    if (rc != TALLY_OK) {
+        request->next = reducer->spare;
+        reducer->spare = request;
+        return rc;
+    }
+    reducer->n_pending++;
+    reducer->is_open = !request->is_last;
+    ddp->now.begun = true;
+    return TALLY_OK;
+}
+
+static int check_reducer(const tally_reducer *reducer, const char *call)
+{
+    return reducer ? tally__check_owner(&reducer->ddp->group->owner)
+                   : tally__fail(TALLY_ARG, "%s: reducer is NULL", call);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): seven parameters, none of which has a default. */
+int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, void *data,
+                         int is_last, double divisor, tally_future **future)
+{
+    struct tally__guest_request filled = {.data = data, .is_last = is_last != 0, .n = n};
+    int rc;
+
+    TRY(check_reducer(reducer, "tally_reducer_reduce"));
+    if (!params || n == 0 || !data) {
+        return tally__fail(TALLY_ARG, "tally_reducer_reduce: %s",
+                           n == 0 ? "there are no parameters"
+                                  : (params ? "data is NULL" : "params is NULL"));
+    }
+    if (!(divisor >= 0)) {
+        return tally__fail(TALLY_ARG, "tally_reducer_reduce: divisor %g is not positive", divisor);
+    }
+    filled.divisor = divisor > 0 ? divisor : tally_group_size(reducer->ddp->group);
+    (void)pthread_mutex_lock(&reducer->ddp->mutex);
+    rc = submit(reducer, &filled, params, future);
+    (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+    /* The other ranks must not wait for this bucket. */
+    if (rc == TALLY_NOMEM) {
+        (void)tally_group_abort(reducer->ddp->group, tally_last_error());
+    }
+    return tally__stats_note(reducer->ddp, rc);
+}
+
+/* ---- as for a ddp ---- */
+
+/* In a group that was given up no job runs any more, and the step is over. Otherwise STATE in the
+ * middle of a step. */
+static int check_between_steps(tally_reducer *reducer, const char *call)
+{
+    tally_ddp *ddp;
+
+    TRY(check_reducer(reducer, call));
+    ddp = reducer->ddp;
+    if (!tally__is_alive(ddp->group) && !tally__is_lane_thread()) {
+        TRY(tally__drain(&ddp->group->lanes[0]));
+        (void)pthread_mutex_lock(&ddp->mutex);
+        reducer->n_pending = 0;
+        reducer->is_open = false;
+        ddp->now.begun = false;
+        (void)pthread_mutex_unlock(&ddp->mutex);
+    }
+    return tally__check_between_steps(ddp, call);
+}
+
+int tally_reducer_set_hook(tally_reducer *reducer, const char *text)
+{
+    TRY(check_between_steps(reducer, "tally_reducer_set_hook"));
+    return tally_ddp_set_hook(reducer->ddp, text);
+}
+
+int tally_reducer_attach_hook(tally_reducer *reducer, tally_hook *hook)
+{
+    TRY(check_between_steps(reducer, "tally_reducer_attach_hook"));
+    return tally_ddp_attach_hook(reducer->ddp, hook);
+}
+
+int tally_reducer_save(tally_reducer *reducer, void *blob, size_t *bytes)
+{
+    TRY(check_between_steps(reducer, "tally_reducer_save"));
+    return tally_ddp_save(reducer->ddp, blob, bytes);
+}
+
+int tally_reducer_load(tally_reducer *reducer, const void *const *blobs, const size_t *bytes,
+                       size_t n)
+{
+    TRY(check_between_steps(reducer, "tally_reducer_load"));
+    return tally_ddp_load(reducer->ddp, blobs, bytes, n);
+}
+
+int tally_reducer_get_stats(tally_reducer *reducer, tally_ddp_stats *stats)
+{
+    TRY(check_reducer(reducer, "tally_reducer_get_stats"));
+    TRY(tally_ddp_get_stats(reducer->ddp, stats));
+    (void)pthread_mutex_lock(&reducer->ddp->mutex);
+    stats->n_buckets = reducer->n_buckets;
+    (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+    return TALLY_OK;
+}

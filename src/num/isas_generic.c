@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The instruction sets of a build for a machine without vector kernels. */
+#include "num/low_rank.h"
+#include "num/num.h"
+#include "num/optim.h"
+
+static int always(void)
+{
+    return 1;
+}
+
+const struct tally__isa tally__isas[] = {
+    {"ref", always, &tally__kernels_ref, &tally__low_rank_ref, &tally__optim_ref},
+};
+const size_t tally__n_isas = sizeof tally__isas / sizeof tally__isas[0];

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the head of a safetensors file. Keeps no state; any thread enters. */
+#include "state/safetensors.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+void tally__json_string(struct tally__growing *to, const char *text)
+{
+    tally__grow_bytes(to, "\"", 1);
+    for (const char *c = text; *c; c++) {
+        if (*c == '"' || *c == '\\') {
+            tally__grow(to, "\\%c", *c);
+        } else if ((unsigned char)*c < ' ') {
+            tally__grow(to, "\\u%04x", (unsigned)*c);
+        } else {
+            tally__grow_bytes(to, c, 1);
+        }
+    }
+    tally__grow_bytes(to, "\"", 1);
+}
+
+static void put_tensor(struct tally__growing *to, const struct tally__part *tensor, size_t offset)
+{
+    tally__json_string(to, tensor->name);
+    tally__grow(to, ":{\"dtype\":\"%s\",\"shape\":[", tally__dtype_word(tensor->dtype));
+    for (int d = 0; d < tensor->n_dims; d++) {
+        tally__grow(to, "%s%zu", d == 0 ? "" : ",", tensor->shape[d]);
+    }
+    tally__grow(to, "],\"data_offsets\":[%zu,%zu]}", offset, offset + tensor->bytes);
+}
+
+void tally__safetensors_head(struct tally__growing *to, const struct tally__part *tensors, size_t n,
+                             uint64_t step)
+{
+    char length[8] = {0};
+    size_t offset = 0;
+
+    tally__grow_bytes(to, length, sizeof length);
+    tally__grow(to, "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"%" PRIu64 "\"}", step);
+    for (size_t i = 0; i < n; i++) {
+        tally__grow_bytes(to, ",", 1);
+        put_tensor(to, &tensors[i], offset);
+        offset += tensors[i].bytes;
+    }
+    tally__grow_bytes(to, "}", 1);
+    while (!to->is_lost && to->n % sizeof length != 0) {
+        tally__grow_bytes(to, " ", 1);
+    }
+    for (size_t k = 0; k < sizeof length && !to->is_lost; k++) {
+        to->text[k] = (char)((to->n - sizeof length) >> 8 * k & 0xff);
+    }
+}

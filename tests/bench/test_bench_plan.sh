@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: test_bench_plan.sh TALLY
+# `bench/plan_check.py` on two hosts of network namespaces: measures and forecasts every hook, in numbers;
+# how good the forecasts are is not asked. Skipped where hosts cannot be made.
+# shellcheck source=tests/tool/command_support.sh
+. "$(dirname "$0")/../tool/command_support.sh" "$1"
+root=$(cd "$(dirname "$0")/../.." && pwd)
+
+mpi=
+for name in openmpi mpich; do
+    [ ! -e "$(dirname "$tally")/src/libtally-$name.so" ] || mpi=$name
+done
+if [ -z "$mpi" ]; then
+    echo "skipped: tally was built without MPI"
+    exit 77
+fi
+"$root/bench/hosts.sh" true || exit 77
+
+python3 -B "$root/bench/plan_check.py" --tally "$tally" --mpi "$mpi" --mb 1 --backward-ms 2 --steps 1 \
+    --profile-mbit 1000 --mbit 500 --hosts 2 --json >"$work/rows" 2>"$work/err" ||
+    complain "plan_check.py failed: $(cat "$work/err")"
+for hook in allreduce bf16 int8 powersgd:start=0; do
+    line="\"hosts\": 2, \"mbit\": 500, \"hook\": \"$hook\", \"measured_ms\": [0-9.]+, \"forecast_ms\": [0-9.]+, "
+    grep -qE "$line" "$work/rows" || complain "no row of $hook: $(cat "$work/rows")"
+done
+
+[ "$failures" -eq 0 ] || exit 1
+echo "bench_plan: all good"

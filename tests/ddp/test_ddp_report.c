@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The report of a failure: a rank that waits in vain writes one file, once, which says what failed,
+ * which ranks had arrived and what they did, and its last events.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/ddp_model.h"
+#include "support/trace_reader.h"
+
+static const struct ddp_spec specs[1] = {{"weights", TALLY_F32, 0, 1, {5000}}};
+
+static char folder[] = "/tmp/tally-report-XXXXXX";
+
+struct found {
+    int n_errors;
+    int n_lines;
+    int n_events;
+    struct tally__trace_error error;
+    struct tally__trace_line line[2];
+};
+
+static int look(tally_group *group, const struct tally__trace_record *record,
+                const unsigned char *payload, void *user)
+{
+    struct found *found = user;
+
+    if (record->kind == TALLY__RECORD_ERROR) {
+        CHECK(group, record->bytes == sizeof found->error && found->n_errors++ == 0);
+        memcpy(&found->error, payload, sizeof found->error);
+    }
+    if (record->kind == TALLY__RECORD_LINES) {
+        struct tally__trace_lines head;
+
+        memcpy(&head, payload, sizeof head);
+        CHECK(group, head.n == 2 && record->bytes == sizeof head + sizeof found->line);
+        memcpy(found->line, payload + sizeof head, sizeof found->line);
+        found->n_lines++;
+    }
+    if (record->kind == TALLY__RECORD_THREAD) {
+        found->n_events += (int)((record->bytes - sizeof(struct tally__trace_thread)) /
+                                 sizeof(struct tally__trace_event));
+    }
+    return 0;
+}
+
+static int check_report(tally_group *group, const char *path)
+{
+    struct found found = {0};
+    struct trace trace;
+
+    CHECK_OK(group, trace_read(group, path, &trace));
+    CHECK(group, trace.head.is_report && trace.head.rank == 0 && trace.head.world == 2);
+    CHECK_OK(group, trace_each(group, &trace, look, &found));
+    free(trace.bytes);
+    CHECK_STATUS(group, found.error.status, TALLY_TIMEOUT);
+    CHECK(group, found.error.step == 3 && found.error.ddp == 1);
+    CHECK_TEXT(group, found.error.text, "rank 1 did not arrive");
+    CHECK(group, found.n_lines == 1 && found.n_events > 3 * 4);
+    CHECK(group, found.line[0].rank == 0 && found.line[0].state == TALLY__ARRIVAL_ARRIVED);
+    CHECK_TEXT(group, found.line[0].doing, "step 4 (bucket 0: 'weights')");
+    CHECK(group, found.line[1].rank == 1 && found.line[1].state == TALLY__ARRIVAL_MISSING);
+    CHECK_TEXT(group, found.line[1].doing, "step 3");
+    return 0;
+}
+
+static int step(tally_group *group, tally_ddp *ddp)
+{
+    CHECK_OK(group, tally_ddp_grad_ready(ddp, 0));
+    return tally_ddp_wait(ddp);
+}
+
+/* Rank 1 leaves out the fourth step until rank 0 has given up. */
+static int late_body(tally_group *group, void *user)
+{
+    struct ddp_model model;
+    char path[80];
+    tally_ddp *ddp;
+
+    (void)user;
+    CHECK(group, ddp_model_make(&model, specs, 1, false) == 0);
+    CHECK_OK(group, tally_ddp_create(group, model.params, 1, NULL, &ddp));
+    for (int s = 0; s < 3; s++) {
+        CHECK_OK(group, step(group, ddp));
+    }
+    if (tally_group_rank(group) == 0) {
+        (void)snprintf(path, sizeof path, "%s/tally-%d.0", folder, (int)getpid());
+        CHECK_STATUS(group, step(group, ddp), TALLY_TIMEOUT);
+        CHECK_OK(group, check_report(group, path));
+        /* Only once. */
+        CHECK(group, unlink(path) == 0);
+        CHECK_STATUS(group, tally_ddp_wait(ddp), TALLY_ABORTED);
+        CHECK(group, access(path, F_OK) != 0);
+        atomic_store(&ranks_words()[0], 1);
+    } else {
+        CHECK_OK(group, ranks_await(&ranks_words()[0], 1));
+    }
+    CHECK_OK(group, tally_ddp_free(ddp));
+    ddp_model_free(&model);
+    return 0;
+}
+
+static void run(enum ranks_kind kind)
+{
+    const struct ranks two = {
+        .kind = kind, .world = 2, .lanes = 1, .timeout_s = 5, .may_leak = true};
+
+    assert_int_equal(ranks_run(&two, late_body, NULL), 0);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    run(RANKS_THREADS);
+}
+
+static void test_processes(void **state)
+{
+    (void)state;
+    if (!ranks_have_processes()) {
+        skip();
+    }
+    run(RANKS_PROCESSES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_processes),
+    };
+    int failed;
+
+    if (!mkdtemp(folder) || setenv("TALLY_REPORT_DIR", folder, 1) != 0) {
+        return 1;
+    }
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return rmdir(folder) == 0 ? failed : 1;
+}

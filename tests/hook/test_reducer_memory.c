@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of reducers: while the buckets stay the same, a step allocates nothing, apart from one
+ * request for each bucket that is under way at once; and every allocation of a step with new
+ * buckets may fail on one rank: all ranks hear of it, and the next step works, unless the rank
+ * could not even submit its bucket.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/counting_memory.h"
+#include "support/guest_model.h"
+#include "support/oracle.h"
+
+#define N_OF(array) (sizeof(array) / sizeof(array)[0])
+
+static const struct ddp_spec specs[] = {{"a", TALLY_F32, 0, 2, {30, 20}},
+                                        {"b", TALLY_F32, 0, 1, {5}},
+                                        {"c", TALLY_F64, 0, 1, {7}},
+                                        {"d", TALLY_F32, 0, 2, {28, 29}}};
+static guest_layout layouts[] = {{3, 1, -1, 2, -1, 0, -1, -2}, {0, 1, 3, -1, 2, -1, -2}};
+static const char *const hooks[] = {"allreduce", "int8", "powersgd:start=0",
+                                    "batched_powersgd:start=0", "quantize_per_tensor"};
+
+/* Until all ranks are here for the n-th time; allocates nothing. */
+static int meet(tally_group *group, unsigned n)
+{
+    atomic_fetch_add(&ranks_words()[0], 1);
+    return ranks_await(&ranks_words()[0], n * (uint32_t)tally_group_size(group));
+}
+
+static int count(tally_group *group, void *user)
+{
+    struct guest *guest = calloc(1, sizeof *guest);
+    unsigned n_met = 0;
+
+    (void)user;
+    CHECK(group, guest);
+    for (size_t h = 0; h < N_OF(hooks); h++) {
+        size_t n_requests;
+        size_t before;
+
+        CHECK_OK(group, guest_make(group, specs, N_OF(specs), hooks[h], guest));
+        for (unsigned s = 0; s < 3; s++) {
+            CHECK_OK(group, guest_step(group, guest, layouts[0], s, 0));
+        }
+        CHECK(group, meet(group, ++n_met) == 0);
+        before = counting_memory_calls();
+        CHECK(group, meet(group, ++n_met) == 0);
+        for (unsigned s = 3; s < 20; s++) {
+            CHECK_OK(group, guest_step(group, guest, layouts[0], s, s));
+        }
+        CHECK(group, meet(group, ++n_met) == 0);
+        /* Up to then a fast lane may have made do with one request for the three buckets. */
+        n_requests = ranks_now()->kind == RANKS_THREADS ? 2 * (size_t)tally_group_size(group) : 2;
+        CHECK(group, counting_memory_calls() - before <= n_requests);
+        CHECK(group, meet(group, ++n_met) == 0);
+        CHECK_OK(group, guest_end(group, guest));
+    }
+    free(guest);
+    return 0;
+}
+
+/* The largest of all ranks' numbers. */
+static int32_t most(tally_group *group, int32_t value)
+{
+    tally_future *future;
+
+    if (tally_all_reduce(group, &value, 1, TALLY_I32, TALLY_MAX, &future) != TALLY_OK ||
+        ranks_finish(future) != TALLY_OK) {
+        return -1;
+    }
+    return value;
+}
+
+/* The n-th allocation of rank 0 fails in a step with new buckets. *is_over: there are fewer. */
+static int fail_one(tally_group *group, const char *hook, struct guest *guest, size_t n,
+                    bool *is_over)
+{
+    bool is_one = tally_group_rank(group) == 0;
+    size_t before;
+    int status;
+
+    CHECK_OK(group, guest_make(group, specs, N_OF(specs), hook, guest));
+    for (unsigned s = 0; s < 2; s++) {
+        CHECK_OK(group, guest_step(group, guest, layouts[0], s, 0));
+    }
+    before = counting_memory_calls();
+    counting_memory_fail_nth(is_one ? n : 0);
+    status = guest_step(group, guest, layouts[1], 2, 0);
+    counting_memory_fail_nth(0);
+    *is_over = most(group, is_one && counting_memory_calls() - before >= n) == 0;
+    CHECK(group, most(group, status != TALLY_OK) == (status != TALLY_OK));
+    CHECK(group, status == TALLY_OK || status == TALLY_NOMEM || status == TALLY_ABORTED);
+    if (most(group, status == TALLY_ABORTED) == 0) {
+        CHECK_OK(group, guest_step(group, guest, layouts[1], 3, 0));
+        CHECK_OK(group, guest_step(group, guest, layouts[0], 4, 0));
+    }
+    return guest_end(group, guest);
+}
+
+static int fail(tally_group *group, void *user)
+{
+    struct guest *guest = calloc(1, sizeof *guest);
+
+    (void)user;
+    CHECK(group, guest);
+    for (size_t h = 0; h < N_OF(hooks); h++) {
+        bool is_over = false;
+
+        for (size_t n = 1; !is_over; n++) {
+            CHECK(group, n < 200);
+            if (fail_one(group, hooks[h], guest, n, &is_over) != 0) {
+                (void)fprintf(stderr, "hook %s, allocation %zu\n", hooks[h], n);
+                return RANKS_FAILED;
+            }
+        }
+    }
+    free(guest);
+    return 0;
+}
+
+int main(void)
+{
+    int n_failures = 0;
+
+    oracle_start();
+    for (int world = 1; world <= 3; world++) {
+        const struct ranks threads = {
+            .kind = RANKS_THREADS, .world = world, .lanes = 1, .timeout_s = 60};
+        const struct ranks processes = {
+            .kind = RANKS_PROCESSES, .world = world, .lanes = 1, .timeout_s = 60, .may_leak = true};
+
+        n_failures += ranks_run(&threads, count, NULL);
+        if (ranks_have_processes()) {
+            n_failures += ranks_run(&processes, fail, NULL);
+        }
+    }
+    return n_failures != 0;
+}

@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# test_top.sh TALLY MAKE_STATUS RUN_TERMINAL TRAIN: `tally top` on pages that no library wrote, and on real jobs of TRAIN, a
+# program that trains until its input ends.
+set -u
+here=$(dirname "$0")
+# shellcheck source=tests/tool/command_support.sh
+source "$here/command_support.sh"
+make=$2 terminal=$3 train=$4
+
+pids=()
+# shellcheck disable=SC2317 # the trap calls it
+finish() {
+    if [ ${#pids[@]} -gt 0 ]; then
+        kill -CONT "${pids[@]}" 2>/dev/null
+        kill "${pids[@]}" 2>/dev/null
+        wait "${pids[@]}" 2>/dev/null
+    fi
+    rm -rf "$work"
+}
+trap finish EXIT
+
+# page NAME KEY=VALUE...: starts a process with such a page; its number is in $pid.
+mkfifo "$work/hold"
+exec 9<>"$work/hold"
+page() {
+    "$make" job="$1-$$" "${@:2}" <&9 >"$work/$1.out" &
+    pid=$!
+    pids+=("$pid")
+    for _ in $(seq 600); do
+        grep -qs ready "$work/$1.out" && return
+        sleep 0.05
+    done
+    complain "make_status ${*:2} does not start"
+}
+# shows EXPRESSION ARGUMENT...: an expression of Python about what `tally top --once --json ARGUMENT...` prints is true.
+shows() {
+    local expression=$1 out
+    shift
+    out=$("$tally" top --once --json "$@" 2>&1) || complain "tally top $*: $out"
+    python3 -c '
+import json, sys
+d = json.loads(sys.argv[1])
+jobs = d["jobs"]
+ranks = jobs[0]["ranks"] if jobs else []
+assert eval(sys.argv[2]), sys.argv[1]
+' "$out" "$expression" || complain "not so: $expression"
+}
+
+# ---- pages that no library wrote ----
+
+page job rank=0 world=3 state=2 bucket=7 waits_for=2
+first=$pid
+page job rank=1 world=3 state=2 bucket=7 waits_for=2
+page job rank=2 world=3
+shows 'len(jobs) == 1 and jobs[0]["world"] == 3 and [r["state"] for r in ranks] == ["waiting", "waiting", "computing"]' "$first"
+shows 'ranks[0]["words"].startswith("bucket 7 of 20 waits for rank 2 (") and ranks[0]["waits_for"] == 2' "$first"
+shows '"waits_for" not in ranks[2] and ranks[2]["steps"] == 1000 and ranks[2]["exposed"] == 0.2' "$first"
+kill -STOP "$pid"
+shows 'ranks[2]["state"] == "stopped" and ranks[2]["steps_per_s"] == 0' "$first"
+shows 'ranks[2]["words"].startswith("STOPPED, silent for ")' "$pid"
+accepts '^ranks 0, 1 wait for rank 2 \(stopped\), for [0-9.]+ s$' "$tally" top --once "$first"
+# The launcher of the ranks is this shell.
+shows '{j["program"] for j in jobs} == {"make_status"} and len(ranks) == 3' $$
+kill -CONT "$pid"
+kill "$pid"
+wait "$pid" 2>/dev/null
+accepts '^ +2 +not found: ended' "$tally" top --once "$first"
+
+# Two jobs are two lines.
+page other
+accepts '^several jobs' "$tally" top --once
+[ "$("$tally" top --once | grep -c make_status)" -ge 2 ] || complain "not one line per job"
+
+# A failure, a text that is being written, and bytes that move the cursor.
+page failed state=7 error='rank 1 is dead'
+shows 'ranks[0]["state"] == "failed" and ranks[0]["error"] == "rank 1 is dead"' "$pid"
+page torn sequence=3 hook=half
+shows 'ranks[0]["hook"] == ""' "$pid"
+page hostile hook=$'\033[2J\nx' error=$'\377'
+"$tally" top --once "$pid" | LC_ALL=C grep -q $'[\001-\011\013-\037\177-\377]' && complain "control characters are printed"
+
+# Pages that cannot be read: each is one line.
+page version version=2
+fails "process $pid runs tally 99.1, whose status page has version 2; this is tally .*, which reads version 1$" "$tally" top --once "$pid"
+page entries entries=1000000
+fails "process $pid has a status page that makes no sense$" "$tally" top --once "$pid"
+page short bytes=100
+fails "process $pid has a status page that makes no sense$" "$tally" top --once "$pid"
+page empty bytes=0
+fails "process $pid is not a rank of tally" "$tally" top --once "$pid"
+page rank rank=5 world=3
+fails "process $pid has a status page that makes no sense$" "$tally" top --once "$pid"
+page inherited pid=1
+fails "process $pid is not a rank of tally" "$tally" top --once "$pid"
+fails 'there is no process 99999999$' "$tally" top --once 99999999
+sleep 600 &
+pids+=($!)
+fails "process $! is not a rank of tally" "$tally" top --once $!
+rejects "'x' is not accepted" "$tally" top x
+rejects "'7' is not accepted" "$tally" top 6 7
+
+# Another user's job. Only root can become another user.
+if [ "$(id -u)" -eq 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups true 2>/dev/null; then
+    cp "$tally" "$work/tally" && chmod 755 "$work" "$work/tally"
+    fails "process $first belongs to user root; only that user and root can look at it$" \
+        setpriv --reuid 65534 --regid 65534 --clear-groups "$work/tally" top --once "$first"
+    out=$(setpriv --reuid 65534 --regid 65534 --clear-groups "$work/tally" top --once 2>&1)
+    [ "$out" = "no job of this user uses tally now" ] || complain "another user without a job sees: $out"
+fi
+
+# The whole screen: the other screen is taken and given back; q ends it; so does SIGTERM.
+out=$("$terminal" 0 q "$tally" top --interval 0.1 "$first") || complain "tally top at a terminal failed"
+grep -q $'\033\[?1049h' <<<"$out" || complain "the screen is not taken"
+grep -q $'\033\[?1049l' <<<"$out" || complain "the screen is not given back"
+grep -q 'STEPS/S' <<<"$out" || complain "nothing is on the screen"
+# shellcheck disable=SC2016 # the dollars are for the inner shell
+out=$("$terminal" 99 q bash -c '"$0" top --interval 0.1 "$1" & p=$!; sleep 0.5; kill $p; wait $p; stty -a' "$tally" "$first")
+grep -q $'\033\[?1049l' <<<"$out" || complain "the screen is not given back after a signal"
+grep -qE ' icanon .* echo |icanon.* echo' <<<"$(tr '\n' ' ' <<<"$out")" || complain "the terminal is not as it was: $out"
+
+# ---- real jobs ----
+
+# job NAME COMMAND...: starts a job; $pid is the launcher. waits_until EXPRESSION PID: as shows, for at most 30 s.
+job() {
+    "${@:2}" >"$work/$1.out" 2>&1 &
+    pid=$!
+    pids+=("$pid")
+}
+waits_until() {
+    local out
+    for _ in $(seq 150); do
+        out=$("$tally" top --once --json "$2" 2>&1) && python3 -c '
+import json, sys
+jobs = json.loads(sys.argv[1])["jobs"]
+ranks = jobs[0]["ranks"] if jobs else []
+sys.exit(not (eval(sys.argv[2])))
+' "$out" "$1" 2>/dev/null && return
+        sleep 0.2
+    done
+    complain "not so after 30 s: $1: $out"
+}
+
+job train "$tally" run -n 3 "$train"
+waits_until 'len(ranks) == 3 and all(r["steps"] > 30 and r["steps_per_s"] > 0 and r["buckets"] == 4 for r in ranks)' "$pid"
+rank2=$("$tally" top --once --json "$pid" | python3 -c 'import json, sys; print(json.load(sys.stdin)["jobs"][0]["ranks"][2]["pid"])')
+kill -STOP "$rank2"
+waits_until 'ranks[2]["state"] == "stopped" and all(r.get("waits_for") == 2 and r["waits_s"] > 1 for r in ranks[:2])' "$pid"
+accepts '^ranks 0, 1 wait for rank 2 \(stopped\), for ' "$tally" top --once "$pid"
+kill -CONT "$rank2"
+waits_until 'ranks[2]["state"] != "stopped" and "waits_for" not in ranks[0]' "$pid"
+kill "$pid"
+wait "$pid" 2>/dev/null
+
+job hang "$tally" run -n 2 "$train" hang
+waits_until 'ranks[0]["state"] == "waiting" and ranks[0]["waits_for"] == 1 and ranks[0]["waits_s"] > 1 and ranks[1]["state"] == "computing"' "$pid"
+waits_until 'ranks[0]["steps"] == 20 == ranks[1]["steps"]' "$pid"
+accepts '^rank 0 waits for rank 1 \(computing\), for ' "$tally" top --once "$pid"
+exit $((failures > 0))

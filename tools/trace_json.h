@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the events of a set of trace files as Chrome trace JSON, one event per line. */
+#ifndef TALLY_TOOLS_TRACE_JSON_H
+#define TALLY_TOOLS_TRACE_JSON_H
+
+#include "tools/trace_set.h"
+
+/* Which steps are written. */
+struct trace_cut {
+    uint64_t first;
+    uint64_t last;
+};
+
+struct trace_written {
+    uint64_t n_events;
+    uint64_t n_lost; /* that the ranks overwrote before they were written to their files */
+};
+
+/* False after a message. Errors of the output are left to its owner. */
+bool trace_json_write(const struct trace_set *set, const struct trace_cut *cut, FILE *to,
+                      struct trace_written *written);
+
+#endif
