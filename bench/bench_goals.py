@@ -23,15 +23,16 @@ LINK_GOALS = {"bf16": {1000: 1.9}, "int8": {1000: 3.6},
 LINE_GOALS = {1000: 0.9}
 LIBRARIES = {"openmpi": "Open MPI", "mpich": "MPICH", "torch": "PyTorch"}
 
+# A goal whose value could not be measured (None) is not met.
 Verdict = collections.namedtuple("Verdict", "part what value sense goal met")
 
 
 def at_most(part, what, value, goal):
-    return Verdict(part, what, value, "at most", goal, value <= goal)
+    return Verdict(part, what, value, "at most", goal, value is not None and value <= goal)
 
 
 def at_least(part, what, value, goal):
-    return Verdict(part, what, value, "at least", goal, value >= goal)
+    return Verdict(part, what, value, "at least", goal, value is not None and value >= goal)
 
 
 def size_text(n_bytes):

@@ -24,8 +24,8 @@ accepts() {
     grep -qE -- "$pattern" <<<"$out" || complain "'$*' did not print /$pattern/: $out"
 }
 
-# refuses STATUS PATTERN COMMAND...: exits with STATUS and exactly one line on stderr that matches PATTERN.
-refuses() {
+# exits_with STATUS PATTERN COMMAND...: exits with STATUS and exactly one line on stderr that matches PATTERN.
+exits_with() {
     local status=$1 pattern=$2 err rc
     shift 2
     err=$("$@" 2>&1 >/dev/null)
@@ -36,8 +36,8 @@ refuses() {
 }
 # rejects PATTERN COMMAND...: a command line that is wrong. fails PATTERN COMMAND...: work that fails.
 rejects() {
-    refuses 2 "$@"
+    exits_with 2 "$@"
 }
 fails() {
-    refuses 1 "$@"
+    exits_with 1 "$@"
 }
