@@ -65,13 +65,15 @@ def best_isas(rows):
 
 
 def merged(rounds):
-    """Rows of several rounds into one row each: medians of times and ratios, the rest as it is."""
+    """Rows of several rounds into one row each: medians of times and ratios, the rest as it is. A value
+    that a round did not measure (None) does not count."""
     rows = []
     for same in zip(*rounds):
         row = dict(same[0])
         for key in row:
             if key == "us" or key.endswith(("ms", "_ratio")):
-                row[key] = statistics.median(other[key] for other in same)
+                measured = [other[key] for other in same if other[key] is not None]
+                row[key] = statistics.median(measured) if measured else None
         rows.append(row)
     return rows
 
