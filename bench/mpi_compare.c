@@ -35,7 +35,11 @@
 #include "bench/pattern.h"
 
 #define N_TURNS 3
-#define WARM_UP 3
+/* Calls before the first time: tally chooses the size of messages by measuring, and a short call
+ * varies more than a long one. */
+#define WARM_UP_SHORT 30
+#define WARM_UP_LONG 12
+#define SHORT_BYTES 65536
 #define MAX_TIMES 1500
 #define FINALIZE_S 2
 
@@ -172,6 +176,11 @@ static double call_once(struct compare *c, enum method method, struct samples *s
     return took_us;
 }
 
+static int n_warm_up(const struct compare *c)
+{
+    return c->n * sizeof(float) < SHORT_BYTES ? WARM_UP_SHORT : WARM_UP_LONG;
+}
+
 /* The number of calls of a method in one turn; the same on all ranks. */
 static size_t plan(struct compare *c, enum method method)
 {
@@ -179,8 +188,8 @@ static size_t plan(struct compare *c, enum method method)
     double start_us = 0;
     double wanted;
 
-    for (int i = 0; i < WARM_UP; i++) {
-        if (i == WARM_UP - 1) {
+    for (int i = 0; i < n_warm_up(c); i++) {
+        if (i == n_warm_up(c) - 1) {
             start_us = now_us();
         }
         (void)call_once(c, method, NULL);
@@ -241,7 +250,7 @@ static void print(const struct compare *c, enum method method, const struct samp
            "\"us\": %.3f, \"us_p90\": %.3f, \"times\": %zu, \"calls\": %llu, "
            "\"messages\": %.3f, \"sent_bytes\": %.1f, \"cpu_us\": %.3f}\n",
            c->ranks, tally_group_backend(c->group), c->n * sizeof(float), method_names[method],
-           s->us[s->n / 2], s->us[s->n * 9 / 10], s->n, s->n_calls + WARM_UP,
+           s->us[s->n / 2], s->us[s->n * 9 / 10], s->n, s->n_calls + (unsigned)n_warm_up(c),
            (double)s->sent.messages / n_calls, (double)s->sent.bytes / n_calls,
            s->cpu_us / (double)s->n);
     (void)fflush(stdout);

@@ -46,7 +46,8 @@ void tally__inboxes_free(const tally_group *group)
 static bool is_sound(const struct tally__entry *entry, size_t bytes)
 {
     return entry->magic == TALLY__MAGIC && entry->kind <= TALLY__LEAVING &&
-           entry->bytes <= bytes - sizeof *entry && entry->call.kind < TALLY__N_KINDS;
+           entry->more <= entry->bytes && entry->bytes - entry->more <= bytes - sizeof *entry &&
+           entry->call.kind < TALLY__N_KINDS;
 }
 
 static tally_group *find_group(const struct tally__messenger *messenger,
@@ -86,10 +87,21 @@ static void keep_payload(const tally_lane *lane, const struct tally__entry *entr
     }
 }
 
-/* A line may come twice: directly, and from the rank that spreads it. message is NULL in a message
- * of several lines. */
+/* A line is complete. Partner: the load in tally__has_arrived, as if the far rank had stored it. */
+static void publish(struct tally__line *line, uint32_t round)
+{
+    atomic_store_explicit(&line->round, round, memory_order_release);
+}
+
+/* A message that has come. */
+struct came {
+    unsigned char **message; /* NULL: it has several lines */
+    struct tally__parts *parts;
+};
+
+/* A line may come twice: directly, and from the rank that spreads it. */
 static bool take_line(const tally_lane *lane, const struct tally__entry *entry,
-                      const unsigned char *tail, unsigned char **message)
+                      const unsigned char *tail, const struct came *came)
 {
     struct tally__slot *slot = lane->slots[entry->rank];
     struct tally__line *line = &slot->line[entry->round % 2];
@@ -97,7 +109,8 @@ static bool take_line(const tally_lane *lane, const struct tally__entry *entry,
     bool is_text = entry->call.status != TALLY_OK;
 
     if (entry->bytes > (is_text ? TALLY__TEXT_BYTES : far->inbox_bytes) ||
-        (!message && !tally__is_spread(lane->group))) {
+        (!came->message && !tally__is_spread(lane->group)) ||
+        (entry->more > 0 && (is_text || tally__is_spread(lane->group)))) {
         return false;
     }
     if ((int32_t)(atomic_load_explicit(&line->round, memory_order_relaxed) - entry->round) >= 0) {
@@ -109,11 +122,46 @@ static bool take_line(const tally_lane *lane, const struct tally__entry *entry,
         memcpy(slot->text[entry->round % 2], tail, entry->bytes);
         slot->text[entry->round % 2][TALLY__TEXT_BYTES - 1] = '\0';
     } else {
-        keep_payload(lane, entry, tail, message);
+        keep_payload(lane, entry, tail, came->message);
     }
-    /* Partner: the load in tally__has_arrived, as if the far rank had stored it. */
-    atomic_store_explicit(&line->round, entry->round, memory_order_release);
+    if (entry->more > 0) {
+        came->parts->to = (unsigned char *)(uintptr_t)tail + entry->bytes - entry->more;
+        came->parts->line = line;
+        came->parts->round = entry->round;
+    } else {
+        publish(line, entry->round);
+    }
     return true;
+}
+
+/* Adds a further part of a line. */
+static bool take_part(struct tally__parts *parts, const unsigned char *message, size_t bytes)
+{
+    if (bytes == 0 || bytes > parts->left) {
+        return false;
+    }
+    parts->left -= bytes;
+    if (parts->to) {
+        memcpy(parts->to, message, bytes);
+        parts->to += bytes;
+        if (parts->left == 0) {
+            publish(parts->line, parts->round);
+        }
+    }
+    return true;
+}
+
+void tally__drop_parts(struct tally__messenger *messenger, const tally_group *group)
+{
+    for (int r = 0; r < group->size; r++) {
+        struct tally__parts *parts = &messenger->parts[group->domain_rank[r]];
+
+        for (int i = 0; i < 2 * group->n_lanes; i++) {
+            if (parts->line == &group->lanes[i / 2].slots[r]->line[i % 2]) {
+                parts->to = NULL;
+            }
+        }
+    }
 }
 
 static bool take_leaving(const tally_group *group, const struct tally__entry *entry,
@@ -146,7 +194,7 @@ bool tally__is_passed_on(const tally_lane *lane, int rank)
 }
 
 static bool take_entry(struct tally__messenger *messenger, const struct tally__entry *entry,
-                       const unsigned char *tail, unsigned char **message)
+                       const unsigned char *tail, const struct came *came)
 {
     tally_group *group = find_group(messenger, entry);
 
@@ -166,13 +214,18 @@ static bool take_entry(struct tally__messenger *messenger, const struct tally__e
     if (entry->kind == TALLY__LEAVING) {
         return take_leaving(group, entry, tail);
     }
-    return take_line(&group->lanes[entry->channel - group->far->channel], entry, tail, message);
+    return take_line(&group->lanes[entry->channel - group->far->channel], entry, tail, came);
 }
 
-bool tally__deliver(struct tally__messenger *messenger, unsigned char **message, size_t bytes)
+bool tally__deliver(struct tally__messenger *messenger, int source, unsigned char **message,
+                    size_t bytes)
 {
+    struct tally__parts *parts = &messenger->parts[source];
     const unsigned char *next = *message;
 
+    if (parts->left > 0) {
+        return take_part(parts, next, bytes);
+    }
     while (bytes > 0) {
         struct tally__entry entry;
         size_t step;
@@ -181,9 +234,13 @@ bool tally__deliver(struct tally__messenger *messenger, unsigned char **message,
             return false;
         }
         memcpy(&entry, next, sizeof entry);
-        step = sizeof entry + tally__padded(entry.bytes);
-        if (!is_sound(&entry, bytes) ||
-            !take_entry(messenger, &entry, next + sizeof entry, step < bytes ? NULL : message)) {
+        if (!is_sound(&entry, bytes)) {
+            return false;
+        }
+        step = sizeof entry + tally__padded(entry.bytes - entry.more);
+        *parts = (struct tally__parts){.left = entry.more};
+        if (!take_entry(messenger, &entry, next + sizeof entry,
+                        &(struct came){.message = step < bytes ? NULL : message, .parts = parts})) {
             return false;
         }
         if (step >= bytes) {

@@ -14,10 +14,12 @@
 #include "comm/mpi/mpi_messenger.h"
 #include "comm/round.h"
 
-/* Bytes with a line to one rank; payload with a line where each rank sends to all: measured, more
- * is faster in two phases, which send less (two ranks send the same number of bytes, and take
- * RIDER_BYTES); and all ranks' payload together where lines are spread. */
-#define RIDER_BYTES ((size_t)32 * 1024)
+/* Bytes with a line to one rank, with room for a mark (exchange/far_pieces.h); payload with a line
+ * where each rank sends to all: measured, more is faster in two phases, which send less (two ranks
+ * send the same number of bytes, and take RIDER_BYTES); and all ranks' payload together where lines
+ * are spread. */
+#define RIDER_BYTES ((size_t)32 * 1024 + 64)
+#define PAIR_PAYLOAD ((size_t)24 * 1024)
 #define DIRECT_PAYLOAD ((size_t)16 * 1024)
 #define SPREAD_PAYLOAD ((size_t)64 * 1024)
 #define LEAST_PAYLOAD ((size_t)256)
@@ -26,14 +28,15 @@
 _Static_assert(sizeof(struct tally__entry) <= TALLY__HEAD_BYTES, "an entry fits before a stage");
 _Static_assert(sizeof(struct tally__entry) % 8 == 0, "payload is aligned");
 _Static_assert(sizeof(struct tally__entry) + RIDER_BYTES <= TALLY__LINES_BYTES,
-               "a line is one message");
+               "a line fits in one message");
+_Static_assert(RIDER_BYTES <= UINT16_MAX, "the parts of a line are counted in 16 bits");
 
 static size_t payload_for(int size, int n_far)
 {
     size_t most;
 
     if (n_far <= TALLY__MOST_DIRECT) {
-        return size == 2 ? RIDER_BYTES : DIRECT_PAYLOAD;
+        return size == 2 ? PAIR_PAYLOAD : DIRECT_PAYLOAD;
     }
     most = SPREAD_PAYLOAD / (size_t)size;
     most = most < MOST_SPREAD_PAYLOAD ? most : MOST_SPREAD_PAYLOAD;
@@ -57,6 +60,7 @@ static void fill_lanes(tally_group *group)
         lane->sending = far->pending + (size_t)i * n_pending;
         lane->pending = lane->sending + 1;
         lane->streams = far->streams + (size_t)i * size;
+        lane->part_bytes = TALLY__LINES_BYTES;
         for (int r = 0; r < group->size; r++) {
             if (!tally__is_near(group, r)) {
                 group->lanes[i].slots[r] = &far->slots[(size_t)i * size + (size_t)r];
@@ -190,30 +194,40 @@ static int check_sent(tally_group *group, int rc)
     return rc == TALLY_OK ? rc : tally__give_up(group, rc, "%s", tally_last_error());
 }
 
-static int send_lines(tally_lane *lane, int rank, void *message, size_t bytes)
+/* The number of bytes of a line's message that do not fit in its first part. */
+static uint16_t more_of(const tally_lane *lane, size_t bytes)
+{
+    size_t part = lane->group->far->lanes[lane->index].part_bytes;
+
+    assert(part >= sizeof(struct tally__entry) + TALLY__TEXT_BYTES);
+    return tally__is_spread(lane->group) || bytes <= part ? 0 : (uint16_t)(bytes - part);
+}
+
+static int send_lines(tally_lane *lane, int rank, const struct tally__lines *lines)
 {
     tally_group *group = lane->group;
 
     return check_sent(group, tally__messenger_send_lines(group->domain->messenger,
-                                                         group->domain_rank[rank], message, bytes,
+                                                         group->domain_rank[rank], lines,
                                                          group->far->lanes[lane->index].sending));
 }
 
 /* This rank's line is sent from the room before its stage, so that the payload is not copied. */
-static void *own_message(const tally_lane *lane, size_t *bytes)
+static struct tally__lines own_message(const tally_lane *lane)
 {
     int rank = lane->group->rank;
     unsigned char *stage = tally__stage_of(lane, rank, lane->round.number);
     uint32_t n;
     const void *tail = tail_of(lane, rank, &n);
-    const struct tally__entry entry = entry_of(lane, rank, n);
+    struct tally__entry entry = entry_of(lane, rank, n);
 
     if (tail != stage) {
         memcpy(stage, tail, n);
     }
+    entry.more = more_of(lane, sizeof entry + n);
     memcpy(stage - sizeof entry, &entry, sizeof entry);
-    *bytes = sizeof entry + n;
-    return stage - sizeof entry;
+    return (struct tally__lines){
+        .data = stage - sizeof entry, .bytes = sizeof entry + n, .more = entry.more};
 }
 
 /* The ranks after this one come first, so that no rank gets all messages at once. */
@@ -225,19 +239,18 @@ static int nth_peer(const tally_group *group, int n)
 int tally__send_line(tally_lane *lane)
 {
     tally_group *group = lane->group;
-    size_t bytes;
-    void *message = own_message(lane, &bytes);
+    const struct tally__lines lines = own_message(lane);
 
-    assert(bytes <= TALLY__LINES_BYTES);
+    assert(lines.bytes <= TALLY__LINES_BYTES);
     group->far->lanes[lane->index].has_told_all = !tally__is_spread(group);
     if (tally__is_spread(group)) {
-        return send_lines(lane, nth_peer(group, 1), message, bytes);
+        return send_lines(lane, nth_peer(group, 1), &lines);
     }
     for (int i = 1; i < group->size; i++) {
         int rank = nth_peer(group, i);
 
         if (!tally__is_near(group, rank)) {
-            TRY(send_lines(lane, rank, message, bytes));
+            TRY(send_lines(lane, rank, &lines));
         }
     }
     return TALLY_OK;
@@ -252,16 +265,18 @@ int tally__send_line_each(tally_lane *lane, const struct tally__stream *riders)
     group->far->lanes[lane->index].has_told_all = true;
     for (int i = 1; i < group->size; i++) {
         int rank = nth_peer(group, i);
-        const struct tally__entry entry =
-            entry_of(lane, group->rank, (uint32_t)riders[rank].send_bytes);
+        struct tally__entry entry = entry_of(lane, group->rank, (uint32_t)riders[rank].send_bytes);
         unsigned char *message = group->far->lanes[lane->index].packed + (size_t)rank * most;
+        struct tally__lines lines = {.data = message, .bytes = sizeof entry + entry.bytes};
 
         if (!tally__is_near(group, rank)) {
+            entry.more = more_of(lane, lines.bytes);
+            lines.more = entry.more;
             memcpy(message, &entry, sizeof entry);
             if (entry.bytes > 0) {
                 memcpy(message + sizeof entry, riders[rank].send, entry.bytes);
             }
-            TRY(send_lines(lane, rank, message, sizeof entry + entry.bytes));
+            TRY(send_lines(lane, rank, &lines));
         }
     }
     return TALLY_OK;
@@ -283,8 +298,8 @@ int tally__spread_step(tally_lane *lane, int step)
     int distance = 1 << step;
     int n = group->size - distance < distance ? group->size - distance : distance;
     size_t most = sizeof(struct tally__entry) + group->far->payload_bytes;
-    unsigned char *first = group->far->lanes[lane->index].packed + (size_t)distance * most;
-    unsigned char *end = first;
+    struct tally__lines lines = {.data = group->far->lanes[lane->index].packed +
+                                         (size_t)distance * most};
 
     for (int i = 0; i < n; i++) {
         int rank = (group->rank - i + group->size) % group->size;
@@ -292,33 +307,32 @@ int tally__spread_step(tally_lane *lane, int step)
         const void *tail = tail_of(lane, rank, &bytes);
         const struct tally__entry entry = entry_of(lane, rank, bytes);
 
-        if ((size_t)(end - first) + sizeof entry + tally__padded(bytes) > TALLY__LINES_BYTES) {
-            TRY(send_lines(lane, nth_peer(group, distance), first, (size_t)(end - first)));
-            first = end;
+        if (lines.bytes + sizeof entry + tally__padded(bytes) > TALLY__LINES_BYTES) {
+            TRY(send_lines(lane, nth_peer(group, distance), &lines));
+            lines = (struct tally__lines){.data = lines.data + lines.bytes};
         }
-        memcpy(end, &entry, sizeof entry);
-        memcpy(end + sizeof entry, tail, bytes);
-        end += sizeof entry + tally__padded(bytes);
+        memcpy(lines.data + lines.bytes, &entry, sizeof entry);
+        memcpy(lines.data + lines.bytes + sizeof entry, tail, bytes);
+        lines.bytes += sizeof entry + tally__padded(bytes);
     }
-    return send_lines(lane, nth_peer(group, distance), first, (size_t)(end - first));
+    return send_lines(lane, nth_peer(group, distance), &lines);
 }
 
 void tally__tell_all(tally_lane *lane)
 {
     tally_group *group = lane->group;
     struct tally__far_lane *far = &group->far->lanes[lane->index];
-    size_t bytes;
-    const void *message;
+    struct tally__lines lines;
 
     if (far->has_told_all) {
         return;
     }
     far->has_told_all = true;
-    message = own_message(lane, &bytes);
+    lines = own_message(lane);
     for (int r = 0; r < group->size; r++) {
         if (!tally__is_near(group, r)) {
             (void)tally__messenger_send_lines(group->domain->messenger, group->domain_rank[r],
-                                              (void *)(uintptr_t)message, bytes, far->sending);
+                                              &lines, far->sending);
         }
     }
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages to far ranks: ranks whose memory this rank does not reach. The line that a rank writes
- * in a round goes to them as a message, with its payload, the first bytes of its stage. The
- * receiver keeps it in its slot for that rank. In groups with few far ranks each rank sends its
+ * in a round goes to them as a message, with its payload, the first bytes of its stage, or in
+ * several where MPI is faster with short ones (exchange/message_size.h). The receiver keeps it in
+ * its slot for that rank. In groups with few far ranks each rank sends its
  * line to all of them. In others lines are spread: in step k a rank sends the lines of itself and
  * of the 2^k - 1 ranks before it to the rank 2^k after it, so a round takes log2 W messages per
  * rank.
@@ -35,11 +36,12 @@ struct tally__stream {
 /* Data of similar length: the size of its messages is chosen by measuring
  * (exchange/message_size.c). */
 #define TALLY__N_MESSAGE_SIZES 3
-#define TALLY__N_MESSAGE_CLASSES 4
+#define TALLY__N_MESSAGE_CLASSES 8
 struct tally__message_class {
     int n_measured;                      /* exchanges */
     double best[TALLY__N_MESSAGE_SIZES]; /* ns per byte of each size; 0: not measured */
     int choice;                          /* the index of the fastest, when all are measured */
+    int part;                            /* of payload: the index that all ranks use next */
 };
 
 /* The messages of one lane. */
@@ -48,6 +50,7 @@ struct tally__far_lane {
     unsigned char *packed;  /* messages of several lines */
     atomic_int *sending;    /* messages of lines that MPI has not finished */
     atomic_int *pending;    /* TALLY__N_FLOWS * TALLY__N_WINDOWS per rank: transfers */
+    size_t part_bytes;      /* the longest message of a line where lines are not spread */
     bool has_told_all;      /* this round's line went to all far ranks: the round is late */
     unsigned char *scratch; /* for transfers, in the domain's memory; NULL: not yet needed */
     size_t scratch_bytes;
@@ -81,7 +84,7 @@ enum tally__entry_kind { TALLY__A_LINE, TALLY__LEAVING };
 struct tally__entry {
     uint32_t magic;
     uint16_t kind; /* enum tally__entry_kind */
-    uint16_t padding;
+    uint16_t more; /* of the bytes: those that follow in messages without an entry */
     uint32_t channel;
     int32_t rank;   /* of the group, whose line it is */
     uint32_t round; /* of TALLY__LEAVING: the status */
@@ -139,9 +142,15 @@ void tally__send_leaving_locked(tally_group *group);
 int tally__inboxes_make(const tally_group *group);
 void tally__inboxes_free(const tally_group *group);
 
-/* Takes a message of lines apart. It may keep the buffer, of TALLY__LINES_BYTES, and leave another
- * one in its place. False: the message is not sound. With the MPI lock held. */
-bool tally__deliver(struct tally__messenger *messenger, unsigned char **message, size_t bytes);
+/* Takes a message of lines from a rank of the domain apart. It may keep the buffer, of
+ * TALLY__LINES_BYTES, and leave another one in its place. False: the message is not sound. With the
+ * MPI lock held. */
+bool tally__deliver(struct tally__messenger *messenger, int source, unsigned char **message,
+                    size_t bytes);
+
+/* The group takes no more messages: drops the rest of lines of which a part has come. With the MPI
+ * lock held. */
+void tally__drop_parts(struct tally__messenger *messenger, const tally_group *group);
 
 /* Whether the line of a far rank that has closed the group is on its way: where lines are spread,
  * other ranks pass it on, and the word of the close may be faster. */

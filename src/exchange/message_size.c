@@ -5,24 +5,43 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "comm/messages.h"
+#include "comm/mpi/mpi_messenger.h"
 #include "comm/round.h"
 
 /* Memory for messages per lane, at most. */
 #define SCRATCH_BYTES ((size_t)32 << 20)
 #define LEAST_MESSAGE ((size_t)4096)
 #define MOST_MESSAGE ((size_t)1 << 20)
-#define N_MEASURED (3 * TALLY__N_MESSAGE_SIZES) /* per class: each size three times */
-#define FIRST_SIZE 1                            /* for data too small to measure, too */
+#define FIRST_SIZE 1  /* for data too small to measure, too */
+#define N_EACH 3      /* exchanges per size */
+#define N_EACH_PART 8 /* short ones vary more */
 
 /* Small messages are fast on a slow line, where Open MPI's large ones reach half of it; large ones
  * on a fast fabric, and with MPICH. */
 static const size_t sizes[TALLY__N_MESSAGE_SIZES] = {(size_t)48 << 10, (size_t)256 << 10,
                                                      MOST_MESSAGE};
 
+/* A whole line, and just below the lengths up to which MPICH and Open MPI send at once. */
+static const size_t parts[TALLY__N_MESSAGE_SIZES] = {TALLY__LINES_BYTES, 8000, 4032};
+
 /* The best size also depends on the length of the data, because of caches and the pipeline's ends:
- * each class chooses for itself. It begins at this number of bytes. */
-static const size_t classes[TALLY__N_MESSAGE_CLASSES] = {(size_t)512 << 10, (size_t)2 << 20,
-                                                         (size_t)8 << 20, (size_t)32 << 20};
+ * each class of lengths chooses for itself. */
+static const struct {
+    size_t least;
+    size_t most;
+    const size_t *sizes;
+    int first;
+    int n_each;
+} classes[TALLY__N_MESSAGE_CLASSES] = {
+    {TALLY__LEAST_PARTED, 6 << 10, parts, 0, N_EACH_PART},
+    {6 << 10, 12 << 10, parts, 0, N_EACH_PART},
+    {12 << 10, 24 << 10, parts, 0, N_EACH_PART},
+    {24 << 10, 40 << 10, parts, 0, N_EACH_PART},
+    {512 << 10, 2 << 20, sizes, FIRST_SIZE, N_EACH},
+    {2 << 20, 8 << 20, sizes, FIRST_SIZE, N_EACH},
+    {8 << 20, 32 << 20, sizes, FIRST_SIZE, N_EACH},
+    {32 << 20, SIZE_MAX, sizes, FIRST_SIZE, N_EACH},
+};
 
 size_t tally__message_most(const tally_group *group)
 {
@@ -38,32 +57,43 @@ static struct tally__far_lane *far_of(const tally_lane *lane)
     return &lane->group->far->lanes[lane->index];
 }
 
-/* NULL: of too few bytes to measure. */
-static struct tally__message_class *class_of(const tally_lane *lane, size_t bytes)
+/* The class of data of this length that has these sizes; -1: none, its messages are not measured.
+ */
+static int class_of(size_t bytes, const size_t *these)
 {
-    int i = TALLY__N_MESSAGE_CLASSES - 1;
-
-    while (i >= 0 && bytes < classes[i]) {
-        i--;
+    for (int i = 0; i < TALLY__N_MESSAGE_CLASSES; i++) {
+        if (classes[i].sizes == these && bytes >= classes[i].least && bytes < classes[i].most) {
+            return i;
+        }
     }
-    return i < 0 ? NULL : &far_of(lane)->classes[i];
+    return -1;
+}
+
+static struct tally__message_class *state_of(const tally_lane *lane, int class)
+{
+    return &far_of(lane)->classes[class];
+}
+
+static bool is_measured(const tally_lane *lane, int class)
+{
+    return state_of(lane, class)->n_measured == TALLY__N_MESSAGE_SIZES * classes[class].n_each;
 }
 
 /* The index of the size to use next. */
-static int next_size(const struct tally__message_class *class)
+static int next_size(const tally_lane *lane, int class)
 {
-    if (!class) {
-        return FIRST_SIZE;
-    }
-    return class->n_measured == N_MEASURED
-               ? class->choice
-               : (class->n_measured + FIRST_SIZE) % TALLY__N_MESSAGE_SIZES;
+    const struct tally__message_class *state = state_of(lane, class);
+
+    return is_measured(lane, class)
+               ? state->choice
+               : (state->n_measured + classes[class].first) % TALLY__N_MESSAGE_SIZES;
 }
 
 uint64_t tally__message_propose(const tally_lane *lane, size_t bytes)
 {
     size_t most = tally__message_most(lane->group);
-    size_t wanted = sizes[next_size(class_of(lane, bytes))];
+    int class = class_of(bytes, sizes);
+    size_t wanted = sizes[class < 0 ? FIRST_SIZE : next_size(lane, class)];
     int fixed = 0;
 
     if (tally__env_count(TALLY__ENV_MESSAGE, &fixed) == TALLY_OK && fixed > 0) {
@@ -83,35 +113,65 @@ size_t tally__message_agreed(const tally_lane *lane)
     return proposed < most ? (size_t)proposed : most;
 }
 
-static void choose(struct tally__message_class *class, size_t bytes)
+static void choose(const tally_lane *lane, int class, size_t bytes)
 {
+    struct tally__message_class *state = state_of(lane, class);
+    const size_t *from = classes[class].sizes;
     int best = 0;
 
     for (int i = 1; i < TALLY__N_MESSAGE_SIZES; i++) {
-        best = class->best[i] < class->best[best] ? i : best;
+        best = state->best[i] < state->best[best] ? i : best;
     }
-    class->choice = best;
-    tally__log(
-        TALLY_LOG_INFO,
-        "messages of %zu KiB to other machines for data like these %zu KiB: %.2f ns per byte "
-        "(48 KiB %.2f, 256 KiB %.2f, 1 MiB %.2f)",
-        sizes[best] / 1024, bytes / 1024, class->best[best], class->best[0], class->best[1],
-        class->best[2]);
+    state->choice = best;
+    tally__log(TALLY_LOG_INFO,
+               "messages of %zu bytes to other machines for data like these %zu: %.2f ns per byte "
+               "(%zu: %.2f, %zu: %.2f, %zu: %.2f)",
+               from[best], bytes, state->best[best], from[0], state->best[0], from[1],
+               state->best[1], from[2], state->best[2]);
+}
+
+/* Rank 0 has measured the size with this index. */
+static void note(const tally_lane *lane, int class, int at, size_t bytes, uint64_t ns)
+{
+    struct tally__message_class *state = state_of(lane, class);
+    double cost = (double)ns / (double)bytes;
+
+    if (state->best[at] == 0 || cost < state->best[at]) {
+        state->best[at] = cost;
+    }
+    state->n_measured++;
+    if (is_measured(lane, class)) {
+        choose(lane, class, bytes);
+    }
 }
 
 void tally__message_note(const tally_lane *lane, size_t bytes, uint64_t ns)
 {
-    struct tally__message_class *class = class_of(lane, bytes);
-    double cost = (double)ns / (double)(bytes > 0 ? bytes : 1);
-    int at = next_size(class);
+    int class = class_of(bytes, sizes);
 
-    if (lane->group->rank != 0 || !class || class->n_measured == N_MEASURED) {
+    if (lane->group->rank == 0 && class >= 0 && !is_measured(lane, class)) {
+        note(lane, class, next_size(lane, class), bytes, ns);
+    }
+}
+
+uint64_t tally__parts_choose(const tally_lane *lane, size_t bytes)
+{
+    int class = class_of(bytes, parts);
+
+    far_of(lane)->part_bytes = class < 0 ? TALLY__LINES_BYTES : parts[state_of(lane, class)->part];
+    return class < 0 ? 0 : (uint64_t)next_size(lane, class);
+}
+
+void tally__parts_note(const tally_lane *lane, size_t bytes, uint64_t ns)
+{
+    int class = class_of(bytes, parts);
+    uint64_t next = tally__said(lane, 0)->word;
+
+    if (class < 0) {
         return;
     }
-    if (class->best[at] == 0 || cost < class->best[at]) {
-        class->best[at] = cost;
+    if (lane->group->rank == 0 && !is_measured(lane, class)) {
+        note(lane, class, state_of(lane, class)->part, bytes, ns);
     }
-    if (++class->n_measured == N_MEASURED) {
-        choose(class, bytes);
-    }
+    state_of(lane, class)->part = next < TALLY__N_MESSAGE_SIZES ? (int)next : 0;
 }

@@ -19,8 +19,10 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "comm/messages.h"
+#include "exchange/message_size.h"
 #include "exchange/phases.h"
 #include "trace/ring.h"
 
@@ -73,18 +75,32 @@ size_t tally__exchange_n_pieces(const struct tally__exchange *x)
     return most_blocks / x->piece_blocks + (most_blocks % x->piece_blocks != 0);
 }
 
+/* The round of one phase in which lines go to far ranks, maybe in parts. */
+static int round_in_parts(struct tally__exchange *x, size_t bytes)
+{
+    uint64_t begin_ns = tally__now_ns();
+
+    x->call.word = tally__parts_choose(x->lane, bytes);
+    TRY(tally__round_with(x->lane, &x->call, bytes));
+    tally__parts_note(x->lane, bytes, tally__now_ns() - begin_ns);
+    return TALLY_OK;
+}
+
 static int run_one_phase(struct tally__exchange *x)
 {
     tally_group *group = x->lane->group;
     const void **inputs = x->lists.inputs;
     struct tally__range all = tally__range_of(&x->layout, 0, tally__layout_blocks(&x->layout));
+    size_t bytes = x->codec->ops->wire_bytes(x->codec, &all);
     void *result;
 
     if (all.n > 0) {
         (void)tally__phase(TALLY__EVENT_ENCODE);
         TRY(x->codec->ops->encode(x->codec, &all, x->data, tally__next_stage(x->lane)));
     }
-    TRY(tally__round_with(x->lane, &x->call, x->codec->ops->wire_bytes(x->codec, &all)));
+    TRY(group->far && !tally__is_spread(group) && bytes >= TALLY__LEAST_PARTED
+            ? round_in_parts(x, bytes)
+            : tally__round_with(x->lane, &x->call, bytes));
     if (all.n == 0) {
         return TALLY_OK;
     }

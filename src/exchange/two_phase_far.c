@@ -258,20 +258,18 @@ static void choose_pieces(struct tally__pieces *m)
     x->piece_blocks = x->piece_blocks > 0 ? x->piece_blocks : 1;
 }
 
-/* Whether every shard can go with a line, as one piece. */
-static bool can_ride(const struct tally__pieces *m)
+/* The bytes of the largest shard, and of its mark. */
+static size_t largest_shard(const struct tally__pieces *m)
 {
-    const struct tally__exchange *x = m->x;
-    size_t room = tally__rider_bytes(x->lane->group);
+    size_t most = 0;
 
-    for (int r = 0; r < x->lane->group->size; r++) {
-        struct tally__range shard = tally__exchange_shard(x, r);
+    for (int r = 0; r < m->x->lane->group->size; r++) {
+        struct tally__range shard = tally__exchange_shard(m->x, r);
+        size_t bytes = tally__piece_bytes(m, &shard) + TALLY__MARK_BYTES;
 
-        if (tally__piece_bytes(m, &shard) + TALLY__MARK_BYTES > room) {
-            return false;
-        }
+        most = bytes > most ? bytes : most;
     }
-    return true;
+    return most;
 }
 
 /* Prepares the contribution to the shard of a far rank, to go with the line. */
@@ -302,12 +300,13 @@ static int agree(struct tally__pieces *m)
     struct tally__exchange *x = m->x;
     struct tally__stream *riders = tally__streams_of(x->lane);
 
-    m->rides = can_ride(m);
+    m->rides = largest_shard(m) <= tally__rider_bytes(x->lane->group);
     if (!m->rides) {
         TRY(tally__round(x->lane, &x->call));
         choose_pieces(m);
         return TALLY_OK;
     }
+    (void)tally__parts_choose(x->lane, largest_shard(m));
     for (int r = 0; r < x->lane->group->size; r++) {
         TRY(mount(m, r, &riders[r]));
     }

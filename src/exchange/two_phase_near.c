@@ -27,8 +27,10 @@
 #define WIDE_TOTAL_BYTES ((size_t)32 << 20)
 /* Less data, in stages of the usual size, is not worth it. */
 #define MIN_WIDE_STAGES 8
-/* A wait in a round, several times as long as the work between two rounds. */
+/* A wait in a round that is late: this long, and this many times as long as the work before it.
+ * Ranks have equal work, so such a wait is for a rank without a CPU. */
 #define LATE_NS 300000u
+#define LATE_TIMES 2
 /* Rounds are late if one round in LATE_ROUNDS is, more than once. */
 #define LATE_ROUNDS 16
 /* Exchanges with wide stages after that; then rounds are tried again. */
@@ -40,6 +42,7 @@ struct staging {
     size_t stage_bytes;
     size_t piece_bytes;   /* room for a piece in a stage */
     uint64_t first_round; /* the round of piece 0 */
+    uint64_t resumed_ns;  /* the end of the last round; 0: none yet */
     bool is_wide;
 };
 
@@ -155,13 +158,18 @@ static size_t wide_bytes(const tally_group *group)
 
 /* A round of the usual stages. Notes whether this rank waited long in it, and in the next round
  * says whether it wants wide stages. */
-static int round_noted(struct tally__exchange *x)
+static int round_noted(struct staging *s)
 {
+    struct tally__exchange *x = s->x;
     struct tally__lane_wide *wide = &x->lane->wide;
     uint64_t begin_ns = tally__now_ns();
+    uint64_t work_ns = s->resumed_ns > 0 ? begin_ns - s->resumed_ns : 0;
+    uint64_t waited_ns;
 
     TRY(tally__round(x->lane, &x->call));
-    if (tally__now_ns() - begin_ns > LATE_NS) {
+    s->resumed_ns = tally__now_ns();
+    waited_ns = s->resumed_ns - begin_ns;
+    if (waited_ns > LATE_NS && waited_ns > LATE_TIMES * work_ns) {
         wide->slowness += LATE_ROUNDS;
     } else if (wide->slowness > 0) {
         wide->slowness--;
@@ -183,9 +191,7 @@ static bool is_wide_wanted(const struct tally__exchange *x)
     for (int r = 0; r < lane->group->size; r++) {
         is_wanted = is_wanted || tally__said(lane, r)->word != 0;
     }
-    /* Coding costs more than rounds: pieces that leave the caches take twice the time. */
-    return is_wanted && x->codec->ops->wire_is_data && !lane->wide.is_refused &&
-           wide_bytes(lane->group) > 2 * TALLY__STAGE_BYTES;
+    return is_wanted && !lane->wide.is_refused && wide_bytes(lane->group) > 2 * TALLY__STAGE_BYTES;
 }
 
 /* Allocates the wide stages of all ranks, or remembers that a rank has no memory for them. */
@@ -213,7 +219,7 @@ static int send_pieces(struct staging *s, size_t n_pieces, bool started, size_t 
 
     for (size_t c = 0; c < n_pieces + !x->codec->scatters; c++) {
         if (c > 0 || !started) {
-            TRY(s->is_wide ? tally__round(x->lane, &x->call) : round_noted(x));
+            TRY(s->is_wide ? tally__round(x->lane, &x->call) : round_noted(s));
         }
         if (!s->is_wide && n_pieces > c + MIN_WIDE_STAGES && is_wide_wanted(x)) {
             n_pieces = c + 1;

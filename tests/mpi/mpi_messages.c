@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Counts the messages of tally's all-reduces and barriers (bench/mpi_count.h), prints them, and
- * checks them. A small exchange takes one message to each other rank, or, among many ranks, O(log
- * W); a large one one round of lines, and 2 (W - 1) in each of its windows. Run with TALLY_SHARE=0,
+ * checks them and the sums. A small exchange takes one message to each other rank, or, among many
+ * ranks, O(log W); a medium one of few ranks some, each as long as MPI sends at once; a large one
+ * one round of lines, and 2 (W - 1) in each of its windows. Run with TALLY_SHARE=0,
  * so that all ranks send messages. Compiled once per MPI, linked with libtally and mpi_count.
  */
 #include <limits.h>
@@ -19,6 +20,8 @@
 #define FEW_RANKS 8
 
 static const size_t small_bytes[] = {0, 4, 1024}; /* 0: a barrier */
+static const size_t medium_bytes[] = {4100, 8192, 16384};
+#define SHORTEST_PART 4032
 static const size_t large_bytes[] = {1u << 20, 4u << 20};
 
 struct counts {
@@ -41,16 +44,27 @@ static void check(bool holds, const char *what, size_t bytes)
 
 static void call(tally_group *group, float *data, size_t bytes)
 {
+    int ranks = tally_group_size(group);
+    size_t n = bytes / sizeof *data;
+    size_t n_wrong = 0;
     tally_future *future = NULL;
-    int rc =
-        bytes ? tally_all_reduce(group, data, bytes / sizeof *data, TALLY_F32, TALLY_SUM, &future)
-              : tally_barrier(group, &future);
+    int rc;
+
+    for (size_t i = 0; i < n; i++) {
+        data[i] = (float)(i % 1024 + (size_t)tally_group_rank(group));
+    }
+    rc = bytes ? tally_all_reduce(group, data, n, TALLY_F32, TALLY_SUM, &future)
+               : tally_barrier(group, &future);
 
     if (rc == TALLY_OK) {
         rc = tally_future_wait(future);
         tally_future_free(future);
     }
     check(rc == TALLY_OK, rc == TALLY_OK ? "" : tally_last_error(), bytes);
+    for (size_t i = 0; i < n; i++) {
+        n_wrong += data[i] != (float)(i % 1024) * (float)ranks + (float)(ranks * (ranks - 1)) / 2;
+    }
+    check(n_wrong == 0, "the sum is wrong", bytes);
 }
 
 static unsigned long long over_ranks(unsigned long long value, MPI_Op op)
@@ -117,6 +131,20 @@ static void check_small(const struct counts *counts, unsigned ranks, size_t byte
     check(counts->least > 0, "a rank sends nothing: is memory shared?", bytes);
 }
 
+/* Payload that goes with a line to each other rank, if there are few. */
+static void check_medium(const struct counts *counts, unsigned ranks, size_t bytes)
+{
+    size_t n_parts = (bytes + MPI_COUNT_SHORT_BYTES) / SHORTEST_PART + 1;
+    unsigned long long payload = (unsigned long long)ranks * (ranks - 1) * bytes * N_CALLS;
+
+    check(counts->least == counts->most, "ranks send different numbers of messages", bytes);
+    check(counts->most <= (unsigned long long)(ranks - 1) * n_parts * N_CALLS, "too many messages",
+          bytes);
+    check(counts->bytes >= payload, "fewer bytes than the payload", bytes);
+    check(counts->bytes <= payload + counts->sum * MPI_COUNT_SHORT_BYTES,
+          "more bytes than the payload", bytes);
+}
+
 /* All ranks together send every shard to its owner and every result to all other ranks. */
 static void check_large(const struct counts *counts, unsigned ranks, size_t bytes)
 {
@@ -146,6 +174,15 @@ static void check_memory(tally_group *group, const char *memory, float *data)
         if (speaks) {
             print(memory, small_bytes[i], &counts);
             check_small(&counts, ranks, small_bytes[i]);
+        }
+    }
+    for (size_t i = 0; ranks <= FEW_RANKS && i < sizeof medium_bytes / sizeof medium_bytes[0];
+         i++) {
+        struct counts counts = count_calls(group, data, medium_bytes[i]);
+
+        if (speaks) {
+            print(memory, medium_bytes[i], &counts);
+            check_medium(&counts, ranks, medium_bytes[i]);
         }
     }
     for (size_t i = 0; i < sizeof large_bytes / sizeof large_bytes[0]; i++) {

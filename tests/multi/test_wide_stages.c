@@ -74,11 +74,10 @@ static int run(tally_group *group, struct work *work, int asks)
     return 0;
 }
 
-/* Far ranks, direct exchanges and coded data have no use for wide stages, nor has a world of one.
- */
+/* Far ranks and direct exchanges have no use for wide stages, nor has a world of one. */
 static bool can_be_wide(const tally_group *group, const struct work *work)
 {
-    return tally_group_size(group) > 1 && !group->far && work->way <= SCATTERED &&
+    return tally_group_size(group) > 1 && !group->far &&
            !group->domain->ops->shares(group->domain, work->data, N * sizeof(float));
 }
 

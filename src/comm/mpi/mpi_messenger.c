@@ -6,6 +6,7 @@
  */
 #include "comm/mpi/mpi_messenger.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,15 +50,15 @@ static int check(struct tally__messenger *messenger)
 
 /* ---- requests under way ---- */
 
-/* Checks the messenger, and makes room for one more request. */
-static int prepare(struct tally__messenger *messenger)
+/* Checks the messenger, and makes room for n more requests. */
+static int prepare(struct tally__messenger *messenger, int n)
 {
-    int room = messenger->room > 0 ? 2 * messenger->room : TALLY__MPI_MOST_AT_ONCE;
+    int room = 2 * messenger->room + TALLY__MPI_MOST_AT_ONCE + n;
     struct tally__mpi_handle *requests;
     struct tally__under_way *under_way;
 
     TRY(check(messenger));
-    if (messenger->n_under_way < messenger->room) {
+    if (messenger->n_under_way + n <= messenger->room) {
         return TALLY_OK;
     }
     requests = tally__alloc_array((size_t)room, sizeof *requests, "messages");
@@ -177,7 +178,7 @@ int tally__messenger_send(struct tally__messenger *messenger, int rank, uint32_t
     int rc;
 
     tally__mpi_lock();
-    rc = prepare(messenger);
+    rc = prepare(messenger, 1);
     if (rc == TALLY_OK) {
         rc = begin(messenger,
                    messenger->api->send(&messenger->comm, rank, (int)channel + 1, data, bytes,
@@ -195,7 +196,7 @@ int tally__messenger_receive(struct tally__messenger *messenger, int rank, uint3
     int rc;
 
     tally__mpi_lock();
-    rc = prepare(messenger);
+    rc = prepare(messenger, 1);
     if (rc == TALLY_OK) {
         rc = begin(messenger,
                    messenger->api->receive(&messenger->comm, rank, (int)channel + 1, data, bytes,
@@ -211,7 +212,7 @@ int tally__messenger_put_lines(struct tally__messenger *messenger, int rank, voi
 {
     const struct tally__under_way added = {
         .pending = pending, .buffer = pending ? NULL : message, .bytes = bytes};
-    int rc = prepare(messenger);
+    int rc = prepare(messenger, 1);
 
     if (rc == TALLY_OK) {
         rc = begin(messenger,
@@ -226,13 +227,22 @@ int tally__messenger_put_lines(struct tally__messenger *messenger, int rank, voi
     return test_last(messenger);
 }
 
-int tally__messenger_send_lines(struct tally__messenger *messenger, int rank, void *message,
-                                size_t bytes, atomic_int *pending)
+int tally__messenger_send_lines(struct tally__messenger *messenger, int rank,
+                                const struct tally__lines *lines, atomic_int *pending)
 {
+    size_t part = lines->bytes - lines->more;
     int rc;
 
+    assert(part > 0);
     tally__mpi_lock();
-    rc = tally__messenger_put_lines(messenger, rank, message, bytes, pending);
+    /* After the first part no lack of memory may keep back the others. */
+    rc = prepare(messenger, (int)(lines->more / part) + 2);
+    for (size_t at = 0; rc == TALLY_OK && at < lines->bytes; at += part) {
+        size_t left = lines->bytes - at;
+
+        rc = tally__messenger_put_lines(messenger, rank, lines->data + at,
+                                        left < part ? left : part, pending);
+    }
     tally__mpi_unlock();
     return rc;
 }
@@ -249,14 +259,14 @@ static int post_receive(struct tally__messenger *messenger, int i)
 
 /*
  * Receives form a ring, and messages match them in order: to test only the first keeps the order.
- * In a round each far rank sends one message, and a test that finds nothing costs time: one call
- * takes that many messages at most.
+ * In a round each far rank sends one line, and a test that finds nothing costs time: one call takes
+ * that many lines at most.
  */
 static int receive_lines(struct tally__messenger *messenger, size_t *moved)
 {
     int most = messenger->domain->n_ranks - 1;
 
-    for (int i = 0; i < most && i < TALLY__N_RECEIVES; i++) {
+    for (int i = 0, n = 0; n < most && i < TALLY__N_RECEIVES; i++) {
         int at = messenger->next_in;
         struct tally__mpi_status status;
 
@@ -267,10 +277,11 @@ static int receive_lines(struct tally__messenger *messenger, size_t *moved)
             break;
         }
         *moved += (size_t)status.bytes;
-        if (!tally__deliver(messenger, &messenger->in[at], (size_t)status.bytes)) {
+        if (!tally__deliver(messenger, status.source, &messenger->in[at], (size_t)status.bytes)) {
             return break_down(messenger, "a message arrived that this version of tally did not "
                                          "send");
         }
+        n += messenger->parts[status.source].left == 0;
         TRY(post_receive(messenger, at));
         messenger->next_in = (at + 1) % TALLY__N_RECEIVES;
     }
@@ -343,6 +354,7 @@ void tally__messenger_remove(struct tally__messenger *messenger, tally_group *gr
     if (*link) {
         *link = group->far->next;
     }
+    tally__drop_parts(messenger, group);
     for (int i = 0; i < messenger->n_under_way; i++) {
         if (is_in(group, messenger->under_way[i].pending)) {
             messenger->under_way[i].pending = NULL;
@@ -359,7 +371,7 @@ int tally__messenger_sum(struct tally__messenger *messenger, int lane, float *da
     int rc;
 
     tally__mpi_lock();
-    rc = prepare(messenger);
+    rc = prepare(messenger, 1);
     if (rc == TALLY_OK) {
         rc = begin(messenger, messenger->api->sum(&of->comm, data, n, next_request(messenger)),
                    &added);
@@ -376,7 +388,9 @@ int tally__messenger_begin(struct tally__messenger *messenger, struct tally__dom
     messenger->domain = domain;
     messenger->has_left =
         tally__alloc_array((size_t)domain->n_ranks, sizeof *messenger->has_left, "MPI's ranks");
-    if (!messenger->has_left) {
+    messenger->parts =
+        tally__alloc_array((size_t)domain->n_ranks, sizeof *messenger->parts, "MPI's ranks");
+    if (!messenger->has_left || !messenger->parts) {
         return TALLY_NOMEM;
     }
     for (int i = 0; domain->n_ranks > 1 && i < TALLY__N_RECEIVES; i++) {
@@ -421,6 +435,7 @@ void tally__messenger_free(struct tally__messenger *messenger)
     tally__free(messenger->requests);
     tally__free(messenger->under_way);
     tally__free(messenger->has_left);
+    tally__free(messenger->parts);
     tally__free(messenger->processes);
     tally__free(messenger->lanes);
     tally__free(messenger);

@@ -33,6 +33,22 @@ struct tally__under_way {
     bool is_receive;
 };
 
+/* A message of lines, or one line in parts: the first message has all but the last more bytes, and
+ * the others are at most as long. */
+struct tally__lines {
+    unsigned char *data;
+    size_t bytes;
+    size_t more;
+};
+
+/* The rest of a line of which the first part has come. */
+struct tally__parts {
+    size_t left;
+    unsigned char *to;        /* NULL: drop them */
+    struct tally__line *line; /* that has arrived when they are complete */
+    uint32_t round;
+};
+
 struct tally__messenger {
     struct tally__domain *domain;
     const struct tally__mpi_api *api;
@@ -43,6 +59,7 @@ struct tally__messenger {
     _Atomic uint32_t next_channel;
     tally_group *groups;               /* that messages may be for: far->next */
     bool *has_left;                    /* per rank: it has left the group that spans the domain */
+    struct tally__parts *parts;        /* per rank */
     struct tally__process **processes; /* of all ranks; NULL: not watched */
     unsigned char *in[TALLY__N_RECEIVES];
     struct tally__mpi_handle in_requests[TALLY__N_RECEIVES];
@@ -94,9 +111,9 @@ int tally__messenger_send(struct tally__messenger *messenger, int rank, uint32_t
 int tally__messenger_receive(struct tally__messenger *messenger, int rank, uint32_t channel,
                              void *data, size_t bytes, atomic_int *pending);
 
-/* As tally__messenger_put_lines. */
-int tally__messenger_send_lines(struct tally__messenger *messenger, int rank, void *message,
-                                size_t bytes, atomic_int *pending);
+/* As tally__messenger_put_lines. The parts of a line follow each other. */
+int tally__messenger_send_lines(struct tally__messenger *messenger, int rank,
+                                const struct tally__lines *lines, atomic_int *pending);
 
 int tally__messenger_progress(struct tally__messenger *messenger, size_t *moved);
 
