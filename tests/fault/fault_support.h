@@ -76,6 +76,7 @@ void fault_shared_free(void *memory, size_t bytes);
 
 void fault_crew_init(struct fault_crew *crew, int n);
 void fault_crew_start(struct fault_crew *crew, int rank, fault_body body, void *user);
+void fault_crew_start_all(struct fault_crew *crew, fault_body body, void *user);
 /* Reaps who has ended; true when all have. */
 bool fault_crew_all_ended(struct fault_crew *crew);
 /* Waits for all; after max_s the rest is killed and it is false: somebody hung. */
@@ -91,12 +92,17 @@ void fault_complain(struct fault_report *report, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void fault_set_stage(struct fault_report *report, int stage);
 
+/* Calls tally_barrier and waits for it. */
+int fault_barrier(tally_group *group);
+
 /* Whether the text blames rank: "rank 2 died", "ranks 1, 2 did not come"; not one who is merely
  * mentioned further on. */
 bool fault_blames(const char *text, int rank);
 
 /* Gives this program its own /dev/shm, of this number of bytes. False if not allowed. */
 bool fault_private_dev_shm(const char *size);
+
+int fault_count_descriptors(void);
 
 /* Counts what is open now, and from now on takes in orphans, so that fault_leftovers sees them. */
 void fault_leftovers_begin(void);
