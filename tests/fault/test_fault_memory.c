@@ -252,7 +252,8 @@ static void no_file_at_all(void **state)
     end(&scene, &crew);
 }
 
-/* One rank may have little address space: what it cannot map, nobody gets; what it can, works. */
+/* One rank has little address space: memory that it cannot map is refused on all ranks; memory that
+ * it can map works. */
 static void address_space_limit(void **state)
 {
     static const size_t asked[] = {16 * MIB, 400 * MIB};
