@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The group of a bench whose application's thread works beside the lanes, and who its ranks are. */
+/* The group of a bench whose application thread works at the same time as the lanes, and its
+ * ranks. */
 #ifndef TALLY_BENCH_RANK_GROUP_H
 #define TALLY_BENCH_RANK_GROUP_H
 

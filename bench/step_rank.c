@@ -259,7 +259,7 @@ static int note_in_wait(struct rank_state *s, size_t step)
     return TALLY_OK;
 }
 
-/* Whether it was asked for. */
+/* Whether the side was asked for. */
 static bool has_side(const struct step_bench *bench, enum step_side side)
 {
     if (side >= STEP_ALL_REDUCE) {
@@ -294,7 +294,7 @@ static int measure_steps(struct rank_state *s)
 
 /* ---- calibration --------------------------------------------------------------------------- */
 
-/* The shortest of several: what it takes when nobody disturbs. */
+/* The shortest of several runs: the time without disturbance. */
 static double time_writing(const struct rank_state *s)
 {
     double times[N_CALIBRATIONS];

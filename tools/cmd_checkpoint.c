@@ -12,7 +12,7 @@
 
 #define NAME "tally checkpoint"
 
-/* What is printed for each part. */
+/* The state of the listing, for the function that prints one part. */
 struct view {
     const char *directory;
     tally_checkpoint_info info;

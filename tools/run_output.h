@@ -36,7 +36,7 @@ void run_sink_add(struct run_sink *sink, const void *bytes, size_t n);
 void run_say(struct run_sink *sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Whether bytes wait to be written. */
 bool run_sink_waits(const struct run_sink *sink);
-/* Whether so many bytes wait that the ranks should wait too. */
+/* Whether the ranks should wait, because too many bytes of their output do. */
 bool run_sink_is_full(const struct run_sink *sink);
 /* Writes as much as possible without blocking. */
 void run_sink_flush(struct run_sink *sink);

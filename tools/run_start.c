@@ -73,7 +73,7 @@ bool run_environment_set(int n_ranks, int attempt)
            share_cpus(n_ranks);
 }
 
-/* Without a reader the launcher is gone, and nobody can be told. */
+/* If there is no reader, the launcher has ended, and there is nobody to tell. */
 static void tell(int fd, const struct report *report)
 {
     if (write(fd, report, sizeof *report) != (ssize_t)sizeof *report) {

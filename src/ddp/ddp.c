@@ -285,7 +285,7 @@ static int start(tally_group *group, struct creation *creation)
     }
     TRY(tally__param_memory_make(ddp));
     ddp->recording = ddp->config.static_graph != 0;
-    ddp->presence.was_last = true;
+    ddp->presence.root = tally_group_size(group) - 1;
     /* Provided gradients never move. If gradients may be absent in any step, a ready order says
      * nothing about the next step. */
     ddp->rebuild_due = !ddp->provides && (!ddp->config.find_unused || ddp->config.static_graph);

@@ -140,9 +140,8 @@ struct tally__step_stats {
 struct tally__presence {
     bool active;   /* this rank has input */
     int n_active;  /* number of ranks that have */
-    int root;      /* the highest rank that has */
+    int root;      /* the highest rank that has; once none has, the one of the last step */
     bool stopped;  /* a rank has none, and config.join_stops ends the run */
-    bool was_last; /* this rank had input in the last step */
     int who_ended; /* the lowest rank without input */
     tally_future *future;
 };

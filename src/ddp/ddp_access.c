@@ -35,7 +35,7 @@ int tally_ddp_is_unused(const tally_ddp *ddp, int i, int *unused)
     return TALLY_OK;
 }
 
-/* Sets no_sync and returns what it was. */
+/* Sets no_sync and returns its old value. */
 static bool exchange_no_sync(tally_ddp *ddp, bool no_sync)
 {
     bool before;

@@ -266,7 +266,8 @@ static int take_runs(const struct fresh *fresh, size_t i, struct tally__residual
     return TALLY_OK;
 }
 
-/* With as many ranks, this rank takes what it had left out; otherwise the mean of all. */
+/* With the same number of ranks as before, this rank takes its own residual; otherwise the mean of
+ * all. */
 static int take_sent(const struct fresh *fresh, size_t i, struct tally__residual *residual)
 {
     size_t n = residual->n;

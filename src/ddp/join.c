@@ -29,7 +29,6 @@ int tally__presence_job(tally_lane *lane, void *user)
     has_input[tally_group_rank(ddp->group)] = presence->active;
     TRY(tally_lane_all_reduce(lane, has_input, (size_t)size, TALLY_U8, TALLY_MAX));
     presence->n_active = 0;
-    presence->root = 0;
     presence->who_ended = size;
     for (int r = size - 1; r >= 0; r--) {
         if (!has_input[r]) {
@@ -52,10 +51,8 @@ int tally__presence_job(tally_lane *lane, void *user)
 static int farewell_job(tally_lane *lane, void *user)
 {
     tally_ddp *ddp = user;
-    int32_t root = ddp->presence.was_last ? tally_group_rank(ddp->group) : -1;
 
-    TRY(tally_lane_all_reduce(lane, &root, 1, TALLY_I32, TALLY_MAX));
-    TRY(tally__values_broadcast(lane, ddp, root));
+    TRY(tally__values_broadcast(lane, ddp, ddp->presence.root));
     if (ddp->observer.values_changed) {
         ddp->observer.values_changed(ddp->observer.user);
     }
@@ -80,7 +77,6 @@ static int shadow(tally_ddp *ddp)
         if (ddp->presence.n_active == 0) {
             break;
         }
-        ddp->presence.was_last = false;
         TRY(tally__shadow_step(ddp));
     }
     return tally__ddp_run(ddp, farewell_job, ddp);

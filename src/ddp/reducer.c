@@ -135,7 +135,6 @@ static int begin_step(tally_ddp *ddp)
     tally__status_set(ddp->trace.status, TALLY__STATE_COMPUTING, "");
     if (ddp->config.join) {
         ddp->presence.active = true;
-        ddp->presence.was_last = true;
         TRY(tally_submit(ddp->group, 0, tally__presence_job, ddp, &ddp->presence.future));
     }
     ddp->now.begun = true;

@@ -38,7 +38,7 @@ static bool begins(const char *name, const char *with)
     return strncmp(name, with, strlen(with)) == 0;
 }
 
-/* Whether it is the name of a checkpoint, and its number. */
+/* Whether name is that of a checkpoint; *number is its number. */
 static bool read_name(const char *name, uint64_t *number)
 {
     char again[TALLY__FOLDER_BYTES];

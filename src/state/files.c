@@ -24,7 +24,7 @@
 #define DIRECT_BYTES ((size_t)4 << 20)
 #define BLOCK_BYTES ((size_t)4096)
 
-/* The disk is told to start after so many bytes. */
+/* Bytes after which the disk is told to start writing. */
 #define START_BYTES ((size_t)8 << 20)
 
 static int fail(const char *what, const char *path)

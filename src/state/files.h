@@ -56,7 +56,7 @@ void tally__file_leave(struct tally__file_in *in);
  * has more than most bytes; NOMEM. */
 int tally__file_read_all(const char *path, size_t most, char **bytes, size_t *n);
 
-/* Whether it is a file, and its size. */
+/* Whether path is a regular file; *n is its size. */
 bool tally__file_size(const char *path, size_t *n);
 
 /* Creates a folder, or finds that it exists. */

@@ -120,7 +120,7 @@ static int save_now(tally_ddp *ddp, struct tally__checkpoints *checkpoints)
     return rc;
 }
 
-/* In a group beside the ddp's: its jobs run while those of the ddp do. */
+/* In a separate group, so that its jobs run at the same time as those of the ddp. */
 static int save_behind(tally_ddp *ddp, struct tally__checkpoints *checkpoints)
 {
     if (!checkpoints->group) {

@@ -26,7 +26,7 @@ static struct tally__bytes overlap(const struct tally__bytes *piece, size_t at, 
                : (struct tally__bytes){NULL, 0};
 }
 
-/* Where slice k of n starts; the last one ends with the blob. */
+/* The first byte of slice k of n. The last slice ends with the blob. */
 static size_t slice_start(size_t bytes, size_t k, size_t n)
 {
     return k < n ? bytes / TALLY__CACHE_LINE / n * k * TALLY__CACHE_LINE : bytes;

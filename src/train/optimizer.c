@@ -130,8 +130,8 @@ static int make_groups(tally_optimizer *optimizer, const tally_optimizer_config 
     return rest >= 0 ? claim_rest(optimizer, (size_t)rest) : TALLY_OK;
 }
 
-/* Whether it updates parameters from gradients that are not announced: the application may write
- * them until wait. */
+/* Whether the optimizer updates parameters by gradients that are never announced: the application
+ * may write these until wait. */
 static bool uses_local_gradients(const tally_optimizer *optimizer)
 {
     for (size_t i = 0; i < optimizer->n_params; i++) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154 # line is the test's, the rest command_support's
-# What the tests of benches share. Sourced with the tally command, the bench's name, and options that
+# Functions shared by the tests of benches. Sourced with the tally command, the bench's name, and options that
 # make it quick. A test sets line to what a JSON line looks like.
 # shellcheck source=tests/tool/command_support.sh
 . "$(dirname "$0")/../tool/command_support.sh" "$1"

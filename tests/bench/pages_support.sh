@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034 # for the tests
-# What the tests of `make bench` share. Sourced with the tally command; $pages is an empty folder.
+# Functions shared by the tests of `make bench`. Sourced with the tally command; $pages is an empty folder.
 # shellcheck source=tests/tool/command_support.sh
 . "$(dirname "$0")/../tool/command_support.sh" "$1"
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -16,7 +16,7 @@
 static const int worlds[] = {1, 2, 3, 4, 7};
 #define N_WORLDS (sizeof worlds / sizeof worlds[0])
 
-/* What the run that saved knows, for the run that loads; threads share it. */
+/* Passed from the run that saved to the run that loads; threads share it. */
 struct scene {
     const char *folder;
     struct ckpt_setup setup;

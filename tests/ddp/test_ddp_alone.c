@@ -256,28 +256,13 @@ static int loop_body(tally_group *group, void *user)
     return 0;
 }
 
-/* As threads and as processes; a deadline would be noticed. */
+/* A deadline would be noticed. */
 static int run(const char *name, ranks_body *body, void *user, bool may_leak)
 {
-    int n_failures = 0;
+    static const int worlds[] = {2, 3, RANKS_REPEATS(4, 0), 0};
+    const struct ranks ranks = {.lanes = 1, .timeout_s = 60, .may_leak = may_leak};
 
-    for (int world = 2; world <= RANKS_REPEATS(4, 3); world++) {
-        for (int kind = 0; kind < 2; kind++) {
-            const struct ranks ranks = {.kind = kind ? RANKS_PROCESSES : RANKS_THREADS,
-                                        .world = world,
-                                        .lanes = 1,
-                                        .timeout_s = 60,
-                                        .may_leak = may_leak};
-            int failed = ranks_run(&ranks, body, user);
-
-            if (failed) {
-                (void)fprintf(stderr, "%s, world %d, %s: failed\n", name, world,
-                              kind ? "processes" : "threads");
-            }
-            n_failures += failed;
-        }
-    }
-    return n_failures;
+    return ranks_run_worlds(name, &ranks, worlds, body, user);
 }
 
 int main(void)

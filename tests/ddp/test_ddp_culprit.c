@@ -4,7 +4,6 @@
  * some of the ranks; and no rank if all ranks report the same.
  */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "support/ddp_model.h"
@@ -123,22 +122,9 @@ static int sub_group_body(tally_group *group, void *user)
 
 static int run(const char *name, ranks_body *body, bool may_leak)
 {
-    int n_failures = 0;
+    const struct ranks ranks = {.lanes = 1, .timeout_s = 60, .may_leak = may_leak};
 
-    for (int kind = 0; kind < 2; kind++) {
-        const struct ranks ranks = {.kind = kind ? RANKS_PROCESSES : RANKS_THREADS,
-                                    .world = WORLD,
-                                    .lanes = 1,
-                                    .timeout_s = 60,
-                                    .may_leak = may_leak};
-        int failed = ranks_run(&ranks, body, NULL);
-
-        if (failed) {
-            (void)fprintf(stderr, "%s, %s: failed\n", name, kind ? "processes" : "threads");
-        }
-        n_failures += failed;
-    }
-    return n_failures;
+    return ranks_run_worlds(name, &ranks, (const int[]){WORLD, 0}, body, NULL);
 }
 
 int main(void)

@@ -5,7 +5,6 @@
  * views and copies and whatever gradients travel as; also through another hook, for which a ddp
  * whose parameters are of that dtype is the reference.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "support/mixed_model.h"
@@ -154,10 +153,7 @@ static int run_hooks(void)
                                         .world = 2 + (int)(h + c) % 2,
                                         .lanes = 1 + (int)c};
 
-            if (ranks_run(&ranks, hooks_body, &hooked)) {
-                (void)fprintf(stderr, "hook %s, case %zu: failed\n", hooks[h], c);
-                n_failures++;
-            }
+            n_failures += ranks_run_named(hooks[h], &ranks, hooks_body, &hooked);
         }
     }
     return n_failures;

@@ -53,7 +53,7 @@ static int count_entries(const char *folder, const char *word, char *found, size
     return n;
 }
 
-static int count_descriptors(void)
+int fault_count_descriptors(void)
 {
     char last[300];
 
@@ -63,7 +63,7 @@ static int count_descriptors(void)
 void fault_leftovers_begin(void)
 {
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    before.n_descriptors = count_descriptors();
+    before.n_descriptors = fault_count_descriptors();
 }
 
 static bool has_socket(const char *name, char *line, size_t bytes)
@@ -119,9 +119,9 @@ const char *fault_leftovers(const char *name)
         (void)snprintf(text, sizeof text, "a socket is left: %s", found);
         return text;
     }
-    if (count_descriptors() != before.n_descriptors) {
+    if (fault_count_descriptors() != before.n_descriptors) {
         (void)snprintf(text, sizeof text, "%d descriptors are open, not %d as before",
-                       count_descriptors(), before.n_descriptors);
+                       fault_count_descriptors(), before.n_descriptors);
         return text;
     }
     return NULL;

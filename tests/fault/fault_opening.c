@@ -30,7 +30,6 @@ static int open_and_close(int i, struct fault_report *report, void *user)
 {
     const struct fault_opener *opener = &((struct fault_opening *)user)->opener[i];
     tally_group *group;
-    tally_future *future;
     int rc;
 
     fault_sleep_ns(opener->delay_ns);
@@ -44,11 +43,7 @@ static int open_and_close(int i, struct fault_report *report, void *user)
         return 0;
     }
     fault_set_stage(report, FAULT_OPEN);
-    rc = tally_barrier(group, &future);
-    if (rc == TALLY_OK) {
-        rc = tally_future_wait(future);
-        tally_future_free(future);
-    }
+    rc = fault_barrier(group);
     if (rc != TALLY_OK) {
         fault_note_failure(report, rc);
     }

@@ -162,28 +162,16 @@ static bool is_asked_to_leave(const struct stream *stream)
     return stream->plan->leave && atomic_load_explicit(stream->plan->leave, memory_order_acquire);
 }
 
-static int barrier(tally_group *group)
-{
-    tally_future *future;
-    int rc = tally_barrier(group, &future);
-
-    if (rc == TALLY_OK) {
-        rc = tally_future_wait(future);
-        tally_future_free(future);
-    }
-    return rc;
-}
-
 /*
  * Whoever failed in a sub-group has not heard from the whole group yet. A rank that was stopped may
  * find that all others came to its next barrier before they gave up: that one is complete.
  */
 static void fail_in_world(struct stream *stream)
 {
-    int rc = barrier(stream->world);
+    int rc = fault_barrier(stream->world);
 
     if (rc == TALLY_OK) {
-        rc = barrier(stream->world);
+        rc = fault_barrier(stream->world);
     }
     if (rc == TALLY_OK) {
         fault_complain(stream->report, "the group is well although a rank is gone");

@@ -119,6 +119,13 @@ static void kill_rest(struct fault_crew *crew)
     }
 }
 
+void fault_crew_start_all(struct fault_crew *crew, fault_body body, void *user)
+{
+    for (int r = 0; r < crew->n; r++) {
+        fault_crew_start(crew, r, body, user);
+    }
+}
+
 bool fault_crew_wait(struct fault_crew *crew, double max_s)
 {
     uint64_t end = fault_now_ns() + (uint64_t)(max_s * (double)NS_PER_S);
@@ -201,6 +208,18 @@ static bool is_source(const char *at, char **end)
     }
     behind = strncmp(*end, " (", 2) == 0 && strchr(*end, ')') ? strchr(*end, ')') + 1 : *end;
     return strncmp(behind, ": ", 2) == 0;
+}
+
+int fault_barrier(tally_group *group)
+{
+    tally_future *future;
+    int rc = tally_barrier(group, &future);
+
+    if (rc == TALLY_OK) {
+        rc = tally_future_wait(future);
+        tally_future_free(future);
+    }
+    return rc;
 }
 
 bool fault_blames(const char *text, int rank)

@@ -76,20 +76,24 @@ void fault_shared_free(void *memory, size_t bytes);
 
 void fault_crew_init(struct fault_crew *crew, int n);
 void fault_crew_start(struct fault_crew *crew, int rank, fault_body body, void *user);
-/* Reaps who has ended; true when all have. */
+void fault_crew_start_all(struct fault_crew *crew, fault_body body, void *user);
+/* Reaps the ranks that have ended; true when all have. */
 bool fault_crew_all_ended(struct fault_crew *crew);
-/* Waits for all; after max_s the rest is killed and it is false: somebody hung. */
+/* Waits for all ranks; kills the rest after max_s, and returns false then: a rank hung. */
 bool fault_crew_wait(struct fault_crew *crew, double max_s);
-/* Whether all who were not struck have come so far. */
+/* Whether all ranks that were not struck have reached the stage. */
 bool fault_crew_reached(const struct fault_crew *crew, int stage);
 void fault_crew_strike(struct fault_crew *crew, int rank, int signal);
 void fault_crew_free(struct fault_crew *crew);
 
-/* A rank's own words about a failed call, and about something that is wrong. */
+/* A rank records a failed call, or something that it found wrong. */
 void fault_note_failure(struct fault_report *report, int status);
 void fault_complain(struct fault_report *report, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void fault_set_stage(struct fault_report *report, int stage);
+
+/* Calls tally_barrier and waits for it. */
+int fault_barrier(tally_group *group);
 
 /* Whether the text blames rank: "rank 2 died", "ranks 1, 2 did not come"; not one who is merely
  * mentioned further on. */
@@ -97,6 +101,8 @@ bool fault_blames(const char *text, int rank);
 
 /* Gives this program its own /dev/shm, of this number of bytes. False if not allowed. */
 bool fault_private_dev_shm(const char *size);
+
+int fault_count_descriptors(void);
 
 /* Counts what is open now, and from now on takes in orphans, so that fault_leftovers sees them. */
 void fault_leftovers_begin(void);

@@ -181,9 +181,7 @@ static int run_function(const char *name, int victim, size_t n_calls)
         (void)snprintf(scene.rendezvous, sizeof scene.rendezvous, "@tally-failing-%d-%s-%d-%zu",
                        (int)getpid(), name, victim, scene.n);
         fault_crew_init(&crew, WORLD);
-        for (int r = 0; r < WORLD; r++) {
-            fault_crew_start(&crew, r, open_and_use, &scene);
-        }
+        fault_crew_start_all(&crew, open_and_use, &scene);
         is_hang = !fault_crew_wait(&crew, SLACK_S);
         n_failed += !judge(&scene, &crew, is_hang);
         fault_crew_free(&crew);

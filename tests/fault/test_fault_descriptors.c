@@ -29,18 +29,6 @@ struct scene {
     void (*act)(void); /* what rank 1 does once all ranks are there */
 };
 
-static int barrier(tally_group *group)
-{
-    tally_future *future;
-    int rc = tally_barrier(group, &future);
-
-    if (rc == TALLY_OK) {
-        rc = tally_future_wait(future);
-        tally_future_free(future);
-    }
-    return rc;
-}
-
 /* Rank 1 acts, comes late, and waits for the others, who come late too. */
 static int act_and_meet(int rank, struct fault_report *report, void *user)
 {
@@ -49,16 +37,16 @@ static int act_and_meet(int rank, struct fault_report *report, void *user)
     tally_group *group;
     int rc = tally_group_open(&config, &group);
 
-    rc = rc == TALLY_OK ? barrier(group) : rc;
+    rc = rc == TALLY_OK ? fault_barrier(group) : rc;
     if (rc == TALLY_OK && rank == 1) {
         scene->act();
         fault_sleep_ns(LATE_NS);
     }
-    rc = rc == TALLY_OK ? barrier(group) : rc;
+    rc = rc == TALLY_OK ? fault_barrier(group) : rc;
     if (rc == TALLY_OK && rank != 1) {
         fault_sleep_ns(LATE_NS);
     }
-    rc = rc == TALLY_OK ? barrier(group) : rc;
+    rc = rc == TALLY_OK ? fault_barrier(group) : rc;
     if (rc != TALLY_OK) {
         fault_note_failure(report, rc);
     }
@@ -74,9 +62,7 @@ static void run(struct scene *scene, struct fault_crew *crew)
     (void)snprintf(scene->rendezvous, sizeof scene->rendezvous, "@tally-fault-%d-%d", (int)getpid(),
                    n_scenes++);
     fault_crew_init(crew, scene->world);
-    for (int r = 0; r < scene->world; r++) {
-        fault_crew_start(crew, r, act_and_meet, scene);
-    }
+    fault_crew_start_all(crew, act_and_meet, scene);
     if (!fault_crew_wait(crew, SLACK_S)) {
         fail_msg("a rank hangs");
     }

@@ -48,18 +48,6 @@ static void end_by_signal(void)
     (void)raise(SIGKILL);
 }
 
-static int barrier(tally_group *group)
-{
-    tally_future *future;
-    int rc = tally_barrier(group, &future);
-
-    if (rc == TALLY_OK) {
-        rc = tally_future_wait(future);
-        tally_future_free(future);
-    }
-    return rc;
-}
-
 static int work(int rank, struct fault_report *report, void *user)
 {
     const struct scene *scene = user;
@@ -73,7 +61,7 @@ static int work(int rank, struct fault_report *report, void *user)
         (void)atexit(close_at_exit);
     }
     rc = tally_group_open(&config, &group);
-    rc = rc == TALLY_OK ? barrier(group) : rc;
+    rc = rc == TALLY_OK ? fault_barrier(group) : rc;
     if (rc == TALLY_OK && scene->splits) {
         rc = tally_group_split(group, 0, rank < VICTIM ? scene->world : rank, &inner);
     }
@@ -88,7 +76,7 @@ static int work(int rank, struct fault_report *report, void *user)
         }
         return 0;
     }
-    fault_note_failure(report, barrier(inner ? inner : group));
+    fault_note_failure(report, fault_barrier(inner ? inner : group));
     (void)tally_group_close(inner);
     (void)tally_group_close(group);
     return 0;
@@ -105,9 +93,7 @@ static void play(struct scene *scene, const char *text)
     (void)snprintf(part, sizeof part, "rank %d%s %s", VICTIM,
                    scene->splits ? " (0 of this sub-group)" : "", text);
     fault_crew_init(&crew, scene->world);
-    for (int r = 0; r < scene->world; r++) {
-        fault_crew_start(&crew, r, work, scene);
-    }
+    fault_crew_start_all(&crew, work, scene);
     assert_true(fault_crew_wait(&crew, HANG_S));
     for (int r = 0; r < scene->world; r++) {
         assert_string_equal(crew.report[r].complaint, "");

@@ -145,9 +145,7 @@ static void run(struct scene *scene, struct fault_crew *crew)
     (void)snprintf(scene->rendezvous, sizeof scene->rendezvous, "@tally-fault-%d-%d", (int)getpid(),
                    n_scenes++);
     fault_crew_init(crew, scene->world);
-    for (int r = 0; r < scene->world; r++) {
-        fault_crew_start(crew, r, ask_for_memory, scene);
-    }
+    fault_crew_start_all(crew, ask_for_memory, scene);
     if (!fault_crew_wait(crew, SLACK_S)) {
         fail_msg("a rank hangs");
     }
@@ -254,7 +252,8 @@ static void no_file_at_all(void **state)
     end(&scene, &crew);
 }
 
-/* One rank may have little address space: what it cannot map, nobody gets; what it can, works. */
+/* One rank has little address space: memory that it cannot map is refused on all ranks; memory that
+ * it can map works. */
 static void address_space_limit(void **state)
 {
     static const size_t asked[] = {16 * MIB, 400 * MIB};

@@ -103,9 +103,7 @@ static struct scene *begin(struct fault_crew *crew, int world, int lanes)
     (void)snprintf(scene->rendezvous, sizeof scene->rendezvous, "@tally-pause-%d-%d-%d",
                    (int)getpid(), world, lanes);
     fault_crew_init(crew, world);
-    for (int r = 0; r < world; r++) {
-        fault_crew_start(crew, r, work, scene);
-    }
+    fault_crew_start_all(crew, work, scene);
     await_steps(scene, 1);
     return scene;
 }

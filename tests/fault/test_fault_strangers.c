@@ -5,7 +5,6 @@
  * nothing to say. Ranks give a clear error, or wait on for who should come; they never crash and
  * keep no descriptor. And two ranks in one process, which is a stranger mistake.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -45,36 +44,17 @@ struct gift {
 
 /* ---- the ranks ---- */
 
-static int count_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (folder && readdir(folder)) {
-        n++;
-    }
-    if (folder) {
-        (void)closedir(folder);
-    }
-    return n;
-}
-
 /* Opens, passes a barrier, closes, and then has as many descriptors as before. */
 static int count_and_open(int rank, struct fault_report *report, void *user)
 {
     const struct fault_opening *opening = user;
-    int before = count_descriptors();
+    int before = fault_count_descriptors();
     tally_group *group = NULL;
-    tally_future *future;
     int rc = tally_group_open(&opening->opener[rank].config, &group);
 
     if (rc == TALLY_OK) {
         fault_set_stage(report, FAULT_OPEN);
-        rc = tally_barrier(group, &future);
-        if (rc == TALLY_OK) {
-            rc = tally_future_wait(future);
-            tally_future_free(future);
-        }
+        rc = fault_barrier(group);
     }
     if (rc != TALLY_OK) {
         fault_note_failure(report, rc);
@@ -82,8 +62,9 @@ static int count_and_open(int rank, struct fault_report *report, void *user)
     if (tally_group_close(group) != TALLY_OK) {
         fault_complain(report, "close: %s", tally_last_error());
     }
-    if (count_descriptors() != before) {
-        fault_complain(report, "%d descriptors before, %d after", before, count_descriptors());
+    if (fault_count_descriptors() != before) {
+        fault_complain(report, "%d descriptors before, %d after", before,
+                       fault_count_descriptors());
     }
     fault_set_stage(report, FAULT_CLOSED);
     return 0;
@@ -350,48 +331,40 @@ static void another_language(void **state)
     fault_opening_end(&opening);
 }
 
-/* Many connect, say nothing, and stay; the true rank comes right behind them and waits for none. */
-static void silence(void **state)
+/* n connect, say nothing, and stay; the true rank comes after them and is let in. */
+static void let_in_after(size_t n)
 {
     struct fault_opening opening;
-    int connections[20];
+    int connections[100];
 
-    (void)state;
+    assert_in_range(n, 1, sizeof connections / sizeof connections[0]);
     fault_opening_init(&opening, 2, "@", 30);
     start(&opening, 0);
-    for (size_t i = 0; i < sizeof connections / sizeof connections[0]; i++) {
+    for (size_t i = 0; i < n; i++) {
         connections[i] = knock(&opening);
     }
     start(&opening, 1);
     fault_opening_wait(&opening, SLACK_S);
     fault_expect_success(&opening, 0);
     fault_expect_success(&opening, 1);
-    for (size_t i = 0; i < sizeof connections / sizeof connections[0]; i++) {
+    for (size_t i = 0; i < n; i++) {
         assert_int_equal(close(connections[i]), 0);
     }
     fault_opening_end(&opening);
 }
 
-/* More connections than rank 0 keeps: the oldest goes, and the true rank is let in. */
+/* Rank 0 waits for none of them. */
+static void silence(void **state)
+{
+    (void)state;
+    let_in_after(20);
+}
+
+/* More connections than rank 0 keeps: the oldest goes. */
 static void crowd(void **state)
 {
-    struct fault_opening opening;
-    int connections[100];
-
     (void)state;
-    fault_opening_init(&opening, 2, "@", 30);
-    start(&opening, 0);
-    for (size_t i = 0; i < sizeof connections / sizeof connections[0]; i++) {
-        connections[i] = knock(&opening);
-    }
-    start(&opening, 1);
-    fault_opening_wait(&opening, SLACK_S);
-    fault_expect_success(&opening, 0);
-    fault_expect_success(&opening, 1);
-    for (size_t i = 0; i < sizeof connections / sizeof connections[0]; i++) {
-        assert_int_equal(close(connections[i]), 0);
-    }
-    fault_opening_end(&opening);
+    let_in_after(100);
 }
 
 /* ---- two ranks in one process ---- */
@@ -418,7 +391,7 @@ static void one_process(void **state)
     struct resident residents[2];
     pthread_t threads[2];
     char name[100];
-    int before = count_descriptors();
+    int before = fault_count_descriptors();
 
     (void)state;
     (void)snprintf(name, sizeof name, "@tally-fault-%d-one", (int)getpid());
@@ -431,7 +404,7 @@ static void one_process(void **state)
         assert_int_equal(residents[r].status, TALLY_ARG);
         assert_non_null(strstr(residents[r].text, "tally_group_open_threads"));
     }
-    assert_int_equal(count_descriptors(), before);
+    assert_int_equal(fault_count_descriptors(), before);
     assert_null(fault_leftovers(name + 1));
 }
 

@@ -102,9 +102,7 @@ static void death(double max_norm)
     (void)snprintf(scene.rendezvous, sizeof scene.rendezvous, "@tally-fault-%d-%d", (int)getpid(),
                    (int)max_norm);
     fault_crew_init(&crew, WORLD);
-    for (int r = 0; r < WORLD; r++) {
-        fault_crew_start(&crew, r, train, &scene);
-    }
+    fault_crew_start_all(&crew, train, &scene);
     assert_true(fault_crew_wait(&crew, HANG_S));
     for (int r = 0; r < WORLD; r++) {
         const struct fault_report *report = &crew.report[r];

@@ -12,19 +12,42 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * The object that saves and loads. The fuzzer defines the model; all functions except load must
- * succeed.
- */
-struct blob_subject {
-    void *models[2]; /* room for two: one that loads, and a fresh one */
-    void (*start)(void *model, bool variant);
-    void (*run)(void *model); /* some steps, before it saves */
-    void (*save)(void *model, void *blob, size_t *bytes);
-    int (*load)(void *model, const void *const *blobs, const size_t *bytes, size_t n);
-    void (*go_on)(void *model, bool variant); /* from what was accepted; its numbers may be none */
-    void (*end)(void *model);
+#include "tally.h"
+
+#define BLOB_MAX_PARAMS 3
+
+/* A run of one rank that saves and loads its ddp, or an object on it. */
+struct blob_model {
+    const struct blob_subject *subject;
+    float data[BLOB_MAX_PARAMS][64];
+    tally_group *group;
+    tally_ddp *ddp;
+    void *object; /* what create makes */
 };
+
+/* The state that a fuzzer is about, in two variants. Functions return a status, which must be
+ * TALLY_OK except for load's. */
+struct blob_subject {
+    int n_params;
+    size_t shapes[BLOB_MAX_PARAMS][2]; /* a vector has a 0 in the second place */
+    const char *hooks[2];              /* of the ddp, by variant; NULL: the default */
+    int (*create)(struct blob_model *model, bool variant); /* NULL: the ddp is enough */
+    int (*free)(struct blob_model *model);                 /* the object; NULL: there is none */
+    int (*step)(struct blob_model *model, unsigned seed);
+    int (*save)(struct blob_model *model, void *blob, size_t *bytes);
+    int (*load)(struct blob_model *model, const void *const *blobs, const size_t *bytes, size_t n);
+    /* Continues from a state that was accepted, whose numbers may not be finite. */
+    int (*go_on)(struct blob_model *model, bool variant);
+};
+
+/* The number of elements of parameter i. */
+size_t blob_elements(const struct blob_model *model, int i);
+
+/* A step of the ddp with random gradients. Returns the status of tally_ddp_wait. */
+int blob_step(struct blob_model *model, unsigned seed);
+
+/* The next of a sequence of random numbers in 0..1. */
+float blob_random(unsigned *seed);
 
 /* One input. Returns 0. */
 int blob_fuzz(const struct blob_subject *subject, const uint8_t *data, size_t n);

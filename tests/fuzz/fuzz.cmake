@@ -37,7 +37,7 @@ tally_fuzzer(averager_blob fuzz/blob_changes.c fuzz/blob_fuzz.c)
 tally_fuzzer(manifest)
 tally_fuzzer(profile)
 
-# What the command reads.
+# Files that the command reads.
 set(tools ${PROJECT_SOURCE_DIR}/tools)
 tally_fuzzer(trace_file ${tools}/trace_read.c ${tools}/trace_tracks.c)
 tally_fuzzer(status_page ${tools}/top_page.c ${tools}/top_view.c ${tools}/top_jobs.c ${tools}/json.c)

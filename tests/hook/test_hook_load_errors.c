@@ -13,7 +13,7 @@
 
 #define N_BEFORE 3
 
-/* A run, what it saved, what it saved later, and one of which nobody wants anything. */
+/* A run, its state, its state some steps later, and a run that saves nothing. */
 struct scene {
     struct state_run run;
     struct state_run twin;

@@ -198,7 +198,7 @@ static int exempt_body(tally_group *group, void *user)
     return 0;
 }
 
-/* After noop, gradients are the rank's own and what it owes, as an all-reduce wants them. */
+/* After noop, gradients are the rank's own plus its residual, as an all-reduce expects them. */
 static int noop_body(tally_group *group, void *user)
 {
     const struct state_setup setup = {"int8", false, 0};

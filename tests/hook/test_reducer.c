@@ -246,7 +246,7 @@ static int free_early(tally_group *group, void *user)
         CHECK_STATUS(group,
                      tally_reducer_reduce(guest->reducer, params, 1, guest->room, 0, 2, &future),
                      TALLY_ABORTED);
-        /* What was learned up to now can still be saved. */
+        /* The state up to now can still be saved. */
         CHECK_OK(group, tally_reducer_save(guest->reducer, NULL, &bytes));
     }
     CHECK_OK(group, guest_end(group, guest));

@@ -2,7 +2,7 @@
 # Tests with ranks, as threads and as processes.
 
 add_library(tally_rank_support STATIC support/ranks.c support/ranks_mpi.c
-  support/rank_checks.c support/rank_staging.c support/oracle.c)
+  support/ranks_worlds.c support/rank_checks.c support/rank_staging.c support/oracle.c)
 target_include_directories(tally_rank_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_rank_support PRIVATE tally_flags)

@@ -21,18 +21,6 @@
 
 static int n_failures;
 
-static int check_alive(tally_group *group)
-{
-    double data = tally_group_rank(group) + 1;
-    int world = tally_group_size(group);
-    tally_future *future;
-
-    CHECK_OK(group, tally_all_reduce(group, &data, 1, TALLY_F64, TALLY_SUM, &future));
-    CHECK_OK(group, ranks_finish(future));
-    CHECK(group, data == (double)(world * (world + 1)) / 2);
-    return 0;
-}
-
 /* Waits, without the group, until all ranks have come here: once per body. */
 static int meet(const tally_group *group)
 {
@@ -143,7 +131,7 @@ static int slow_close_body(tally_group *group, void *user)
     CHECK_OK(group, tally_group_abort(*aborts_parent ? group : sub, "enough"));
     CHECK_OK(group, tally_group_close(sub));
     CHECK(group, atomic_load(&states[1]) == 1);
-    return *aborts_parent ? 0 : check_alive(group);
+    return *aborts_parent ? 0 : ranks_check_alive(group);
 }
 
 /* ---- a group given up in the middle of a split ---- */
@@ -273,7 +261,7 @@ static int wrap_body(tally_group *group, void *user)
 
         CHECK_STATUS(group, ranks_job(group, 0, wrap_job, &plan), TALLY_ARG);
         CHECK_TEXT(group, tally_last_error(), "more than memory can hold");
-        CHECK(group, check_alive(group) == 0);
+        CHECK(group, ranks_check_alive(group) == 0);
     }
     return 0;
 }
@@ -302,7 +290,7 @@ static int foreign_body(tally_group *group, void *user)
     CHECK_TEXT(group, tally_last_error(), "not memory of the group");
     memset(other, 1, 10000);
     CHECK_OK(group, tally_group_free(group, other));
-    return check_alive(group);
+    return ranks_check_alive(group);
 }
 
 /* ---- forked children ---- */
@@ -323,24 +311,14 @@ static int fork_body(tally_group *group, void *user)
         }
         CHECK(group, child > 0 && waitpid(child, &status, 0) == child);
         CHECK(group, WIFEXITED(status) && WEXITSTATUS(status) == 0);
-        CHECK(group, check_alive(sub) == 0);
-        CHECK(group, check_alive(group) == 0);
+        CHECK(group, ranks_check_alive(sub) == 0);
+        CHECK(group, ranks_check_alive(group) == 0);
     }
     CHECK_OK(group, tally_group_close(sub));
     return 0;
 }
 
 /* ---- all of it ---- */
-
-static void run(const char *name, const struct ranks *ranks, ranks_body *body, void *user)
-{
-    int failed = ranks_run(ranks, body, user);
-
-    if (failed) {
-        (void)fprintf(stderr, "%s, world %d: failed\n", name, ranks->world);
-    }
-    n_failures += failed;
-}
 
 /* As threads and as processes, in several worlds. */
 static void test(const char *name, ranks_body *body, int least, void *user)
@@ -350,7 +328,7 @@ static void test(const char *name, ranks_body *body, int least, void *user)
             const struct ranks ranks = {
                 .kind = k ? RANKS_PROCESSES : RANKS_THREADS, .world = ranks_worlds[w], .lanes = 1};
 
-            run(name, &ranks, body, user);
+            n_failures += ranks_run_named(name, &ranks, body, user);
         }
     }
 }
@@ -368,7 +346,7 @@ static void test_freed(void)
                                         .lanes = 1,
                                         .timeout_s = plan.aborts ? 60 : 0.1};
 
-            run("freed after a failure", &ranks, freed_body, &plan);
+            n_failures += ranks_run_named("freed after a failure", &ranks, freed_body, &plan);
         }
     }
 }
@@ -385,14 +363,14 @@ int main(void)
         const struct ranks ranks = {
             .kind = k ? RANKS_PROCESSES : RANKS_THREADS, .world = 4, .lanes = 1, .timeout_s = 3};
 
-        run("deadline", &ranks, deadline_body, NULL);
+        n_failures += ranks_run_named("deadline", &ranks, deadline_body, NULL);
     }
     test("sizes that wrap around", wrap_body, 3, NULL);
     test("foreign pointers", foreign_body, 1, NULL);
     for (int lanes = 0; lanes < 2; lanes++) {
         const struct ranks ranks = {.kind = RANKS_PROCESSES, .world = 3, .lanes = lanes};
 
-        run("forked children", &ranks, fork_body, NULL);
+        n_failures += ranks_run_named("forked children", &ranks, fork_body, NULL);
     }
     return n_failures != 0;
 }

@@ -73,18 +73,6 @@ static int same_job(tally_lane *lane, void *user)
     return scene->rc;
 }
 
-static int check_alive(tally_group *group)
-{
-    double data = tally_group_rank(group) + 1;
-    int world = tally_group_size(group);
-    tally_future *future;
-
-    CHECK_OK(group, tally_all_reduce(group, &data, 1, TALLY_F64, TALLY_SUM, &future));
-    CHECK_OK(group, ranks_finish(future));
-    CHECK(group, data == (double)(world * (world + 1)) / 2);
-    return 0;
-}
-
 static int finish_if(int rc, tally_future *future)
 {
     return rc == TALLY_OK ? ranks_finish(future) : rc;
@@ -133,13 +121,13 @@ static int failing_body(tally_group *group, void *user)
     CHECK_TEXT(group, tally_last_error(), "the dog ate it");
     CHECK(group, tally__now_ns() - start < SOON_NS);
     ranks_note(group, 0, ranks_hash(0, tally_last_error(), strlen(tally_last_error())));
-    CHECK(group, check_alive(group) == 0);
+    CHECK(group, ranks_check_alive(group) == 0);
     CHECK(group, check_sub_ended(group, &scene) == 0);
-    CHECK(group, check_alive(group) == 0);
+    CHECK(group, ranks_check_alive(group) == 0);
     CHECK_OK(group, tally_group_close(scene.sub));
     /* The group can make another one, which is not like the first. */
     CHECK_OK(group, tally_group_split(group, 0, 0, &scene.sub));
-    CHECK(group, check_alive(scene.sub) == 0);
+    CHECK(group, ranks_check_alive(scene.sub) == 0);
     CHECK_OK(group, ranks_job(group, 0, same_job, &scene));
     CHECK_OK(group, tally_group_close(scene.sub));
     return 0;
@@ -176,9 +164,9 @@ static int refused_body(tally_group *group, void *user)
                      scene.rc ? TALLY_ARG : TALLY_OK);
         CHECK_OK(group, tally_group_close(host));
     }
-    CHECK(group, check_alive(scene.sub) == 0);
+    CHECK(group, ranks_check_alive(scene.sub) == 0);
     CHECK_OK(group, tally_group_close(scene.sub));
-    return check_alive(group);
+    return ranks_check_alive(group);
 }
 
 /* ---- all of it ---- */
@@ -222,13 +210,8 @@ static void run(const char *name, ranks_body *body, struct plan *plan, int world
                                     .world = world,
                                     .lanes = k,
                                     .timeout_s = TIMEOUT_S};
-        int failed = ranks_run(&ranks, body, plan);
 
-        if (failed) {
-            (void)fprintf(stderr, "%s, world %d, %d lanes: failed\n", name, ranks.world,
-                          ranks.lanes);
-        }
-        n_failures += failed;
+        n_failures += ranks_run_named(name, &ranks, body, plan);
     }
 }
 

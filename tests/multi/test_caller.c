@@ -460,23 +460,9 @@ static int text_body(tally_group *group, void *user)
 
 static int test(const char *name, ranks_body *body)
 {
-    static const int worlds[] = {1, 2, 3};
-    static const int lanes[] = {0, 1, 3};
-    int n_failures = 0;
+    static const int worlds[] = {1, 2, 3, 0};
 
-    for (int i = 0; i < 18; i++) {
-        const struct ranks ranks = {.kind = i % 2 ? RANKS_PROCESSES : RANKS_THREADS,
-                                    .world = worlds[i / 2 % 3],
-                                    .lanes = lanes[i / 6]};
-        int failed = ranks_run(&ranks, body, NULL);
-
-        if (failed) {
-            (void)fprintf(stderr, "%s, world %d, %d lanes: failed\n", name, ranks.world,
-                          ranks.lanes);
-        }
-        n_failures += failed;
-    }
-    return n_failures;
+    return ranks_run_lanes(name, worlds, body);
 }
 
 int main(void)

@@ -215,13 +215,9 @@ static void test_mismatches(void)
                                         .memory = k % 3 == 0 ? RANKS_GROUP_MEMORY : RANKS_STAGED,
                                         .world = worlds[k / 3],
                                         .lanes = 1};
-            int failed = ranks_run(&ranks, mismatch_body, (void *)(uintptr_t)&mismatches[i]);
 
-            if (failed) {
-                (void)fprintf(stderr, "mismatch of %s, world %d: failed\n", mismatches[i].name,
-                              ranks.world);
-            }
-            n_failures += failed;
+            n_failures += ranks_run_named(mismatches[i].name, &ranks, mismatch_body,
+                                          (void *)(uintptr_t)&mismatches[i]);
         }
     }
 }
@@ -362,20 +358,10 @@ static int timeout_body(tally_group *group, void *user)
 
 static void test(const char *name, ranks_body *body, double timeout_s, void *user)
 {
-    static const int worlds[] = {2, 3, 7};
+    static const int worlds[] = {2, 3, 7, 0};
+    const struct ranks ranks = {.lanes = 1, .timeout_s = timeout_s};
 
-    for (int k = 0; k < 6; k++) {
-        const struct ranks ranks = {.kind = k % 2 ? RANKS_PROCESSES : RANKS_THREADS,
-                                    .world = worlds[k / 2],
-                                    .lanes = 1,
-                                    .timeout_s = timeout_s};
-        int failed = ranks_run(&ranks, body, user);
-
-        if (failed) {
-            (void)fprintf(stderr, "%s, world %d: failed\n", name, ranks.world);
-        }
-        n_failures += failed;
-    }
+    n_failures += ranks_run_worlds(name, &ranks, worlds, body, user);
 }
 
 int main(void)

@@ -47,19 +47,6 @@ static int failing_job(tally_lane *lane, void *user)
     return TALLY_OK;
 }
 
-/* The group computes as if nothing had happened. */
-static int check_alive(tally_group *group)
-{
-    double data = tally_group_rank(group) + 1;
-    int world = tally_group_size(group);
-    tally_future *future;
-
-    CHECK_OK(group, tally_all_reduce(group, &data, 1, TALLY_F64, TALLY_SUM, &future));
-    CHECK_OK(group, ranks_finish(future));
-    CHECK(group, data == (double)(world * (world + 1)) / 2);
-    return 0;
-}
-
 static int lowest(unsigned who)
 {
     int rank = 0;
@@ -92,7 +79,7 @@ static int run_plan(tally_group *group, struct plan *plan, int lane)
     CHECK_TEXT(group, tally_last_error(), expected);
     CHECK(group, strcmp(tally_last_error(), expected) == 0);
     tally_future_free(future);
-    return check_alive(group);
+    return ranks_check_alive(group);
 }
 
 static int fail_body(tally_group *group, void *user)
@@ -154,7 +141,7 @@ static int long_text_body(tally_group *group, void *user)
     CHECK_TEXT(group, tally_last_error(), "xxxxxxxxxxxxxxxx");
     ranks_note(group, 0, ranks_hash(0, tally_last_error(), strlen(tally_last_error())));
     CHECK_STATUS(group, ranks_job(group, 0, stubborn_job, NULL), TALLY_ARG);
-    return check_alive(group);
+    return ranks_check_alive(group);
 }
 
 /* ---- wrong arguments ---- */
@@ -285,7 +272,7 @@ static int wrong_body(tally_group *group, void *user)
 
         CHECK_STATUS(group, ranks_job(group, 0, wrong_job, &plan), TALLY_ARG);
         CHECK_TEXT(group, tally_last_error(), wrongs[i / 2].text);
-        CHECK(group, check_alive(group) == 0);
+        CHECK(group, ranks_check_alive(group) == 0);
     }
     return 0;
 }
@@ -307,7 +294,7 @@ static int wrong_async_body(tally_group *group, void *user)
     CHECK_STATUS(group, tally_submit(group, 0, NULL, NULL, NULL), TALLY_ARG);
     CHECK_STATUS(group, tally_submit(NULL, 0, wrong_job, NULL, NULL), TALLY_ARG);
     CHECK_STATUS(group, tally_barrier(NULL, NULL), TALLY_ARG);
-    return check_alive(group);
+    return ranks_check_alive(group);
 }
 
 static int test(const char *name, ranks_body *body)
@@ -320,12 +307,8 @@ static int test(const char *name, ranks_body *body)
                                         .memory = k / 2 ? RANKS_STAGED : RANKS_GROUP_MEMORY,
                                         .world = ranks_worlds[w],
                                         .lanes = k == 0 ? 3 : k - 1};
-            int failed = ranks_run(&ranks, body, NULL);
 
-            if (failed) {
-                (void)fprintf(stderr, "%s, world %d: failed\n", name, ranks.world);
-            }
-            n_failures += failed;
+            n_failures += ranks_run_named(name, &ranks, body, NULL);
         }
     }
     return n_failures;

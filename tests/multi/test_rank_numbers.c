@@ -4,7 +4,6 @@
  * ranks by the launcher's number and adds the sub-group's. Death is in test_fault_exit.c.
  */
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -215,19 +214,9 @@ static int world_body(tally_group *group, void *user)
 
 static void run(const char *name, ranks_body *what, const void *user, double timeout_s)
 {
-    for (int k = 0; k < 2; k++) {
-        const struct ranks ranks = {.kind = k ? RANKS_PROCESSES : RANKS_THREADS,
-                                    .world = WORLD,
-                                    .lanes = 1,
-                                    .timeout_s = timeout_s,
-                                    .may_leak = true};
-        int failed = ranks_run(&ranks, what, (void *)user);
+    const struct ranks ranks = {.lanes = 1, .timeout_s = timeout_s, .may_leak = true};
 
-        if (failed) {
-            (void)fprintf(stderr, "%s, as %s: failed\n", name, k ? "processes" : "threads");
-        }
-        n_failures += failed;
-    }
+    n_failures += ranks_run_worlds(name, &ranks, (const int[]){WORLD, 0}, what, (void *)user);
 }
 
 int main(void)

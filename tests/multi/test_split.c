@@ -312,12 +312,8 @@ static void test(const char *name, ranks_body *body, int least, int lanes)
                                         .world = ranks_worlds[w],
                                         .lanes = lanes,
                                         .timeout_s = 20};
-            int failed = ranks.world >= least ? ranks_run(&ranks, body, NULL) : 0;
 
-            if (failed) {
-                (void)fprintf(stderr, "%s, world %d, %d lanes: failed\n", name, ranks.world, lanes);
-            }
-            n_failures += failed;
+            n_failures += ranks.world >= least ? ranks_run_named(name, &ranks, body, NULL) : 0;
         }
     }
 }

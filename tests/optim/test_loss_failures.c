@@ -14,7 +14,7 @@
 static const struct ddp_spec specs[] = {{"weight", TALLY_F32, 0, 1, {13}},
                                         {"late", TALLY_F32, TALLY_PARAM_DELAYED, 1, {7}}};
 
-/* A hook that writes down, as what it leaves out of LATE, how often it has seen it. */
+/* A hook whose residual of LATE counts the times that it has reduced it. */
 struct owing {
     bool fails; /* for WEIGHT */
     float found;

@@ -18,7 +18,7 @@
 #define CKPT_N_BUFFERS 2
 #define CKPT_MAX_VALUES 400
 
-/* What is trained, and how. */
+/* A training run: the model, and its settings. */
 struct ckpt_setup {
     const char *hook;      /* NULL: allreduce */
     const char *optimizer; /* NULL: a plain loop of the application */

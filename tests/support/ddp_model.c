@@ -2,7 +2,6 @@
 /* The model of the ddp tests. Keeps no state: every rank has its own model. */
 #include "support/ddp_model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,23 +231,10 @@ uint64_t ddp_hash_grads(const struct ddp_model *model, const tally_ddp *ddp)
 
 int ddp_run_world(const char *name, ranks_body *body, void *user, int lanes, int world)
 {
-    int n_failures = 0;
+    const struct ranks ranks = {.lanes = lanes, .timeout_s = 60};
 
     oracle_start();
-    for (int kind = 0; kind < 2; kind++) {
-        const struct ranks ranks = {.kind = kind ? RANKS_PROCESSES : RANKS_THREADS,
-                                    .world = world,
-                                    .lanes = lanes,
-                                    .timeout_s = 60};
-        int failed = ranks_run(&ranks, body, user);
-
-        if (failed) {
-            (void)fprintf(stderr, "%s, world %d, %s, %d lanes: failed\n", name, world,
-                          kind ? "processes" : "threads", lanes);
-        }
-        n_failures += failed;
-    }
-    return n_failures;
+    return ranks_run_worlds(name, &ranks, (const int[]){world, 0}, body, user);
 }
 
 int ddp_run(const char *name, ranks_body *body, void *user, int lanes)

@@ -176,13 +176,8 @@ int hook_run(const char *name, ranks_body *body, void *user, int world)
     for (size_t k = RANKS_REPEATS(0, (size_t)world % 2); k < sizeof ways / sizeof ways[0]; k++) {
         const struct ranks ranks = {
             .kind = ways[k].kind, .world = world, .lanes = ways[k].lanes, .timeout_s = 60};
-        int failed = ranks_run(&ranks, body, user);
 
-        if (failed) {
-            (void)fprintf(stderr, "%s, world %d, %s, %d lanes: failed\n", name, world,
-                          ways[k].kind == RANKS_THREADS ? "threads" : "processes", ways[k].lanes);
-        }
-        n_failures += failed;
+        n_failures += ranks_run_named(name, &ranks, body, user);
     }
     return n_failures;
 }

@@ -2,7 +2,6 @@
 /* The model of the tests of optimizers. Keeps no state: every rank has its own runs. */
 #include "support/opt_model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,23 +171,8 @@ uint64_t opt_hash(const struct opt_run *run)
 
 int opt_worlds(const char *name, ranks_body *body, void *user, int lanes, const int *worlds)
 {
-    int n_failures = 0;
+    const struct ranks ranks = {.lanes = lanes, .timeout_s = 60};
 
     oracle_start();
-    for (; *worlds > 0; worlds++) {
-        for (int kind = 0; kind < 2; kind++) {
-            const struct ranks ranks = {.kind = kind ? RANKS_PROCESSES : RANKS_THREADS,
-                                        .world = *worlds,
-                                        .lanes = lanes,
-                                        .timeout_s = 60};
-            int failed = ranks_run(&ranks, body, user);
-
-            if (failed) {
-                (void)fprintf(stderr, "%s, world %d, %s, %d lanes: failed\n", name, *worlds,
-                              kind ? "processes" : "threads", lanes);
-            }
-            n_failures += failed;
-        }
-    }
-    return n_failures;
+    return ranks_run_worlds(name, &ranks, worlds, body, user);
 }

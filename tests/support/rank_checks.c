@@ -78,3 +78,15 @@ int ranks_fail_text(const tally_group *group, const char *file, int line, const 
     say(group, file, line, words);
     return RANKS_FAILED;
 }
+
+int ranks_check_alive(tally_group *group)
+{
+    double data = tally_group_rank(group) + 1;
+    int world = tally_group_size(group);
+    tally_future *future;
+
+    CHECK_OK(group, tally_all_reduce(group, &data, 1, TALLY_F64, TALLY_SUM, &future));
+    CHECK_OK(group, ranks_finish(future));
+    CHECK(group, data == (double)(world * (world + 1)) / 2);
+    return 0;
+}

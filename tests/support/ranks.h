@@ -49,8 +49,18 @@ typedef int ranks_body(tally_group *group, void *user);
  */
 int ranks_run(const struct ranks *ranks, ranks_body *body, void *user);
 
+/* The same; a run that failed is named on stderr, with its world, kind and lanes. */
+int ranks_run_named(const char *name, const struct ranks *ranks, ranks_body *body, void *user);
+
+/* The same as threads and as processes, in each of the worlds; a 0 ends the list. */
+int ranks_run_worlds(const char *name, const struct ranks *ranks, const int *worlds,
+                     ranks_body *body, void *user);
+
+/* The same with 0, 1 and 3 lanes. */
+int ranks_run_lanes(const char *name, const int *worlds, ranks_body *body);
+
 /*
- * The same for all of ranks_worlds, as threads and as processes, by every way of data. If compare
+ * ranks_run for all of ranks_worlds, as threads and as processes, by every way of data. If compare
  * is set, rank 0's notes must be the same for all runs of one world.
  */
 int ranks_run_all(ranks_body *body, void *user, int lanes, bool compare);
@@ -100,6 +110,9 @@ int ranks_finish(tally_future *future);
 
 /* Runs a job on a lane of the group and waits for it; returns its status. */
 int ranks_job(tally_group *group, int lane, tally_job_fn job, void *user);
+
+/* Checks that the ranks of the group can still add up numbers. Collective. */
+int ranks_check_alive(tally_group *group);
 
 void ranks_sleep_ms(int milliseconds);
 uint64_t ranks_hash(uint64_t hash, const void *bytes, size_t n);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034 # the variables are for the tests that read this file
-# What the tests of command lines share. Sourced with one argument, the tally command.
+# Functions shared by the tests of command lines. Sourced with one argument, the tally command.
 set -u
 tally=$1
 failures=0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034 # the variables are for the tests that read this file
-# What the tests of `tally run` share. Sourced with the arguments: the tally command, the program of
+# Functions shared by the tests of `tally run`. Sourced with the arguments: the tally command, the program of
 # a real group, the terminal, whether there is hwloc, and a program that trains. All waits are bounded; no test depends on
 # how long something takes.
 set -u
