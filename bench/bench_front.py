@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fills the figures of README.md, and draws its picture, from the tables that `make bench` wrote into
-docs/performance.md: bench_front.py [--check] ROOT. With --check it compares, and fails if README or picture
+"""Fills the figures of README.md, and draws its picture, from the tables of docs/performance.md, which `make bench`
+wrote, and of docs/hooks.md: bench_front.py [--check] ROOT. With --check it compares, and fails if README or picture
 differ from these tables. Measures nothing."""
 
 import pathlib
 import re
 import sys
 
-PAGE, PICTURE = "docs/performance.md", "docs/plots/front.svg"
-OURS, THEIRS = "#1b5e9e", "#b9c4cf"
+import bench_bars
+
+PAGE, PICTURE, HOOKS = "docs/performance.md", "docs/plots/front.svg", "docs/hooks.md"
 
 
 class Missing(Exception):
@@ -41,45 +42,70 @@ def column(row, start):
 # ---- figures ----
 
 
+def number(cell):
+    return float(cell.split()[0])
+
+
 def compare(page):
-    """The table 'how it compares': what, tally, the others."""
-    steps, sums = read_table(page, "torch"), read_table(page, "allreduce")
+    """The table 'how it compares', and the rows in which tally is slower."""
+    lines = [*steps_beside_torch(page), *sums_beside_mpi(page), *steps_over_link(page), *small_over_tcp(page)]
+    header = ("two ranks", "tally", "others")
+    shown = [(what, ours, "; ".join(f"{name}: {cell}" for name, cell in others)) for what, ours, others in lines]
+    widths = [max(len(row[i]) for row in (header, *shown)) for i in range(3)]
+    table = "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |"
+                      for row in (header, ["-" * width for width in widths], *shown))
+    slower = [what for what, ours, others in lines
+              if number(ours) > 1.05 * min(number(cell) for _, cell in others)]
+    return table + (f"\n\ntally is more than 5 % slower in: {'; '.join(slower)}." if slower else
+                    "\n\nIn no row is tally more than 5 % slower.")
+
+
+def steps_beside_torch(page):
+    for hook, what in (("allreduce", "fp32"), ("fp16", "`fp16`"), ("powersgd", "PowerSGD, rank 1")):
+        row = only(read_table(page, "torch"), hook=hook)
+        yield (f"communication of a step, 100 MB, {what}", f"{row['ours']} ms",
+               [(f"PyTorch {torch_version(page)} DDP over Gloo", f"{row['its communication']} ms")])
+
+
+def sums_beside_mpi(page):
+    for size in ("1 KiB", "4 KiB", "1 MiB", "64 MiB"):
+        row = only(read_table(page, "allreduce"), bytes=size)
+        yield (f"all-reduce of {size}", f"{row['us']} us",
+               [(name.removesuffix(", us"), f"{cell} us")
+                for name, cell in (column(row, "Open MPI"), column(row, "MPICH"))])
+
+
+def steps_over_link(page):
     links = read_table(page, "links")
-    torch = re.search(r"PyTorch (\d[\d.]*)", page)[1]
-    lines = []
-    for hook, what in (("allreduce", "plain"), ("fp16", "`fp16`"), ("powersgd", "PowerSGD, rank 1")):
-        row = only(steps, hook=hook)
-        lines.append((f"communication of a step, 100 MB, {what}", f"{row['ours']} ms",
-                      f"PyTorch {torch} DDP over Gloo: {row['its communication']} ms"))
-    for size in ("4 KiB", "1 MiB", "64 MiB"):
-        row = only(sums, bytes=size)
-        (openmpi, first), (mpich, second) = column(row, "Open MPI"), column(row, "MPICH")
-        lines.append((f"all-reduce of {size}", f"{row['us']} us",
-                      f"{openmpi.removesuffix(', us')}: {first} us; {mpich.removesuffix(', us')}: {second} us"))
     ours = [row for row in links if row["Mbit/s"] == "1000" and row["library"].startswith("tally over Open")]
     theirs = [row for row in links if row["library"].startswith("PyTorch")]
-    for what, peer in (("fp32", "fp32"), ("powersgd:rank=1,start=0", "powersgd")):
-        lines.append((f"step of 100 MB over 1 Gbit/s, {peer}", f"{only(ours, what=what)['ms']} ms",
-                      f"PyTorch {torch}: {only(theirs, what=peer)['ms']} ms"))
-    last, remark = small_over_tcp(page)
-    lines += last
-    header = ("two ranks", "tally", "others")
-    widths = [max(len(row[i]) for row in (header, *lines)) for i in range(3)]
-    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |"
-                     for row in (header, ["-" * width for width in widths], *lines)) + remark
+    for what, peer, shown in (("fp32", "fp32", "fp32"), ("powersgd:rank=1,start=0", "powersgd", "PowerSGD, rank 1")):
+        yield (f"step of 100 MB over 1 Gbit/s, {shown}", f"{only(ours, what=what)['ms']} ms",
+               [(f"PyTorch {torch_version(page)} DDP over Gloo", f"{only(theirs, what=peer)['ms']} ms")])
 
 
 def small_over_tcp(page):
-    """The row in which MPI may win, and a remark if it does; nothing if it was not measured."""
+    """The row in which MPI may win; nothing if it was not measured."""
     try:
         row = only(read_table(page, "mpi"), ranks_on="hosts, no limit", ranks="2", bytes="1 KiB")
     except Missing:
-        return [], ""
-    ours, theirs = row["group memory, us"], row["MPI_Allreduce, us"]
-    remark = ("\n\ntally is slower in the last row: over TCP without a rate limit `MPI_Allreduce` wins for small arrays\n"
-              "(`allreduce:engine=native` uses it).") if float(ours) > float(theirs) else ""
-    return [("all-reduce of 1 KiB over TCP without a limit", f"{ours} us",
-             f"`MPI_Allreduce` of {row['over']}: {theirs} us")], remark
+        return
+    yield ("all-reduce of 1 KiB over TCP without a limit", f"{row['group memory, us']} us",
+           [(f"`MPI_Allreduce` of {row['over']}", f"{row['MPI_Allreduce, us']} us")])
+
+
+def torch_version(page):
+    return re.search(r"PyTorch (\d[\d.]*)", page)[1]
+
+
+def errors(readme, hooks):
+    """The errors of one step in the README's table of hooks, from the table 'accuracy' of docs/hooks.md."""
+    for hook, error in re.findall(r"^\| `(\w+)` \| (\d\.\de-\d\d) \|", hooks, re.MULTILINE):
+        readme, n = re.subn(rf"^(\| `{hook}` \| [^|]* \| )[\d.]+e-\d+", rf"\g<1>{float(error):.0e}", readme,
+                            flags=re.MULTILINE)
+        if n != 1:
+            raise Missing(f"README.md has no error of one step for the hook '{hook}'")
+    return readme
 
 
 def measured(page):
@@ -101,51 +127,20 @@ def fill(readme, page):
 # ---- picture ----
 
 
-def bars(x, y, width, title, groups):
-    """A panel of horizontal bars: groups of (label, milliseconds, is ours)."""
-    most = max(ms for group in groups for _, ms, _ in group)
-    out = [f'<text x="{x}" y="{y}" class="head">{title}</text>']
-    y += 14
-    for group in groups:
-        for label, ms, ours in group:
-            length = max(2, (width - 190) * ms / most)
-            out.append(f'<text x="{x + 130}" y="{y + 13}" class="{"own" if ours else "label"}" '
-                       f'text-anchor="end">{label}</text>'
-                       f'<rect x="{x + 138}" y="{y + 1}" width="{length:.1f}" height="16" '
-                       f'fill="{OURS if ours else THEIRS}"/>'
-                       f'<text x="{x + 143 + length:.1f}" y="{y + 13}" class="{"own" if ours else "label"}">'
-                       f'{ms:.0f} ms</text>')
-            y += 20
-        y += 8
-    return out
-
-
 def picture(page):
-    torch = re.search(r"PyTorch (\d[\d.]*)", page)[1]
     steps, sums = read_table(page, "torch"), only(read_table(page, "allreduce"), bytes="64 MiB")
     groups = []
-    for hook, name in (("allreduce", "plain"), ("fp16", "fp16"), ("powersgd", "PowerSGD")):
+    for hook, name in (("allreduce", "fp32"), ("fp16", "fp16"), ("powersgd", "PowerSGD")):
         row = only(steps, hook=hook)
         groups.append([(f"tally, {name}", float(row["ours"]), True),
                        (f"PyTorch, {name}", float(row["its communication"]), False)])
     mpis = [(name.removesuffix(", us"), float(cell) / 1000, False)
             for name, cell in (column(sums, "Open MPI"), column(sums, "MPICH"))]
-    lines = bars(10, 26, 450, f"Communication of a step, 100 MB, beside PyTorch {torch} (Gloo)", groups)
-    lines += bars(470, 26, 380, "All-reduce of 64 MiB, beside MPI",
-                  [[("tally", float(sums["us"]) / 1000, True), *mpis]])
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 196" width="860" height="196" role="img" aria-labelledby="title desc">
-<title id="title">Time of communication between two processes: tally, PyTorch and MPI</title>
-<desc id="desc">{describe(groups, mpis, float(sums["us"]) / 1000)}</desc>
-<style>text {{ font: 12px sans-serif; fill: #333 }} .head {{ font-weight: bold; fill: #111 }} .own {{ font-weight: bold; fill: {OURS} }}</style>
-<rect width="860" height="196" fill="white"/>
-""" + "\n".join(lines) + "\n</svg>\n"
-
-
-def describe(groups, mpis, ours_ms):
-    words = [f"{ours[0]}: {ours[1]:.0f} ms, {theirs[0]}: {theirs[1]:.0f} ms" for ours, theirs in groups]
-    words.append(f"all-reduce of 64 MiB with tally: {ours_ms:.0f} ms, " +
-                 ", ".join(f"{name}: {ms:.0f} ms" for name, ms, _ in mpis))
-    return "Two processes of one machine. " + "; ".join(words) + "."
+    return bench_bars.picture(
+        "Time of communication between two processes: tally, PyTorch and MPI",
+        [(450, f"Communication of a step, 100 MB, beside PyTorch {torch_version(page)} (Gloo)", groups),
+         (380, "All-reduce of 64 MiB, beside MPI", [[("tally", float(sums["us"]) / 1000, True), *mpis]])],
+        "Two processes on one machine; shorter is better.")
 
 
 def write(root, check=False):
@@ -153,8 +148,8 @@ def write(root, check=False):
     root = pathlib.Path(root)
     page = (root / PAGE).read_text()
     differ = []
-    for name, text in (("README.md", fill((root / "README.md").read_text(), page)),
-                       (PICTURE, picture(page))):
+    readme = errors((root / "README.md").read_text(), (root / HOOKS).read_text())
+    for name, text in (("README.md", fill(readme, page)), (PICTURE, picture(page))):
         file = root / name
         if not file.exists() or file.read_text() != text:
             differ.append(name)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures of `make bench`, drawn by gnuplot as SVG, for the width at which pages show them. Curves and
-bars differ in more than colour, legends lie outside the data, and each picture has a title and a description for
+"""The pictures of `make bench` as SVG, for the width at which pages show them: curves by gnuplot, bars by bench_bars.
+Curves differ in more than colour, names stand outside the data, and each picture has a title and a description for
 screen readers. Data goes to gnuplot in its script; no file is left but the picture. Measures nothing."""
 
 import html
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 
+import bench_bars
 from bench_goals import by_link, library, torch_pairs
 from bench_parts import TORCH_HOOKS
 
@@ -19,9 +20,8 @@ set key {key}
 set xlabel "{x}"
 set ylabel "{y}"
 """
-# Dark to light, so that they differ in grey too; each with a pattern for bars and a point for curves.
+# Dark to light, so that they differ in grey too; each with its own kind of point.
 COLOURS = ("#12406b", "#c2571a", "#5a9e4b", "#c58fd6", "#d9b64a", "#777777", "#222222")
-PATTERNS = (3, 1, 2, 6, 4, 5, 0)  # full, hatched in five ways, empty
 POINTS = (7, 4, 9, 12, 6, 2, 5)
 
 
@@ -56,19 +56,20 @@ def draw(script, output, title, description):
     output.write_text(svg)
 
 
-def curve(block, column, i, name=""):
-    title = f'title "{name}"' if name else "notitle"
+def ends(x, curves, apart):
+    """Names at the ends of curves, (name, last value) each, which a legend would only repeat. On the logarithmic scale
+    the next name is higher by the factor apart at least, so that names of curves that meet stay apart."""
+    out, below = [], 0.0
+    for name, value in sorted(curves, key=lambda curve: curve[1]):
+        at = max(value, below * apart)
+        out.append(f'set label "{name}" at {x},{at:.6g} offset 1,0\n')
+        below = at
+    return "".join(out)
+
+
+def curve(block, column, i):
     return (f"${block} using 1:{column} with linespoints pt {POINTS[i % len(POINTS)]} ps 0.8 lw 2 "
-            f'lc rgb "{COLOURS[i % len(COLOURS)]}" {title}')
-
-
-def bar(block, column, i, name):
-    return (f'${block} using {column}{":xtic(1)" if column == 2 else ""} fs pattern {PATTERNS[i]} '
-            f'lc rgb "{COLOURS[i]}" title "{name}"')
-
-
-BARS = ("set style data histogram\nset style histogram clustered gap 1\nset style fill pattern border -1\n"
-        "set boxwidth 0.9\n")
+            f'lc rgb "{COLOURS[i % len(COLOURS)]}" notitle')
 
 
 def allreduce_time(rows, output):
@@ -82,11 +83,13 @@ def allreduce_time(rows, output):
     points = [(row["bytes"], *(row[key] for key in keys)) for row in rows]
     title = f"All-reduce of fp32, {rows[0]['ranks']} processes: lower is better"
     last = rows[-1]
-    draw(HEAD.format(output=output, title=title, key="below", height=420, x="", y="microseconds") +
+    draw(HEAD.format(output=output, title=title, key="off", height=420, x="", y="microseconds, logarithmic") +
          data("times", points) +
          'set logscale xy\nset xtics ("1 KiB" 1024, "16 KiB" 16384, "256 KiB" 262144, '
          '"4 MiB" 4194304, "64 MiB" 67108864)\n' +
-         f"set xrange [{rows[0]['bytes']}:{last['bytes']}]\nplot " + ", ".join(curve("times", i + 2, i, name) for i, name in enumerate(names)) + "\n",
+         f"set xrange [{rows[0]['bytes']}:{last['bytes']}]\nset rmargin 18\nset mytics 1\n" +
+         ends(last["bytes"], [(name, last[key]) for name, key in zip(names, keys)], 2) +
+         "plot " + ", ".join(curve("times", i + 2, i) for i in range(len(names))) + "\n",
          output, title, f"Time by size, both on logarithmic scales. At {last['bytes']} bytes: " +
          ", ".join(f"{name} {last[key]} us" for name, key in zip(names, keys)) + ".")
 
@@ -95,20 +98,15 @@ def step_per_hook(results, output):
     theirs = {}
     for row, ours in torch_pairs(results, TORCH_HOOKS):  # of two that do the same, the faster
         theirs[ours["hook"]] = min(row["comm_ms"], theirs.get(ours["hook"], row["comm_ms"]))
-    rows = [(f'"{label(row["hook"])}"', row["ms"], theirs.get(row["hook"]))
-            for row in results["hooks"]]
-    bars = [bar("steps", 2, 0, "tally")]
-    if theirs:
-        bars.append(bar("steps", 3, 1, f"PyTorch {results['torch'][0]['version']}, Gloo"))
-    title = f"Communication of a step, {results['hooks'][0]['mb']} MB, 2 processes: lower is better"
-    # Numbers above the bars: short bars are hard to read beside long ones.
-    numbers = [f"$steps using ($0{shift:+}):{column}:(sprintf(\"%.0f\", ${column})) with labels offset 0,0.6 "
-               'font "sans,11" notitle' for column, shift in zip(range(2, 2 + len(bars)), (-0.17, 0.17))]
-    draw(HEAD.format(output=output, key="below", height=460, x="", y="milliseconds", title=title) +
-         data("steps", rows) + BARS + "set xtics rotate by -25\nset yrange [0:*]\nset offsets 0,0,30,0\n" +
-         f"plot {', '.join(bars + numbers)}\n",
-         output, title, "; ".join(f"{name.strip(chr(34))}: tally {ours} ms" +
-                                  (f", PyTorch {peer} ms" if peer else "") for name, ours, peer in rows) + ".")
+    peer = f"PyTorch {results['torch'][0]['version'].split('+')[0]}" if theirs else ""
+    groups = [[(label(row["hook"]), row["ms"], True)] +
+              ([(peer, theirs[row["hook"]], False)] if row["hook"] in theirs else [])
+              for row in results["hooks"]]
+    title = f"Communication of a step of {results['hooks'][0]['mb']} MB with each hook of tally" + (
+        f", beside {peer} (Gloo)" if peer else "")
+    output.write_text(bench_bars.picture("Communication of a step", [(740, title, groups)],
+                                         "Two processes on one machine; shorter is better." +
+                                         (f" PyTorch has {len(theirs)} of these hooks on a CPU." if peer else "")))
 
 
 def alike(shares, ranks):
@@ -135,39 +133,36 @@ def wire_bytes(rows, output):
         shares.setdefault(row["hook"], {})[row["ranks"]] = row["wire_bytes"] / (row["mb"] * 1e6)
     groups = alike(shares, ranks)
     points = [(n, *(values[n] for _, values in groups)) for n in ranks]
-    # Names stand at the ends of the curves, which a legend would only repeat.
-    ends = "".join(f'set label "{short(names)}" at {ranks[-1]},{values[ranks[-1]]} offset 1,0\n'
-                   for names, values in groups)
-    title = "Bytes sent by a rank, as a part of its gradients"
+    least, *_, most = sorted(part for _, values in groups for part in values.values())
+    title = "Bytes sent by a rank, as a part of its gradients: lower is better"
     draw(HEAD.format(output=output, title=title, key="off", height=440, x="ranks",
                      y="part of the gradients' bytes") +
-         data("shares", points) + "set logscale y\nset xtics 1\nset rmargin 20\n" + ends +
+         data("shares", points) + f"set logscale y\nset xtics 1\nset mytics 1\nset yrange [{least / 2}:{most * 2}]\nset rmargin 20\n" +
+         ends(ranks[-1], [(short(names), values[ranks[-1]]) for names, values in groups], 1.5) +
          "plot " + ", ".join(curve("shares", i + 2, i) for i in range(len(groups))) + "\n",
          output, title, f"With {ranks[-1]} ranks: " + "; ".join(
              f"{', '.join(names)} {values[ranks[-1]]:.4f}" for names, values in groups) + ".")
 
 
 def links(results, output):
-    """Of the fastest limited link that was measured: every setup's hooks, and PyTorch's."""
+    """Of the fastest limited link that was measured: the hooks over the first MPI, and each peer beside the hook
+    that sends the same. The table has the other setups."""
     rows = results["links"]
     mbit = max(row["mbit"] for row in rows)
-    bars = {}
-    for title, speed, _, plain_ms, own in by_link(rows):
-        if speed == mbit:
-            bars[f"tally, {title}"] = {"fp32": plain_ms, **{label(row["hook"]): row["ms"] for row in own}}
-    names = {"none": "fp32", "fp16": "fp16", "powersgd": "powersgd:rank=1", "allreduce": "fp32"}
+    title, _, _, plain_ms, own = next(link for link in by_link(rows) if link[1] == mbit)
+    names = {"none": "fp32", "allreduce": "fp32", "fp16": "fp16", "powersgd": "powersgd:rank=1"}
+    groups = {"fp32": [("tally, fp32", plain_ms, True)], "fp16": []}
+    for row in own:
+        groups[label(row["hook"])] = [(f"tally, {label(row['hook'])}", row["ms"], True)]
     for row in results.get("links_peers", []):
-        bars.setdefault(library(row["peer"], row), {})[names[row["hook"]]] = row["ms"]
-    hooks = list(dict.fromkeys(hook for times in bars.values() for hook in times))
-    points = [(f'"{hook}"', *(times.get(hook) for times in bars.values())) for hook in hooks]
-    plots = ", ".join(bar("steps", i + 2, i % len(COLOURS), name) for i, name in enumerate(bars))
-    # Of small data, all bars may be shorter than that.
-    least = 10 if min(ms for times in bars.values() for ms in times.values()) >= 10 else "*"
-    title = f"A step of {rows[0]['mb']} MB over {mbit} Mbit/s, {rows[0]['hosts']} hosts: lower is better"
-    draw(HEAD.format(output=output, key="below maxrows 4", height=470, x="", y="milliseconds", title=title) +
-         data("steps", points) + BARS + f"set logscale y\nset yrange [{least}:*]\nplot {plots}\n",
-         output, title, "; ".join(f"{name}: " + ", ".join(f"{hook} {ms:.0f} ms" for hook, ms in times.items())
-                                  for name, times in bars.items()) + ".")
+        if "connections" not in library(row["peer"], row):
+            hook = names[row["hook"]]
+            peer = library(row["peer"], row).split("+")[0]
+            groups.setdefault(hook, []).append((f"{peer}, {hook.split(':')[0]}", row["ms"], False))
+    heading = f"A step of {rows[0]['mb']} MB over {mbit} Mbit/s, tally over {title}"
+    output.write_text(bench_bars.picture(
+        "A step over a link", [(740, heading, [group for group in groups.values() if group])],
+        f"{rows[0]['hosts']} hosts with a rank on each, no backward; shorter is better."))
 
 
 def draw_all(results, folder):

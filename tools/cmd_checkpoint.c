@@ -207,10 +207,12 @@ int cmd_checkpoint(int argc, char **argv)
     };
     const struct option_set set = {
         NAME,
-        "DIR [OPTION...] shows a checkpoint: its step, the ranks that saved\n"
-        "it, every parameter with shape, dtype and norm, and the state. Reads all of it and\n"
-        "verifies every checksum. DIR is a directory of checkpoints, or one checkpoint. The\n"
-        "exit status is 0 if the checkpoint is whole, and 1 otherwise.",
+        "shows and verifies a checkpoint\n\n"
+        "usage: " NAME " DIR [OPTION...]\n\n"
+        "Shows its step, the ranks that saved it, every parameter with shape, dtype and norm,\n"
+        "and the state. Reads all of it and verifies every checksum. DIR is a directory of\n"
+        "checkpoints, or one checkpoint. The exit status is 0 if the checkpoint is whole, and 1\n"
+        "otherwise.",
         NAME " run1 --json", options, 2};
     size_t n;
     enum option_result parsed = options_read_words(&set, argc, argv, &n);

@@ -17,7 +17,8 @@ int cmd_hooks(int argc, char **argv)
     static const struct listing listing = {
         .command = "tally hooks",
         .word = "hook",
-        .summary = "lists all hooks with their options, or only the one called NAME",
+        .summary = "lists all hooks with their options, or only the one called NAME\n\n"
+                   "usage: tally hooks [NAME] [OPTION...]",
         .example = "tally hooks fp16 --json",
         .inside = "HOOK",
         .count = tally_hook_count,

@@ -17,7 +17,8 @@ int cmd_optimizers(int argc, char **argv)
     static const struct listing listing = {
         .command = "tally optimizers",
         .word = "optimizer",
-        .summary = "lists all optimizers with their options, or only the one called NAME",
+        .summary = "lists all optimizers with their options, or only the one called NAME\n\n"
+                   "usage: tally optimizers [NAME] [OPTION...]",
         .example = "tally optimizers adamw --json",
         .count = tally_optimizer_count,
         .describe = describe,

@@ -59,9 +59,10 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
     };
     const struct option_set set = {
         NAME,
-        "forecasts the time of a training step, for each hook, on machines\n"
-        "that one does not have: from a profile, by replaying its step with the messages that\n"
-        "tally sends there. It never predicts the loss.",
+        "forecasts the time of a training step on other machines, from a profile\n\n"
+        "usage: " NAME " --profile FILE [OPTION...]\n\n"
+        "Replays the step of the profile for each hook, with the messages that tally would send\n"
+        "there. It does not predict the loss.",
         NAME " --profile run.json --hosts 2,8,64 --gbit 1,10,100 --hook allreduce+int8", options,
         sizeof options / sizeof options[0]};
 

@@ -83,11 +83,12 @@ int cmd_report(int argc, char **argv)
     };
     const struct option_set set = {
         NAME,
-        "FILE... [OPTION...] makes a page about a run from its trace files, one per\n"
-        "rank: where the time of a step goes, which rank is late, each bucket, a\n"
-        "timeline. The page is one file and needs no network. TALLY_TRACE=FILE makes a job\n"
-        "write trace files; with TALLY_REPORT_DIR=DIR a job that fails writes what it knows,\n"
-        "and this command shows it.",
+        "makes a page about a run from its trace files, one per rank\n\n"
+        "usage: " NAME " FILE... [OPTION...]\n\n"
+        "The page shows where the time of a step goes, which rank is late, each bucket, and a\n"
+        "timeline. It is one file and needs no network. TALLY_TRACE=FILE makes a job write trace\n"
+        "files; with TALLY_REPORT_DIR=DIR a job that fails writes what it knows, and this\n"
+        "command shows it.",
         NAME " trace.[0-9]* -o report.html", options, 1};
     size_t n;
     enum option_result parsed = options_read_words(&set, argc, argv, &n);

@@ -133,10 +133,11 @@ int cmd_top(int argc, char **argv)
     };
     const struct option_set set = {
         NAME,
-        "[PID] [OPTION...] shows what the ranks of a job on this machine do: their\n"
-        "steps, the bucket they are in, the rank they wait for. PID is a rank, or the launcher\n"
-        "that started the ranks. Without PID it shows the jobs of this user. It needs nothing\n"
-        "from the job, which may hang or be stopped. q ends it.",
+        "shows what the ranks of a job on this machine do\n\n"
+        "usage: " NAME " [PID] [OPTION...]\n\n"
+        "Shows their steps, the bucket they are in, and the rank they wait for. PID is a rank, or\n"
+        "the launcher that started the ranks. Without PID it shows the jobs of this user. It\n"
+        "needs nothing from the job, which may hang or be stopped. q ends it.",
         NAME " --once --json", options, 3};
     size_t n;
     enum option_result parsed = options_read_words(&set, argc, argv, &n);

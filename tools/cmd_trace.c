@@ -50,9 +50,10 @@ int cmd_trace(int argc, char **argv)
     };
     const struct option_set set = {
         NAME,
-        "FILE... [OPTION...] merges the trace files of a job, one per rank, into one\n"
-        "file of Chrome trace JSON: a track for each thread of each rank. Open it in\n"
-        "ui.perfetto.dev or chrome://tracing. TALLY_TRACE=FILE makes a job write trace files.",
+        "merges the trace files of a job, one per rank, for a trace viewer\n\n"
+        "usage: " NAME " FILE... [OPTION...]\n\n"
+        "Writes one file of Chrome trace JSON, with a track for each thread of each rank. Open it\n"
+        "in ui.perfetto.dev or chrome://tracing. TALLY_TRACE=FILE makes a job write trace files.",
         NAME " trace.[0-9]* -o trace.json --steps 100..110", options, 2};
     size_t n;
     enum option_result parsed = options_read_words(&set, argc, argv, &n);

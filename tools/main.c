@@ -36,7 +36,7 @@ static void print_commands(FILE *to, const struct command_set *set)
 {
     (void)fprintf(to, "usage: %s COMMAND [OPTION...]\n\n", set->name);
     for (size_t i = 0; i < set->n; i++) {
-        (void)fprintf(to, "  %-10s %s\n", set->commands[i].name, set->commands[i].summary);
+        (void)fprintf(to, "  %-11s %s\n", set->commands[i].name, set->commands[i].summary);
     }
     (void)fprintf(to, "\n'%s COMMAND --help' explains a command and gives an example.\n\n",
                   set->name);

@@ -19,6 +19,9 @@ static const char *dashes(const struct option *option)
 static void print_help(const struct option_set *set)
 {
     printf("%s: %s\n\n", set->command, set->summary);
+    if (!strstr(set->summary, "usage: ")) {
+        printf("usage: %s [OPTION...]\n\n", set->command);
+    }
     for (size_t i = 0; i < set->n; i++) {
         const struct option *option = &set->options[i];
         char left[40];

@@ -11,7 +11,7 @@ import sys
 HEAD = """.\\" Written by command_pages.py from `{command} --help`.
 .Dd {date}
 .Dt {upper} 1
-.Os
+.Os tally
 .Sh NAME
 .Nm {dashed}
 .Nd {summary}"""
@@ -34,6 +34,11 @@ def plain(text):
     return "\n".join(("\\&" if line[:1] in ".'" else "") + line.replace("\\", "\\e") for line in text.split("\n"))
 
 
+def sentence(text):
+    """A paragraph ends with a full stop; the first line of a help has none."""
+    return text if text.endswith((".", ":")) else text + "."
+
+
 def page(words, summary, text):
     """The parts of a help: a paragraph, usage, more paragraphs, options, an example."""
     name = "tally " + " ".join(words)
@@ -50,7 +55,7 @@ def page(words, summary, text):
                        summary=summary, date=DATE),
            ".Sh SYNOPSIS", ".Bd -literal -compact", plain(usage[1] if usage else f"{name} [OPTION...]"), ".Ed",
            ".Sh DESCRIPTION"]
-    out += ["\n.Pp\n".join(plain(part.strip()) for part in re.split(r"\n\s*\n", prose) if part.strip())]
+    out += ["\n.Pp\n".join(plain(sentence(part.strip())) for part in re.split(r"\n\s*\n", prose) if part.strip())]
     if options or commands:
         out += [".Bl -tag -width Ds"]
         for option, meaning in options or commands:

@@ -19,6 +19,23 @@ function chartScale() {
   };
 }
 
+// The times of steps that were cut off, the slowest first; a time that would cover another is left out.
+function nameCutSteps(c, to, right) {
+  const series = data.series;
+  const cut = [...series.max.keys()].filter((i) => series.max[i] > to.high).sort((a, b) => series.max[b] - series.max[a]);
+  const taken = [];
+  c.fillStyle = colour("text");
+  c.textAlign = "left";
+  for (const i of cut) {
+    const name = time(series.max[i]);
+    const width = c.measureText(name).width + 8;
+    const x = Math.min(to.x(series.first[i] + series.per) + 5, right - width);
+    if (taken.some(([from, end]) => x < end && x + width > from)) continue;
+    taken.push([x, x + width]);
+    c.fillText(name, x, chart.top + 5);
+  }
+}
+
 function drawSteps() {
   const series = data.series;
   const to = chartScale();
@@ -45,10 +62,9 @@ function drawSteps() {
     if (series.per > 1) c.fillRect(x0, to.y(series.max[i]), w, 1.5);
     if (series.max[i] > to.high) {
       c.fillRect(x0, chart.top, Math.max(w, 2), 7);
-      c.textAlign = "left";
-      c.fillText(time(series.max[i]), Math.min(x0 + w + 5, right - 60), chart.top + 5);
     }
   });
+  nameCutSteps(c, to, right);
   c.textAlign = "center";
   c.fillStyle = colour("quiet");
   for (const t of ticks(to.first, to.last, Math.max((right - chart.left) / 110, 2))) {
@@ -83,7 +99,7 @@ function startSteps() {
   show("run");
   legend($("steps-legend"), [...PARTS.map(([name, word]) => [name, word]),
     ...(series.per > 1 ? [["text", `slowest of ${series.per} steps`]] : []),
-    ["accent", "▲ steps shown below"]]);
+    ["accent", "steps shown below (▲)"]]);
   canvas.addEventListener("mousemove", (event) => {
     const i = pointAt(event);
     showTip(event, i < 0 ? null : [
