@@ -37,8 +37,9 @@ def load() -> tuple[ctypes.CDLL, str]:
             try:
                 function = getattr(library, name)
             except AttributeError:
-                raise ImportError(f"{path} has no {name}: the library is older than this package; "
-                                  "install matching versions") from None
+                why = ("the library is older than this package; install matching versions"
+                       if hasattr(library, "tally_version") else "it is not libtally")
+                raise ImportError(f"{path} has no {name}: {why}") from None
             function.restype = result
             function.argtypes = arguments
         return library, path

@@ -275,8 +275,28 @@ def declarations():
     assert list(tally.hooks())[0] == "allreduce" and "adamw" in tally.optimizers()
 
 
+def libraries():
+    """A library that is missing, or is none, or a PyTorch that is missing: one error says so."""
+    def text_of(program, **more):
+        done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": str(ROOT), **more})
+        assert done.returncode == 1, done
+        return done.stderr.strip().splitlines()[-1]
+    missing = text_of("import tally", TALLY_LIBRARY="/nowhere/libtally.so")
+    assert missing.startswith("ImportError") and "/nowhere/libtally.so" in missing, missing
+    assert "set TALLY_LIBRARY" in missing, missing
+    other = text_of("import tally", TALLY_LIBRARY="libm.so.6")
+    assert other == "ImportError: libm.so.6 has no tally_version: it is not libtally", other
+    for module in ("torch", "numpy"):
+        program = (f"import sys; sys.modules['{module}'] = None; import tally; "
+                   + ("import tally.torch" if module == "torch" else "tally.Group().all_reduce([1.0])"))
+        assert text_of(program).startswith("ModuleNotFoundError"), module
+        assert module in text_of(program)
+
+
 def main():
     declarations()
+    libraries()
     for n in (1, 2, 3):
         for body in (collectives, training, own_gradients, errors, mistakes, closed, dropped):
             world(n, body)
