@@ -317,15 +317,21 @@ static int after_exit_body(tally_group *group, void *user)
 
 #define LARGE ((size_t)9 << 20)
 
+struct disk {
+    char here[32];           /* the directory */
+    unsigned char *blobs[2]; /* per rank, of twice LARGE and more */
+};
+
 /* A large blob on the disk, not in memory: writes past the page cache, which need whole blocks. */
 static int disk_body(tally_group *group, void *user)
 {
     struct ckpt_run *run = start(group);
+    const struct disk *disk = user;
     size_t bytes = LARGE + 5 + 4096 * (size_t)tally_group_rank(group);
-    unsigned char *blob = malloc(2 * bytes);
+    unsigned char *blob = disk->blobs[tally_group_rank(group)];
     tally_checkpoint_config config;
 
-    CHECK(group, run && blob);
+    CHECK(group, run);
     for (size_t i = 0; i < bytes; i++) {
         blob[i] = (unsigned char)(i * 31 + i / 4093);
     }
@@ -336,28 +342,30 @@ static int disk_body(tally_group *group, void *user)
         run->blobs[0].bytes = bytes;
         config.async = async;
         config.keep = 1;
-        CHECK_OK(group, tally_checkpoint_save(run->ddp, user, &config));
+        CHECK_OK(group, tally_checkpoint_save(run->ddp, disk->here, &config));
         memset(blob, 0, bytes);
-        CHECK_OK(group, tally_checkpoint_load(run->ddp, user, &config, NULL));
+        CHECK_OK(group, tally_checkpoint_load(run->ddp, disk->here, &config, NULL));
         CHECK(group, run->blobs[0].loaded_bytes == bytes);
         CHECK(group, memcmp(blob, blob + bytes, bytes) == 0);
     }
-    CHECK_OK(group, tally_checkpoint_inspect(user, NULL, NULL, NULL, NULL));
-    free(blob);
+    CHECK_OK(group, tally_checkpoint_inspect(disk->here, NULL, NULL, NULL, NULL));
     return end(run);
 }
 
 static int try_disk(void)
 {
     const struct ranks ranks = {.kind = RANKS_THREADS, .world = 2, .lanes = 1};
-    char here[] = "test-ckpt-XXXXXX";
-    int failures;
+    struct disk disk = {.here = "test-ckpt-XXXXXX"};
+    int failures = 1;
 
-    if (!mkdtemp(here)) {
-        return 1;
+    disk.blobs[0] = malloc(2 * LARGE + 20000);
+    disk.blobs[1] = malloc(2 * LARGE + 20000);
+    if (disk.blobs[0] && disk.blobs[1] && mkdtemp(disk.here)) {
+        failures = ranks_run(&ranks, disk_body, &disk);
+        ckpt_folder_remove(disk.here);
     }
-    failures = ranks_run(&ranks, disk_body, here);
-    ckpt_folder_remove(here);
+    free(disk.blobs[0]);
+    free(disk.blobs[1]);
     return failures;
 }
 

@@ -90,8 +90,9 @@ static char *edit(struct text *text, uint64_t *random)
                                         "blob",   "header",    "F64",        "BF16",
                                         "-",      "0x4",       "scalar",     "manifest",
                                         "24x16x1"};
-    size_t i = 1 + next(random) % (text->n - 1);
-    size_t k = 1 + next(random) % (text->n - 1);
+    size_t most = text->n > 2 ? text->n - 1 : 1;
+    size_t i = 1 + next(random) % most;
+    size_t k = 1 + next(random) % most;
     char *line = text->lines[i];
 
     switch (next(random) % 8) {
