@@ -1036,9 +1036,11 @@ typedef struct tally_checkpoint_info {
  * ones of former runs; if that fails, a warning is logged and the next save tries again.
  *
  * Collective; between steps, before any rank is in tally_ddp_join; blocks. Errors, on all ranks,
- * with the older checkpoints unchanged: ARG; STATE, also if another process or another ddp of this
- * one saves into the directory; SYSTEM naming the file and the rank, if it can; NOMEM; what the
- * hook's save returned; the error of the asynchronous save before; exchange errors.
+ * with the older checkpoints unchanged: ARG, also if directory is itself a checkpoint; STATE, also
+ * if another process or another ddp of this one saves into the directory, or if gradients were
+ * accumulated since tally_ddp_no_sync_begin, which a checkpoint does not have; SYSTEM naming the
+ * file and the rank, if it can; NOMEM; what the hook's save returned; the error of the asynchronous
+ * save before; exchange errors.
  */
 TALLY_API int tally_checkpoint_save(tally_ddp *ddp, const char *directory,
                                     const tally_checkpoint_config *config);
@@ -1059,7 +1061,8 @@ TALLY_API int tally_checkpoint_save(tally_ddp *ddp, const char *directory,
  * Every byte that is read is verified before anything changes. The call needs memory for the
  * parameters and the state of all ranks that saved. Collective; between steps; blocks. Errors, on
  * all ranks, with nothing changed on any: ARG for a damaged file, a folder that is not complete, a
- * blob that is missing or does not fit, and another model, naming the first parameter that differs;
+ * directory that is itself a checkpoint, a blob that is missing or does not fit, and another model,
+ * naming the first parameter that differs;
  * those of tally_ddp_load, tally_optimizer_load and tally_averager_load; the error of an
  * asynchronous save; SYSTEM; NOMEM; exchange errors.
  */

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import pathlib
 from typing import Any, Callable, Iterable, Sequence
@@ -36,8 +37,9 @@ def load() -> tuple[ctypes.CDLL, str]:
             try:
                 function = getattr(library, name)
             except AttributeError:
-                raise ImportError(f"{path} has no {name}: the library is older than this package; "
-                                  "install matching versions") from None
+                why = ("the library is older than this package; install matching versions"
+                       if hasattr(library, "tally_version") else "it is not libtally")
+                raise ImportError(f"{path} has no {name}: {why}") from None
             function.restype = result
             function.argtypes = arguments
         return library, path
@@ -67,9 +69,23 @@ def check(status: int) -> None:
         raise TallyError(status, C.tally_last_error().decode("utf-8", "replace"))
 
 
-def text(value: str | None) -> bytes | None:
-    """A Python text for C; None stays NULL."""
-    return None if value is None else value.encode("utf-8")
+def text(value: str | None, what: str = "text") -> bytes | None:
+    """A Python text for C; None stays NULL. what names it in an error."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a {type(value).__name__}, {value!r}: expected a str")
+    if "\0" in value:
+        raise ValueError(f"{what} {value!r} has a NUL character")
+    return value.encode("utf-8")
+
+
+def number(value: int, what: str) -> int:
+    """An int for C."""
+    value = operator.index(value)
+    if not -2**31 <= value < 2**31:
+        raise ValueError(f"{what} {value} is too large")
+    return value
 
 
 def config(kind: type, init: Callable | None = None) -> Any:
@@ -88,7 +104,12 @@ def fill(struct: ctypes.Structure, values: dict[str, Any], what: str) -> None:
     for name, value in values.items():
         if name not in names:
             raise TypeError(f"{what}: unknown option '{name}'; accepted: {', '.join(sorted(names))}")
-        setattr(struct, name, text(value) if isinstance(value, str) else value)
+        try:
+            setattr(struct, name, text(value, name) if isinstance(value, str) else value)
+        except TypeError:
+            raise TypeError(f"{what}: option '{name}' does not accept {value!r}") from None
+        if isinstance(value, int) and getattr(struct, name) != value:
+            raise ValueError(f"{what}: option '{name}' does not accept {value!r}")
 
 
 def as_dict(struct: ctypes.Structure) -> dict[str, Any]:
@@ -114,9 +135,10 @@ def save(function: Callable, handle: int) -> bytes:
 
 def load_blobs(function: Callable, handle: int, blobs: Iterable[bytes]) -> None:
     """Loads the blobs of all ranks, by a ..._load function."""
-    if isinstance(blobs, (bytes, bytearray)):
-        raise TypeError("load takes a list with one blob per rank")
-    kept = [ctypes.create_string_buffer(blob, len(blob)) for blob in blobs]
+    blobs = None if isinstance(blobs, (bytes, bytearray, str, type(None))) else list(blobs)
+    if blobs is None or not all(isinstance(blob, (bytes, bytearray)) for blob in blobs):
+        raise TypeError("load takes a list with one blob per rank, which save returned as bytes")
+    kept = [ctypes.create_string_buffer(bytes(blob), len(blob)) for blob in blobs]
     pointers = array_of(ctypes.c_void_p, [ctypes.addressof(blob) for blob in kept])
     sizes = array_of(ctypes.c_size_t, [len(blob) for blob in kept])
     check(function(handle, pointers, sizes, len(kept)))
@@ -132,7 +154,7 @@ class Params:
         self.array = (_declarations.tally_param * self.n)()
         for entry, (name, shape, strides, dtype, data, grad) in zip(self.array, rows):
             entry.size = ctypes.sizeof(entry)
-            entry.name = text(name)
+            entry.name = text(name, "the name of a parameter")
             entry.n_dims = len(shape)
             entry.shape = self._sizes(shape)
             if strides is not None:

@@ -16,12 +16,20 @@ DTYPES = {numpy.dtype("float32"): TALLY_F32, numpy.dtype("float64"): TALLY_F64,
 NAMES = {"float32": TALLY_F32, "float64": TALLY_F64, "float16": TALLY_F16, "bfloat16": TALLY_BF16}
 
 
-def dtype_of(array: numpy.ndarray, what: str) -> int:
-    """tally's number of the dtype; what names the array in the error."""
-    if array.dtype not in DTYPES:
-        raise TypeError(f"{what} has dtype {array.dtype}; accepted: "
-                        f"{', '.join(str(dtype) for dtype in DTYPES)}")
+def dtype_of(array: numpy.ndarray, what: str, kinds: str = "fiu") -> int:
+    """tally's number of the dtype, of these kinds; what names the array in the error."""
+    if array.dtype not in DTYPES or array.dtype.kind not in kinds:
+        accepted = ", ".join(str(dtype) for dtype in DTYPES if dtype.kind in kinds)
+        raise TypeError(f"{what} has dtype {array.dtype}; accepted: {accepted}")
     return DTYPES[array.dtype]
+
+
+def plain(array: numpy.ndarray, what: str) -> numpy.ndarray:
+    """The array itself, if its bytes mean the same to another process."""
+    if array.dtype.hasobject:
+        raise TypeError(f"{what} has dtype {array.dtype}: its elements are Python objects, which "
+                        "belong to this process")
+    return array
 
 
 def writable(array: numpy.ndarray, what: str) -> numpy.ndarray:
@@ -33,10 +41,11 @@ def writable(array: numpy.ndarray, what: str) -> numpy.ndarray:
     return array
 
 
-def over(address: int, shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
-    """An array over memory that tally owns."""
+def over(address: int, shape: tuple[int, ...], dtype: numpy.dtype, owner: object) -> numpy.ndarray:
+    """An array over memory that tally owns; owner lives as long as the array."""
     count = 1
     for size in shape:
         count *= size
     buffer = (ctypes.c_char * max(count * dtype.itemsize, 1)).from_address(address)
+    buffer.owner = owner
     return numpy.frombuffer(buffer, dtype=dtype, count=count).reshape(shape)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import collections.abc
 import ctypes
-import os
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from . import _declarations as D
+from ._ends import Owned
 from ._library import (C, Params, array_of, as_dict, check, config, fill, load_blobs, save, text)
 
 if TYPE_CHECKING:
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
     from .group import Group
 
 
-class DDP:
+def _handle_of(owned, what, kind):
+    """The handle of an argument that is one of the classes here."""
+    if not isinstance(owned, Owned):
+        raise TypeError(f"{what} is a {type(owned).__name__}, not a tally.{kind}")
+    return owned.handle
+
+
+class DDP(Owned):
     """Replaces gradients by their mean over all ranks.
 
     params: a dict of names and NumPy arrays, which become rank 0's. grads: a dict of arrays of the
@@ -31,53 +39,59 @@ class DDP:
     Creating is collective. One thread waits; any thread announces. Errors are TallyError.
     """
 
+    _word = "ddp"
+
     def __init__(self, group: Group, params: Mapping[str, numpy.ndarray],
                  grads: Mapping[str, numpy.ndarray] | None = None, hook: str | None = None,
                  **options: Any) -> None:
         from . import _numpy
-        self._pid = os.getpid()
-        self._handle = None
         self.group = group
+        if not isinstance(params, collections.abc.Mapping):
+            raise TypeError(f"params is a {type(params).__name__}: expected a dict of names and arrays")
         self.params = dict(params)
         self._index = {name: i for i, name in enumerate(self.params)}
+        kept = None if grads is None else dict(grads)
         for name, array in self.params.items():
             _numpy.writable(array, f"parameter '{name}'")
-        if grads is not None:
-            for name, array in self.params.items():
-                grad = _numpy.writable(grads[name], f"the gradient of '{name}'")
-                if grad.shape != array.shape or grad.dtype != array.dtype:
-                    raise ValueError(f"the gradient of '{name}' differs from the parameter in "
-                                     "shape or dtype")
-        rows = [(name, array.shape, None, _numpy.dtype_of(array, f"parameter '{name}'"),
-                 array.ctypes.data, grads[name].ctypes.data if grads is not None else None)
+            if kept is not None:
+                self._check_grad(kept, name, array)
+        rows = [(name, array.shape, None, _numpy.dtype_of(array, f"parameter '{name}'", "f"),
+                 array.ctypes.data, kept[name].ctypes.data if kept is not None else None)
                 for name, array in self.params.items()]
         self._described = Params(rows)
         settings = config(D.tally_ddp_config, C.tally_ddp_config_init)
         fill(settings, options, "DDP")
-        settings.hook = text(hook)
+        settings.hook = text(hook, "hook")
         handle = ctypes.c_void_p()
-        check(C.tally_ddp_create(group.handle, self._described.array, self._described.n,
-                                 ctypes.byref(settings), ctypes.byref(handle)))
-        self._handle = handle.value
-        self.grads = dict(grads) if grads is not None else {
-            name: _numpy.over(C.tally_ddp_grad(self._handle, i), self.params[name].shape,
-                              self.params[name].dtype)
+        check(C.tally_ddp_create(_handle_of(group, "group", "Group"), self._described.array,
+                                 self._described.n, ctypes.byref(settings), ctypes.byref(handle)))
+        self._own(handle.value, C.tally_ddp_free, (self.params, kept, self._described))
+        self.grads = kept if kept is not None else {
+            name: _numpy.over(C.tally_ddp_grad(self.handle, i), self.params[name].shape,
+                              self.params[name].dtype, self._token)
             for name, i in self._index.items()}
 
-    @property
-    def handle(self) -> int:
-        """The object, for calls of the C library; ValueError once it is closed."""
-        if self._handle is None:
-            raise ValueError("the ddp is closed")
-        return self._handle
+    @staticmethod
+    def _check_grad(grads, name, array):
+        from . import _numpy
+        if name not in grads:
+            raise ValueError(f"grads has no array for parameter '{name}'")
+        grad = _numpy.writable(grads[name], f"the gradient of '{name}'")
+        if grad.shape != array.shape or grad.dtype != array.dtype:
+            raise ValueError(f"the gradient of '{name}' differs from the parameter in shape or dtype")
+
+    def _number(self, name):
+        if name not in self._index:
+            raise KeyError(f"no parameter '{name}'; the parameters are: {', '.join(self._index)}")
+        return self._index[name]
 
     def ready(self, name: str) -> None:
         """The gradient is complete: tally owns it until wait returns."""
-        check(C.tally_ddp_grad_ready(self.handle, self._index[name]))
+        check(C.tally_ddp_grad_ready(self.handle, self._number(name)))
 
     def absent(self, name: str) -> None:
         """This rank has no gradient for the parameter in this step."""
-        check(C.tally_ddp_grad_absent(self.handle, self._index[name]))
+        check(C.tally_ddp_grad_absent(self.handle, self._number(name)))
 
     def wait(self) -> None:
         """Ends the step: returns when every gradient is the mean."""
@@ -85,7 +99,7 @@ class DDP:
 
     def set_hook(self, hook: str) -> None:
         """Sets the hook of the next steps by its text. Collective."""
-        check(C.tally_ddp_set_hook(self.handle, text(hook)))
+        check(C.tally_ddp_set_hook(self.handle, text(hook, "hook")))
 
     def zero_grad(self) -> None:
         """Sets all gradients to zero, between steps."""
@@ -127,19 +141,11 @@ class DDP:
 
     def close(self) -> None:
         """Frees the ddp; views of gradients are invalid afterwards."""
-        if self._handle is not None and self._pid == os.getpid():
-            check(C.tally_ddp_free(self._handle))
-        self._handle = None
+        super().close()
         self.grads = {}
 
-    def __enter__(self) -> DDP:
-        return self
 
-    def __exit__(self, *_) -> None:
-        self.close()
-
-
-class Optimizer:
+class Optimizer(Owned):
     """Updates the parameters of a ddp with their means, by the text of an optimizer such as
     "adamw:lr=3e-4". Options are those of tally_optimizer_config; shard=1 (ZeRO-1, which implies
     overlap) keeps a share of the state on each rank. Collective.
@@ -147,82 +153,63 @@ class Optimizer:
     With overlap=1 `ddp.wait()` updates; otherwise `step()` does.
     """
 
+    _word = "optimizer"
+
     def __init__(self, ddp: DDP, optimizer: str, **options: Any) -> None:
-        self._pid = os.getpid()
-        self._handle = None
         self.ddp = ddp
         settings = config(D.tally_optimizer_config, C.tally_optimizer_config_init)
         if options.get("shard"):
             options = {"overlap": 1, **options}
         fill(settings, options, "Optimizer")
         handle = ctypes.c_void_p()
-        check(C.tally_optimizer_create(ddp.handle, text(optimizer), ctypes.byref(settings),
-                                       ctypes.byref(handle)))
-        self._handle = handle.value
+        check(C.tally_optimizer_create(_handle_of(ddp, "ddp", "DDP"), text(optimizer, "optimizer"),
+                                       ctypes.byref(settings), ctypes.byref(handle)))
+        self._own(handle.value, C.tally_optimizer_free)
 
     def step(self) -> None:
         """Updates the parameters with the means of this step."""
-        check(C.tally_optimizer_step(self._handle))
+        check(C.tally_optimizer_step(self.handle))
 
     @property
     def lr(self) -> float:
         """The learning rate; setting it changes it for all parameters. Local."""
-        return C.tally_optimizer_lr(self._handle, 0)
+        return C.tally_optimizer_lr(self.handle, 0)
 
     @lr.setter
     def lr(self, value: float) -> None:
-        check(C.tally_optimizer_set_lr(self._handle, -1, value))
+        check(C.tally_optimizer_set_lr(self.handle, -1, value))
 
     def save(self) -> bytes:
         """This rank's blob: its state."""
-        return save(C.tally_optimizer_save, self._handle)
+        return save(C.tally_optimizer_save, self.handle)
 
     def load(self, blobs: Iterable[bytes]) -> None:
         """Loads the blobs of all ranks, in rank order. Collective."""
-        load_blobs(C.tally_optimizer_load, self._handle, blobs)
+        load_blobs(C.tally_optimizer_load, self.handle, blobs)
 
     def stats(self) -> dict[str, Any]:
         """The statistics as a dict, by the names of the fields in tally.h."""
         answer = config(D.tally_optimizer_stats)
-        check(C.tally_optimizer_get_stats(self._handle, ctypes.byref(answer)))
+        check(C.tally_optimizer_get_stats(self.handle, ctypes.byref(answer)))
         return as_dict(answer)
 
-    def close(self) -> None:
-        """Frees the object."""
-        if self._handle is not None and self._pid == os.getpid():
-            check(C.tally_optimizer_free(self._handle))
-        self._handle = None
 
-    def __enter__(self) -> Optimizer:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
-
-
-class Reducer:
+class Reducer(Owned):
     """Reduces buckets that belong to somebody else, in place; see tally_extend.h.
 
     rows: name, shape, strides or None, and dtype number of each parameter. Creating is collective.
     """
 
+    _word = "reducer"
+
     def __init__(self, group: Group, rows: Sequence[tuple], hook: str) -> None:
-        self._pid = os.getpid()
-        self._handle = None
         self.group = group
         self.rows = rows
         described = Params([(*row, None, None) for row in rows])
         handle = ctypes.c_void_p()
-        check(C.tally_reducer_create(group.handle, described.array, described.n, text(hook),
-                                     ctypes.byref(handle)))
-        self._handle = handle.value
-
-    @property
-    def handle(self) -> int:
-        """The object, for calls of the C library; ValueError once it is closed."""
-        if self._handle is None:
-            raise ValueError("the reducer is closed")
-        return self._handle
+        check(C.tally_reducer_create(_handle_of(group, "group", "Group"), described.array, described.n,
+                                     text(hook, "hook"), ctypes.byref(handle)))
+        self._own(handle.value, C.tally_reducer_free)
 
     def reduce(self, params: Sequence[int], address: int, is_last: bool,
                divisor: float = 0) -> ctypes.c_void_p:
@@ -236,7 +223,7 @@ class Reducer:
 
     def set_hook(self, hook: str) -> None:
         """Sets the hook of the next steps by its text. Collective."""
-        check(C.tally_reducer_set_hook(self.handle, text(hook)))
+        check(C.tally_reducer_set_hook(self.handle, text(hook, "hook")))
 
     def save(self) -> bytes:
         """This rank's blob: its state."""
@@ -251,9 +238,3 @@ class Reducer:
         answer = config(D.tally_ddp_stats)
         check(C.tally_reducer_get_stats(self.handle, ctypes.byref(answer)))
         return as_dict(answer)
-
-    def close(self) -> None:
-        """Frees the reducer without waiting for other ranks."""
-        if self._handle is not None and self._pid == os.getpid():
-            check(C.tally_reducer_free(self._handle))
-        self._handle = None

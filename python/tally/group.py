@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from typing import TYPE_CHECKING, Any
 
 from . import _declarations as D
-from ._library import C, array_of, check, config, fill, text
+from ._ends import Owned
+from ._library import C, array_of, check, config, fill, number, text
 
 if TYPE_CHECKING:
     import numpy
@@ -23,7 +23,7 @@ def op_of(name: str) -> int:
     return OPS[name]
 
 
-class Group:
+class Group(Owned):
     """Ranks that compute together.
 
     `Group()` finds rank and world in the environment, as `tally run`, torchrun and mpirun set it;
@@ -34,24 +34,14 @@ class Group:
     other Python threads run meanwhile. Errors are TallyError.
     """
 
-    def __init__(self, _handle: int | None = None, **options: Any) -> None:
-        self._pid = os.getpid()
-        self._handle = None
-        if _handle is not None:
-            self._handle = _handle
-            return
+    _word = "group"
+
+    def __init__(self, **options: Any) -> None:
         settings = config(D.tally_group_config, C.tally_group_config_init)
         fill(settings, options, "Group")
         handle = ctypes.c_void_p()
         check(C.tally_group_open(ctypes.byref(settings), ctypes.byref(handle)))
-        self._handle = handle.value
-
-    @property
-    def handle(self) -> int:
-        """The tally_group, for calls of the C library; ValueError once it is closed."""
-        if self._handle is None:
-            raise ValueError("the group is closed")
-        return self._handle
+        self._own(handle.value, C.tally_group_close)
 
     @property
     def rank(self) -> int:
@@ -92,14 +82,15 @@ class Group:
     def broadcast(self, array: numpy.ndarray, root: int = 0) -> numpy.ndarray:
         """Copies array from rank root to all ranks; returns it."""
         from . import _numpy
-        _numpy.writable(array, "array")
-        self._wait(C.tally_broadcast, array.ctypes.data, array.nbytes, root)
+        _numpy.plain(_numpy.writable(array, "array"), "array")
+        self._wait(C.tally_broadcast, array.ctypes.data, array.nbytes, number(root, "root"))
         return array
 
     def all_gather(self, array: numpy.ndarray) -> numpy.ndarray:
         """The arrays of all ranks, which have equal shapes, stacked in rank order."""
         import numpy
-        array = numpy.ascontiguousarray(array)
+        from . import _numpy
+        array = _numpy.plain(numpy.asarray(array, order="C"), "array")
         gathered = numpy.empty((self.size, *array.shape), array.dtype)
         self._wait(C.tally_all_gather, array.ctypes.data,
                    array_of(ctypes.c_size_t, [array.nbytes] * self.size), gathered.ctypes.data)
@@ -118,7 +109,8 @@ class Group:
     def all_to_all(self, array: numpy.ndarray) -> numpy.ndarray:
         """Row r of array goes to rank r; row r of the result comes from rank r."""
         import numpy
-        array = numpy.ascontiguousarray(array)
+        from . import _numpy
+        array = _numpy.plain(numpy.asarray(array, order="C"), "array")
         if array.shape[:1] != (self.size,):
             raise ValueError(f"all_to_all: expected {self.size} rows, one for each rank")
         received = numpy.empty_like(array)
@@ -133,8 +125,13 @@ class Group:
     def split(self, color: int, key: int = 0) -> Group | None:
         """Ranks with equal colors form a new group; None for a negative color. Collective."""
         handle = ctypes.c_void_p()
-        check(C.tally_group_split(self.handle, color, key, ctypes.byref(handle)))
-        return Group(_handle=handle.value) if handle.value else None
+        check(C.tally_group_split(self.handle, number(color, "color"), number(key, "key"),
+                                  ctypes.byref(handle)))
+        if not handle.value:
+            return None
+        half = Group.__new__(Group)
+        half._own(handle.value, C.tally_group_close, self)
+        return half
 
     def abort(self, reason: str) -> None:
         """Pending and later calls of every rank fail with this reason."""
@@ -142,16 +139,11 @@ class Group:
 
     def close(self) -> None:
         """Closes the group; its ddps and sub-groups are freed before."""
-        if self._handle is not None and self._pid == os.getpid():
-            check(C.tally_group_close(self._handle))
-        self._handle = None
-
-    def __enter__(self) -> Group:
-        return self
+        super().close()
 
     def __exit__(self, kind, error, trace) -> None:
-        if kind is not None and self._handle is not None:
-            C.tally_group_abort(self._handle, text(f"{kind.__name__}: {error}"))
+        if kind is not None and self._owned.value is not None:
+            C.tally_group_abort(self.handle, f"{kind.__name__}: {error}".encode("utf-8", "replace"))
         try:
             self.close()
         except Exception:
@@ -159,5 +151,5 @@ class Group:
                 raise
 
     def __repr__(self) -> str:
-        return "Group(closed)" if self._handle is None else (
+        return "Group(closed)" if self._owned is None or self._owned.value is None else (
             f"Group(rank {self.rank} of {self.size}, {self.backend})")

@@ -4,6 +4,7 @@ objects, non-contiguous tensors, and the names it does not offer."""
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -106,14 +107,97 @@ def not_offered(rank, world):
             assert "not offered" in str(error), repr(error)
 
 
+def refused(call, kind, *words):
+    try:
+        call()
+    except kind as error:
+        assert all(word in str(error) for word in words), (error, words)
+        return
+    raise SystemExit(f"nothing was raised: {words}")
+
+
+def mistakes(rank, world):
+    """Tensors that do not fit, on all ranks: an error that names the call, and no bytes move."""
+    def like(*shape, n=world):
+        return [torch.zeros(shape) for _ in range(n)]
+    four = torch.ones(4)
+    for outputs, words in ((like(3), "has 3 elements"), (like(5), "has 5 elements"),
+                           (like(4, n=world - 1), f"a list of {world} tensors")):
+        refused(lambda: dist.all_gather(outputs, four), ValueError, "all_gather", words)
+        if rank == 0:
+            refused(lambda: dist.gather(four, outputs, dst=0), ValueError, "gather", words)
+            refused(lambda: dist.scatter(four, outputs, src=0), ValueError, "scatter", words)
+        refused(lambda: dist.reduce_scatter(torch.zeros(4), outputs), ValueError, "reduce_scatter",
+                words)
+    refused(lambda: dist._all_gather_base(torch.zeros(3), four), ValueError, "all_gather", "got 3")
+    refused(lambda: dist._reduce_scatter_base(torch.zeros(3), torch.ones(3 * world + 1)), ValueError,
+            "reduce_scatter", f"got {3 * world + 1}")
+    refused(lambda: dist.all_to_all(like(2, n=1), like(2, n=1)), ValueError, "all_to_all")
+    rows = torch.ones(world)
+    for sent, got in (([1000] * world, [1] * world), ([1] * world, [1000] * world), ([world], [world]),
+                      ([-1] + [1] * (world - 2) + [2], [1] * world)):
+        refused(lambda: dist.all_to_all_single(torch.zeros(world), rows, got, sent), ValueError,
+                "all_to_all_single", f"{world} rows")
+    refused(lambda: dist.all_to_all_single(torch.zeros(world + 1), torch.ones(world + 1)), ValueError,
+            "all_to_all_single", f"{world + 1} rows")
+    for tensor in (torch.eye(2).to_sparse(), torch.ones(2, device="meta")):
+        refused(lambda: dist.all_reduce(tensor), NotImplementedError, "dense tensors on the CPU")
+    trained = torch.ones(3, 2, requires_grad=True)
+    dist.all_reduce(trained.t())
+    dist.all_gather([trained] + like(3, 2, n=world - 1), torch.full((3, 2), 5.0))
+    assert (trained == 5).all()
+    paired = [torch.zeros(2, dtype=torch.complex64) for _ in range(world)]
+    dist.all_gather(paired, torch.full((2,), 1j * rank, dtype=torch.complex64))
+    assert all((paired[r] == 1j * r).all() for r in range(world))
+
+
+def failures(rank, world):
+    """A collective that fails raises, also where PyTorch's own form of a future would forget it:
+    ranks that disagree, and a rank that dies."""
+    pair = dist.new_group([0, 1])
+    if rank < 2:
+        work = dist.all_reduce(torch.ones(3 + rank), group=pair, async_op=True)
+        refused(work.wait, RuntimeError, "MISMATCH", "3 f32", "4 f32")
+        assert work.is_completed() and not work.is_success() and "MISMATCH" in str(work.exception())
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    assert work.wait() and work.is_success() and work.exception() is None
+    dist.barrier()
+    if rank == world - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    refused(lambda: dist.all_reduce(torch.ones(3)), RuntimeError, "PEER", f"rank {world - 1}")
+    refused(lambda: dist.barrier(), RuntimeError, "ABORTED")
+
+
+def forgotten(rank, world):
+    """Works that nobody waits for do not pile up; DDP without a hook leaves none."""
+    from tally.torch.backend import TallyWork
+    for _ in range(2 * TallyWork._MOST_KEPT):
+        dist.all_reduce(torch.ones(2), async_op=True)
+    dist.barrier()
+    assert len(TallyWork._kept) <= TallyWork._MOST_KEPT
+    TallyWork._kept.clear()
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3)),
+        find_unused_parameters=True)
+    for _ in range(4):
+        model(torch.randn(4, 5)).square().mean().backward()
+    assert worlds.equal_on_all(worlds.flat_grads(model))
+    assert not TallyWork._kept, len(TallyWork._kept)
+
+
 def body(rank, world):
-    for case in (reductions, moves, objects, groups, not_offered):
+    for case in (reductions, moves, objects, groups, not_offered, mistakes, forgotten):
         case(rank, world)
 
 
 def collectives():
     for world in (2, 3, 4):
         worlds.run(world, body, backend="tally")
+
+
+def failing():
+    for world in (2, 3):
+        worlds.run(world, failures, backend="tally", dies=(world - 1,))
 
 
 PROGRAM = """
@@ -178,4 +262,4 @@ def torchrun():
 
 
 if __name__ == "__main__":
-    worlds.main([collectives, torchrun, launchers])
+    worlds.main([collectives, failing, torchrun, launchers])

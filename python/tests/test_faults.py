@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import worlds  # first: it finds the package
-from tally.torch import _groups as groups
+from tally._ends import close_all
 from tally.torch import hook
 
 TEXTS = ("allreduce", "int8", "powersgd:start=0")
@@ -209,7 +209,7 @@ def forks(rank, world):
     if child == 0:
         try:
             words, _ = error_of(lambda: backward(model))
-            groups.close_all()  # as at the end of an interpreter
+            close_all()  # as at the end of an interpreter
             os._exit(0 if "fork" in words else 2)
         finally:
             os._exit(3)

@@ -97,6 +97,54 @@ def compare_dtype(rank, dtype, tolerance):
     torch.testing.assert_close(grads, plain, rtol=tolerance, atol=tolerance * 1e-2)
 
 
+def refused(call, kind, *words):
+    try:
+        call()
+    except kind as error:
+        assert all(word in str(error) for word in words), (error, words)
+        return
+    raise SystemExit(f"nothing was raised: {words}")
+
+
+def clumsy(rank, world):
+    """Arguments that are none, on all ranks or on one: the error names them, and nobody waits."""
+    import copy
+    import pickle
+    model = DistributedDataParallel(Task())
+    for text in (None, 8, torch.relu):
+        refused(lambda: hook(text), TypeError, "the text of a hook")
+    refused(lambda: hook("int9"), TallyError, "int9")  # before the first backward
+    refused(lambda: hook("int8", "model"), TypeError, "torch.nn.Module")
+    refused(lambda: hook("int8", Task().requires_grad_(False)), TallyError, "no parameters")
+    refused(lambda: register_ddp_comm_hook(DDPCommHookType.ALLREDUCE, Task()), TypeError, "Task")
+    refused(lambda: register_ddp_comm_hook("ALLREDUCE", model), TypeError, "'ALLREDUCE'")
+    refused(lambda: register_ddp_comm_hook(DDPCommHookType.ALLREDUCE, model, 5), TypeError, "int")
+    alone = dist.new_group([0])
+    if rank > 0:
+        refused(lambda: hook("int8", model, alone), ValueError, "not a member")
+    made = hook("int8", model)
+    model.register_comm_hook(None, made)
+    model(torch.randn(40, 20), rank).mean().backward()
+    refused(lambda: made.set_hook("int9"), TallyError, "int9")
+    assert made.text == "int8"
+    state = made.state_dict()
+    for wrong in (None, {}, {"blob": 5}, {"blob": state["blob"].float()}, [state, {}]):
+        refused(lambda: made.load_state_dict(wrong), TypeError, "state_dict")
+    refused(lambda: made.load_state_dict({"blob": state["blob"][:50]}), TallyError, "bytes")
+    # On one rank only: the others are told.
+    refused(lambda: made.load_state_dict({} if rank == 1 else state),
+            TypeError if rank == 1 else RuntimeError, "state_dict")
+    made.load_state_dict(state)
+    refused(lambda: copy.deepcopy(made), TypeError, "cannot be copied")
+    refused(lambda: pickle.dumps(made), TypeError, "cannot be copied")
+    model(torch.randn(40, 20), rank).mean().backward()
+    assert made.stats()["step"] == 2
+    made.close()
+    made.close()
+    refused(lambda: model(torch.randn(40, 20), rank).mean().backward(), RuntimeError, "is closed")
+    refused(made.state_dict, ValueError, "is closed")
+
+
 def mistakes(rank, world):
     model = DistributedDataParallel(Task())
     try:
@@ -129,6 +177,7 @@ def body(rank, world):
     ten_types(rank, world)
     all_texts(rank, world)
     mistakes(rank, world)
+    clumsy(rank, world)
 
 
 def on_tally(rank, world):

@@ -132,6 +132,118 @@ def own_gradients(group):
         assert abs(ddp.mean(group.rank) - (group.size - 1) / 2) < 1e-12
 
 
+def refused(call, kind, *words):
+    """The call raises this kind of error, with these words."""
+    try:
+        call()
+    except kind as error:
+        assert all(word in str(error) for word in words), (error, words)
+        return
+    raise SystemExit(f"nothing was raised: {kind.__name__} {words}")
+
+
+def mistakes(group):
+    """Arguments that clumsy programs give, on all ranks: the error names them, and tally works on."""
+    def ddp(params, *more, **options):
+        return lambda: tally.DDP(group, params, *more, **options)
+
+    def vector(dtype="float32"):
+        return numpy.zeros(3, dtype)
+    frozen = vector()
+    frozen.setflags(write=False)
+    refused(ddp({"w": frozen}), ValueError, "parameter 'w'", "writable")
+    refused(ddp({"w": numpy.zeros((3, 2), order="F")}), ValueError, "parameter 'w'", "C-contiguous")
+    refused(ddp({"w": vector("int32")}), TypeError, "parameter 'w' has dtype int32; accepted: float32")
+    refused(ddp({"w": vector(">f4")}), TypeError, "parameter 'w' has dtype >f4")
+    refused(ddp({"w": [1.0]}), TypeError, "parameter 'w' is a list")
+    refused(ddp([vector()]), TypeError, "params is a list")
+    refused(ddp({1: vector()}), TypeError, "name of a parameter", "expected a str")
+    refused(ddp({"a\0b": vector()}), ValueError, "NUL")
+    refused(ddp({}), tally.TallyError, "there are no parameters")
+    refused(ddp({"w": vector(), "b": vector()}, {"w": vector()}), ValueError, "no array for", "'b'")
+    refused(ddp({"w": vector()}, {"w": vector("float64")}), ValueError, "the gradient of 'w'")
+    refused(ddp({"w": vector()}, hook="int9"), tally.TallyError, "no hook 'int9'")
+    refused(ddp({"w": vector()}, hook=8), TypeError, "hook is a int, 8")
+    refused(ddp({"w": vector()}, bucket_cap_bytes=-5), ValueError, "'bucket_cap_bytes'", "-5")
+    refused(ddp({"w": vector()}, bucket_cap_bytes="x"), TypeError, "'bucket_cap_bytes'", "'x'")
+    refused(lambda: tally.DDP(None, {"w": vector()}), TypeError, "group is a NoneType")
+    refused(lambda: tally.Optimizer(None, "adam"), TypeError, "ddp is a NoneType")
+    refused(lambda: tally.Group("shm"), TypeError, "positional")
+    objects = numpy.array([{}] * group.size)
+    for call in (group.all_gather, group.broadcast, group.all_to_all, group.all_reduce):
+        refused(lambda: call(objects), TypeError, "array has dtype object")
+    refused(lambda: group.broadcast(vector(), root=2**32), ValueError, "root")
+    refused(lambda: group.split(2**40), ValueError, "color")
+    refused(lambda: group.all_to_all(numpy.float32(1)), ValueError, "rows")
+    assert group.all_gather(numpy.float32(group.rank)).shape == (group.size,)
+    with tally.DDP(group, {"scalar": numpy.zeros(()), "empty": numpy.zeros((0, 3)), "w": vector("f8")},
+                   bucket_cap_bytes=8) as made:
+        refused(lambda: made.ready("q"), KeyError, "no parameter 'q'", "scalar, empty, w")
+        for blobs in (b"x", None, "x", ["x"]):
+            refused(lambda: made.load(blobs), TypeError, "one blob per rank")
+        refused(lambda: made.load([b"x" * 100]), tally.TallyError, "not written by tally_ddp_save")
+        for name in made.params:
+            made.grads[name][...] = group.rank
+            made.ready(name)
+        made.wait()
+        assert (made.grads["w"] == (group.size - 1) / 2).all()
+    group.barrier()
+
+
+def closed(group):
+    """Calls after the end, in any order of ends, are errors, and ends can be repeated."""
+    import copy
+    import pickle
+    made = tally.DDP(group, {"w": numpy.zeros(4, "float32")})
+    optimizer = tally.Optimizer(made, "adam")
+    for thing in (group, made, optimizer):
+        refused(lambda: copy.copy(thing), TypeError, "cannot be copied")
+        refused(lambda: copy.deepcopy(thing), TypeError, "cannot be copied")
+        refused(lambda: pickle.dumps(thing), TypeError, "cannot be copied")
+    refused(group.close, tally.TallyError, "still open")
+    made.close()
+    refused(optimizer.step, tally.TallyError, "its ddp was freed")
+    for call in (made.wait, made.stats, made.save, lambda: made.ready("w")):
+        refused(call, ValueError, "the ddp is closed")
+    optimizer.close()
+    for call in (optimizer.step, optimizer.save, lambda: optimizer.lr, optimizer.stats):
+        refused(call, ValueError, "the optimizer is closed")
+    made.close()
+    optimizer.close()
+    half = group.split(0)
+    half.close()
+    half.close()
+    refused(half.barrier, ValueError, "the group is closed")
+    assert repr(half) == "Group(closed)"
+
+
+def dropped(group):
+    """Objects that nobody closes end with their last reference: threads and memory stay, and a
+    gradient that is still held stays valid."""
+    import gc
+
+    def use():
+        half = group.split(0)
+        params = {"w": numpy.zeros(100000, "float32")}
+        made = tally.DDP(half, params)
+        optimizer = tally.Optimizer(made, "adam")
+        cycle = [half, made, optimizer]
+        cycle.append(cycle)
+        return made.grads["w"]
+    sizes = []
+    for _ in range(30):
+        held = use()
+        gc.collect()
+        held[...] = 1
+        del held
+        gc.collect()
+        with open("/proc/self/statm", encoding="ascii") as file:
+            sizes.append((len(os.listdir("/proc/self/task")), int(file.read().split()[1])))
+    assert sizes[-1][0] <= sizes[9][0], sizes
+    assert sizes[-1][1] - sizes[9][1] < 500, sizes  # pages: less than two of the 20 copies
+    group.barrier()
+
+
 def errors(group):
     params = {"a": numpy.zeros(4, "float32")}
     with tally.DDP(group, params) as ddp:
@@ -163,10 +275,30 @@ def declarations():
     assert list(tally.hooks())[0] == "allreduce" and "adamw" in tally.optimizers()
 
 
+def libraries():
+    """A library that is missing, or is none, or a PyTorch that is missing: one error says so."""
+    def text_of(program, **more):
+        done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": str(ROOT), **more})
+        assert done.returncode == 1, done
+        return done.stderr.strip().splitlines()[-1]
+    missing = text_of("import tally", TALLY_LIBRARY="/nowhere/libtally.so")
+    assert missing.startswith("ImportError") and "/nowhere/libtally.so" in missing, missing
+    assert "set TALLY_LIBRARY" in missing, missing
+    other = text_of("import tally", TALLY_LIBRARY="libm.so.6")
+    assert other == "ImportError: libm.so.6 has no tally_version: it is not libtally", other
+    for module in ("torch", "numpy"):
+        program = (f"import sys; sys.modules['{module}'] = None; import tally; "
+                   + ("import tally.torch" if module == "torch" else "tally.Group().all_reduce([1.0])"))
+        assert text_of(program).startswith("ModuleNotFoundError"), module
+        assert module in text_of(program)
+
+
 def main():
     declarations()
+    libraries()
     for n in (1, 2, 3):
-        for body in (collectives, training, own_gradients, errors):
+        for body in (collectives, training, own_gradients, errors, mistakes, closed, dropped):
             world(n, body)
     print("test_numpy: ok")
 

@@ -40,8 +40,8 @@ def _rank_main(rank, world, backend, folder, pipe, body, arguments):
         pipe.send(("error", traceback.format_exc()))
         status = 1
     finally:
-        import tally.torch._groups as groups
-        groups.close_all()  # a forked child of multiprocessing runs no atexit functions
+        from tally._ends import close_all
+        close_all()  # a forked child of multiprocessing runs no atexit functions
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -80,6 +80,9 @@ int tally_ddp_zero_grad(tally_ddp *ddp)
         struct tally__param *param = &ddp->params[ddp->order[k]];
 
         memset(param->grad.array, 0, param->grad.bytes);
+        (void)pthread_mutex_lock(&ddp->mutex);
+        param->now.accumulated = false;
+        (void)pthread_mutex_unlock(&ddp->mutex);
     }
     return TALLY_OK;
 }

@@ -5,6 +5,7 @@
  */
 #include "ddp/guest.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -271,9 +272,10 @@ static int bucket_job(tally_lane *lane, void *user)
 /* ---- calling it ---- */
 
 /* With the mutex held. */
-static int check_params(tally_reducer *reducer, const int *params, size_t n)
+static int check_params(tally_reducer *reducer, const int *params, size_t n, const void *data)
 {
     const tally_ddp *ddp = reducer->ddp;
+    size_t alignment;
 
     reducer->n_calls++;
     for (size_t k = 0; k < n; k++) {
@@ -295,7 +297,14 @@ static int check_params(tally_reducer *reducer, const int *params, size_t n)
                                ddp->params[params[0]].name, ddp->params[params[k]].name);
         }
     }
-    return TALLY_OK;
+    alignment = tally_dtype_bytes(ddp->params[params[0]].dtype);
+    return (uintptr_t)data % alignment == 0
+               ? TALLY_OK
+               : tally__fail(
+                     TALLY_ARG,
+                     "tally_reducer_reduce: data %p, for '%s', is not aligned to %zu bytes, "
+                     "the size of an element",
+                     data, ddp->params[params[0]].name, alignment);
 }
 
 /* With the mutex held. */
@@ -329,7 +338,7 @@ static int submit(tally_reducer *reducer, const struct tally__guest_request *fil
     struct tally__guest_request *request;
     int rc;
 
-    TRY(check_params(reducer, params, filled->n));
+    TRY(check_params(reducer, params, filled->n, filled->data));
     TRY(tally__check_alive(ddp->group));
     TRY(take_request(reducer, &request));
     request->data = filled->data;
@@ -369,8 +378,9 @@ int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, vo
                            n == 0 ? "there are no parameters"
                                   : (params ? "data is NULL" : "params is NULL"));
     }
-    if (!(divisor >= 0)) {
-        return tally__fail(TALLY_ARG, "tally_reducer_reduce: divisor %g is not positive", divisor);
+    if (!(divisor >= 0) || isinf(divisor)) {
+        return tally__fail(TALLY_ARG, "tally_reducer_reduce: divisor %g is not a positive number",
+                           divisor);
     }
     filled.divisor = divisor > 0 ? divisor : tally_group_size(reducer->ddp->group);
     (void)pthread_mutex_lock(&reducer->ddp->mutex);

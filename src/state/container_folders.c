@@ -99,9 +99,25 @@ static int list(const char *directory, struct entries *entries)
     return TALLY_OK;
 }
 
+/* A directory with a manifest is not one of checkpoints, but one of its checkpoints. */
+static int refuse_checkpoint(const char *directory)
+{
+    struct tally__path path;
+    size_t bytes;
+
+    TRY(tally__path_join(directory, TALLY__MANIFEST, &path));
+    return tally__file_size(path.text, &bytes)
+               ? tally__fail(TALLY_ARG,
+                             "'%.300s' is itself a checkpoint: give the directory that contains it "
+                             "(config.name chooses a checkpoint to load)",
+                             directory)
+               : TALLY_OK;
+}
+
 /* ---- saving ---- */
 
-/* Removes what former saves left; a failure fails the save, which would leave more. */
+/* Removes what former saves left. A failure is not one of this save: the application may have put a
+ * folder of its own into a checkpoint that is being deleted. */
 static int remove_leftover(void *user, const char *name)
 {
     struct tally__path path;
@@ -110,7 +126,11 @@ static int remove_leftover(void *user, const char *name)
         return TALLY_OK;
     }
     TRY(tally__path_join(user, name, &path));
-    return tally__folder_remove(path.text);
+    if (tally__folder_remove(path.text) != TALLY_OK) {
+        tally__log(TALLY_LOG_WARN, "checkpoint: a leftover cannot be removed: %s",
+                   tally_last_error());
+    }
+    return TALLY_OK;
 }
 
 static int make_folder(const char *directory, uint64_t step, struct tally__folder_names *names)
@@ -126,14 +146,17 @@ static int make_folder(const char *directory, uint64_t step, struct tally__folde
     (void)snprintf(names->final, sizeof names->final, SAVED "%06" PRIu64 "-step-%" PRIu64, number,
                    step);
     TRY(tally__path_join(directory, names->temporary, &path));
-    return tally__folder_make(path.text);
+    return tally__folder_make_new(path.text);
 }
 
 int tally__folders_begin(const char *directory, uint64_t step, int *lock_fd,
                          struct tally__folder_names *names)
 {
     TRY(tally__folder_make(directory));
-    if (*lock_fd < 0) {
+    TRY(refuse_checkpoint(directory));
+    if (!tally__folder_is_locked(directory, *lock_fd)) {
+        tally__folder_unlock(*lock_fd);
+        *lock_fd = -1;
         TRY(tally__folder_sync_parent(directory));
         TRY(tally__folder_lock(directory, lock_fd));
     }
@@ -168,23 +191,29 @@ static int delete_one(const char *directory, const struct entry *entry)
     return tally__folder_remove(to.text);
 }
 
+static void note_not_deleted(void)
+{
+    tally__log(TALLY_LOG_WARN, "checkpoint: an old checkpoint cannot be deleted: %s",
+               tally_last_error());
+}
+
 void tally__folders_trim(const char *directory, int keep)
 {
     struct tally__aside before;
     struct entries entries;
-    int rc;
 
     if (keep <= 0) {
         return;
     }
     tally__put_aside(&before);
-    rc = list(directory, &entries);
-    for (size_t i = (size_t)keep; rc == TALLY_OK && i < entries.n; i++) {
-        rc = delete_one(directory, &entries.of[i]);
+    if (list(directory, &entries) != TALLY_OK) {
+        note_not_deleted();
+        entries.n = 0;
     }
-    if (rc != TALLY_OK) {
-        tally__log(TALLY_LOG_WARN, "checkpoint: an old checkpoint cannot be deleted: %s",
-                   tally_last_error());
+    for (size_t i = (size_t)keep; i < entries.n; i++) {
+        if (delete_one(directory, &entries.of[i]) != TALLY_OK) {
+            note_not_deleted();
+        }
     }
     tally__free(entries.of);
     (void)tally__take_back(&before, TALLY_OK);
@@ -306,7 +335,8 @@ int tally__folders_find(const char *directory, const char *name, struct tally__f
 
     *found = (struct tally__found){0};
     if (name) {
-        if (strchr(name, '/') || strlen(name) >= sizeof found->name) {
+        if (name[0] == '\0' || name[0] == '.' || strchr(name, '/') ||
+            strlen(name) >= sizeof found->name) {
             return tally__fail(TALLY_ARG, "'%.300s' is not the name of a checkpoint in '%.300s'",
                                name, directory);
         }
@@ -317,6 +347,9 @@ int tally__folders_find(const char *directory, const char *name, struct tally__f
                    : rc;
     }
     rc = list(directory, &entries);
+    if (rc == TALLY_OK && entries.n == 0) {
+        rc = refuse_checkpoint(directory);
+    }
     if (rc == TALLY_OK) {
         rc = find_newest(directory, &entries, found);
     }

@@ -47,7 +47,7 @@ int tally__container_explain(const tally_group *group, const char *folder, int r
     text = tally__rank_text(group, rank);
     return sees ? tally__fail(rc, "%s: %s", text.text, tally_last_error())
                 : tally__fail(rc,
-                              "%s does not see '%.500s', which rank 0 sees: the directory must be "
+                              "%s does not see '%.300s', which rank 0 sees: the directory must be "
                               "on a file system that all ranks share",
                               text.text, folder);
 }

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files and folders of checkpoints: the only calls of the system that write to a disk. Knows
- * nothing of what is written. Keeps a list of the locks of this process; any thread enters.
+ * nothing of what is written; folder_lock.c has the lock. Keeps no state; any thread enters.
  */
 #include "state/files.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -29,7 +27,7 @@
 
 static int fail(const char *what, const char *path)
 {
-    return tally__fail_errno(TALLY_SYSTEM, errno, "cannot %s '%.700s'", what, path);
+    return tally__fail_errno(TALLY_SYSTEM, errno, "cannot %s '%.300s'", what, path);
 }
 
 int tally__path_join(const char *directory, const char *name, struct tally__path *path)
@@ -202,7 +200,7 @@ int tally__file_take(struct tally__file_in *in, void *bytes, size_t n)
             return fail("read", in->path);
         }
         if (got == 0) {
-            return tally__fail(TALLY_SYSTEM, "cannot read '%.700s': it ends too early", in->path);
+            return tally__fail(TALLY_SYSTEM, "cannot read '%.300s': it ends too early", in->path);
         }
         to += got;
         in->offset += (size_t)got;
@@ -227,7 +225,7 @@ int tally__file_read_all(const char *path, size_t most, char **bytes, size_t *n)
         return fail("read", path);
     }
     if (size > most) {
-        return tally__fail(TALLY_ARG, "'%.700s' has %zu bytes: too many", path, size);
+        return tally__fail(TALLY_ARG, "'%.300s' has %zu bytes: too many", path, size);
     }
     all = tally__alloc(size + 1, "a file");
     if (!all) {
@@ -280,9 +278,14 @@ int tally__folder_make(const char *path)
         return fail("create the folder", path);
     }
     if (stat(path, &folder) == 0 && !S_ISDIR(folder.st_mode)) {
-        return tally__fail(TALLY_SYSTEM, "'%.700s' is a file: a folder is needed", path);
+        return tally__fail(TALLY_SYSTEM, "'%.300s' is a file: a folder is needed", path);
     }
     return TALLY_OK;
+}
+
+int tally__folder_make_new(const char *path)
+{
+    return mkdir(path, 0777) == 0 ? TALLY_OK : fail("create the folder", path);
 }
 
 int tally__folder_sync(const char *path)
@@ -313,7 +316,10 @@ int tally__folder_sync_parent(const char *path)
         n--;
     }
     TRY(copy_path(n > 0 ? path : ".", n > 0 ? n : 1, &parent));
-    return tally__folder_sync(parent.text);
+    /* This user may pass a parent such as /home, but not read it: then nothing can be done. */
+    return faccessat(AT_FDCWD, parent.text, R_OK, AT_EACCESS) != 0 && errno == EACCES
+               ? TALLY_OK
+               : tally__folder_sync(parent.text);
 }
 
 int tally__folder_list(const char *path, bool *exists, int (*fn)(void *user, const char *name),
@@ -343,126 +349,20 @@ static int remove_entry(void *user, const char *name)
     struct tally__path path;
 
     TRY(tally__path_join(user, name, &path));
-    return unlink(path.text) == 0 || errno == ENOENT ? TALLY_OK : fail("remove", path.text);
+    /* A folder is not tally's: it stays, and so does the folder around it. */
+    return unlink(path.text) == 0 || errno == ENOENT || errno == EISDIR ? TALLY_OK
+                                                                        : fail("remove", path.text);
 }
 
 int tally__folder_remove(const char *path)
 {
+    struct stat about;
     bool exists;
 
+    /* Never through a link: the folder behind it belongs to somebody else. */
+    if (lstat(path, &about) == 0 && !S_ISDIR(about.st_mode)) {
+        return unlink(path) == 0 ? TALLY_OK : fail("remove", path);
+    }
     TRY(tally__folder_list(path, &exists, remove_entry, (void *)path));
     return !exists || rmdir(path) == 0 ? TALLY_OK : fail("remove the folder", path);
-}
-
-/* ---- the lock ---- */
-
-/* A lock of the system is one of the whole process, and is gone when any descriptor of the file is
- * closed. This list knows the folders that this process holds, so that it never opens their locks
- * twice. */
-struct held {
-    int fd;
-    dev_t device;
-    ino_t inode;
-    struct held *next;
-};
-static struct held *all_held;
-static pthread_mutex_t held_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-static int lock_file(const char *folder, int *fd)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    struct tally__path file;
-    int opened;
-    int error;
-
-    TRY(tally__path_join(folder, "lock", &file));
-    opened = open(file.text, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (opened < 0) {
-        return fail("open", file.text);
-    }
-    if (fcntl(opened, F_SETLK, &lock) == 0) {
-        *fd = opened;
-        return TALLY_OK;
-    }
-    error = errno;
-    lock.l_pid = 0;
-    if (error == EACCES || error == EAGAIN) {
-        (void)fcntl(opened, F_GETLK, &lock);
-    }
-    (void)close(opened);
-    if (error == EACCES || error == EAGAIN) {
-        return tally__fail(TALLY_STATE,
-                           "another job (process %ld) saves into '%.700s': each job needs its own "
-                           "directory",
-                           (long)lock.l_pid, folder);
-    }
-    tally__log(TALLY_LOG_WARN, "checkpoint: '%.700s' cannot be locked against other jobs: error %d",
-               folder, error);
-    *fd = -1;
-    return TALLY_OK;
-}
-
-/* With the mutex: locks a folder and adds it to the list. */
-static int hold(const char *folder, int *fd)
-{
-    struct stat about;
-    struct held *held;
-    int rc;
-
-    if (stat(folder, &about) != 0) {
-        return fail("open", folder);
-    }
-    for (held = all_held; held; held = held->next) {
-        if (held->device == about.st_dev && held->inode == about.st_ino) {
-            return tally__fail(TALLY_STATE,
-                               "another ddp of this program saves into '%.700s': each ddp needs "
-                               "its own directory",
-                               folder);
-        }
-    }
-    held = tally__alloc(sizeof *held, "a lock");
-    if (!held) {
-        return TALLY_NOMEM;
-    }
-    *held = (struct held){.fd = -1, .device = about.st_dev, .inode = about.st_ino};
-    rc = lock_file(folder, &held->fd);
-    if (rc != TALLY_OK || held->fd < 0) {
-        tally__free(held);
-        return rc;
-    }
-    held->next = all_held;
-    all_held = held;
-    *fd = held->fd;
-    return TALLY_OK;
-}
-
-int tally__folder_lock(const char *path, int *fd)
-{
-    int rc;
-
-    (void)pthread_mutex_lock(&held_mutex);
-    rc = hold(path, fd);
-    (void)pthread_mutex_unlock(&held_mutex);
-    return rc;
-}
-
-void tally__folder_unlock(int fd)
-{
-    struct held **at = &all_held;
-
-    if (fd < 0) {
-        return;
-    }
-    (void)pthread_mutex_lock(&held_mutex);
-    while (*at && (*at)->fd != fd) {
-        at = &(*at)->next;
-    }
-    if (*at) {
-        struct held *held = *at;
-
-        *at = held->next;
-        tally__free(held);
-    }
-    (void)close(fd);
-    (void)pthread_mutex_unlock(&held_mutex);
 }

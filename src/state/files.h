@@ -61,13 +61,17 @@ bool tally__file_size(const char *path, size_t *n);
 
 /* Creates a folder, or finds that it exists. */
 int tally__folder_make(const char *path);
+/* Creates a folder that does not exist. */
+int tally__folder_make_new(const char *path);
 /* Returns when the names in a folder are on the disk. */
 int tally__folder_sync(const char *path);
-/* Returns when the name of a folder in its parent is on the disk. */
+/* Returns when the name of a folder in its parent is on the disk, if this user may read the parent.
+ */
 int tally__folder_sync_parent(const char *path);
 /* Renames a file or folder. */
 int tally__rename(const char *from, const char *to);
-/* Removes a folder and the files in it. */
+/* Removes a folder and the files in it, or a file or a link with this name. A folder inside is an
+ * error. */
 int tally__folder_remove(const char *path);
 
 /* Calls fn for every name in a folder, except "." and "..". *exists is false if there is no such
@@ -83,5 +87,7 @@ int tally__folder_list(const char *path, bool *exists, int (*fn)(void *user, con
  */
 int tally__folder_lock(const char *path, int *fd);
 void tally__folder_unlock(int fd);
+/* Whether the file that fd locks is still the lock of the folder: somebody may have removed it. */
+bool tally__folder_is_locked(const char *path, int fd);
 
 #endif

@@ -139,8 +139,9 @@ int tally_checkpoint_inspect(const char *directory, const char *name, tally_chec
     tally_checkpoint_info filled;
     int rc;
 
-    if (!directory) {
-        return tally__fail(TALLY_ARG, "tally_checkpoint_inspect: directory is NULL");
+    if (!directory || directory[0] == '\0') {
+        return tally__fail(TALLY_ARG, "tally_checkpoint_inspect: directory is %s",
+                           directory ? "empty" : "NULL");
     }
     if (info) {
         TRY(tally__answer_check(TALLY__INFO, "tally_checkpoint_inspect", info));

@@ -5,17 +5,46 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* The bytes of the UTF-8 character at text; 0: there is none. */
+static size_t utf8_bytes(const unsigned char *text)
+{
+    /* Of the second byte, for first bytes with their own range: shorter forms, surrogates, and
+     * what is beyond U+10FFFF are not characters. */
+    unsigned char least = text[0] == 0xe0 ? 0xa0 : (text[0] == 0xf0 ? 0x90 : 0x80);
+    unsigned char most = text[0] == 0xed ? 0x9f : (text[0] == 0xf4 ? 0x8f : 0xbf);
+    size_t n = text[0] < 0xe0 ? 2 : (text[0] < 0xf0 ? 3 : 4);
+
+    if (text[0] < 0x80) {
+        return 1;
+    }
+    if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < least || text[1] > most) {
+        return 0;
+    }
+    for (size_t i = 2; i < n; i++) {
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    return n;
+}
+
+/* A byte that is not part of UTF-8 becomes the character with its number: readers refuse a file
+ * with anything else. */
 void tally__json_string(struct tally__growing *to, const char *text)
 {
     tally__grow_bytes(to, "\"", 1);
-    for (const char *c = text; *c; c++) {
-        if (*c == '"' || *c == '\\') {
-            tally__grow(to, "\\%c", *c);
-        } else if ((unsigned char)*c < ' ') {
-            tally__grow(to, "\\u%04x", (unsigned)*c);
+    while (*text) {
+        unsigned char first = (unsigned char)*text;
+        size_t n = utf8_bytes((const unsigned char *)text);
+
+        if (first == '"' || first == '\\') {
+            tally__grow(to, "\\%c", *text);
+        } else if (first < ' ' || n == 0) {
+            tally__grow(to, "\\u%04x", (unsigned)first);
         } else {
-            tally__grow_bytes(to, c, 1);
+            tally__grow_bytes(to, text, n);
         }
+        text += n > 0 ? n : 1;
     }
     tally__grow_bytes(to, "\"", 1);
 }
@@ -37,7 +66,8 @@ void tally__safetensors_head(struct tally__growing *to, const struct tally__part
     size_t offset = 0;
 
     tally__grow_bytes(to, length, sizeof length);
-    tally__grow(to, "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"%" PRIu64 "\"}", step);
+    tally__grow(to, "{\"" TALLY__METADATA_NAME "\":{\"format\":\"pt\",\"step\":\"%" PRIu64 "\"}",
+                step);
     for (size_t i = 0; i < n; i++) {
         tally__grow_bytes(to, ",", 1);
         put_tensor(to, &tensors[i], offset);

@@ -10,11 +10,14 @@
 #include "state/growing_text.h"
 #include "state/manifest.h"
 
+/* The entry of a file that is no tensor. */
+#define TALLY__METADATA_NAME "__metadata__"
+
 /* Writes the head of a file with these tensors, in this order. */
 void tally__safetensors_head(struct tally__growing *to, const struct tally__part *tensors, size_t n,
                              uint64_t step);
 
-/* Writes a text as a JSON string. */
+/* Writes a text as a JSON string, whatever its bytes are. */
 void tally__json_string(struct tally__growing *to, const char *text);
 
 #endif

@@ -318,7 +318,7 @@ static int read_states(struct loading *loading, size_t k)
                                      &loading->sizes[k][0]));
         loading->n_blobs[k] = loading->states[k][0] ? 1 : world;
     }
-    if (n == world || loading->states[k][0]) {
+    if (n == world || (n == 0 && loading->states[k][0])) {
         return TALLY_OK;
     }
     return tally__fail(TALLY_ARG,

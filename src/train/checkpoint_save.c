@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/threads.h"
+#include "state/safetensors.h"
 #include "train/checkpoint.h"
 
 #define CALL "tally_checkpoint_save"
@@ -131,6 +132,38 @@ static int save_behind(tally_ddp *ddp, struct tally__checkpoints *checkpoints)
     return tally_submit(checkpoints->group, 0, save_job, checkpoints, &checkpoints->future);
 }
 
+/* A checkpoint has no gradients: those of passes under no_sync would be lost. */
+static int check_accumulated(tally_ddp *ddp)
+{
+    const char *name = NULL;
+
+    (void)pthread_mutex_lock(&ddp->mutex);
+    for (size_t i = 0; i < ddp->n_params && !name; i++) {
+        name = ddp->params[i].now.accumulated ? ddp->params[i].name : NULL;
+    }
+    (void)pthread_mutex_unlock(&ddp->mutex);
+    return name ? tally__fail(TALLY_STATE,
+                              CALL ": the gradient of '%.200s' was accumulated since "
+                                   "tally_ddp_no_sync_begin, and a checkpoint has no gradients: "
+                                   "save after tally_ddp_wait",
+                              name)
+                : TALLY_OK;
+}
+
+/* Files of safetensors have their own entry with this name. */
+static int check_names(const tally_ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        if (strcmp(ddp->params[i].name, TALLY__METADATA_NAME) == 0) {
+            return tally__fail(TALLY_ARG,
+                               CALL ": parameter %zu has the name '" TALLY__METADATA_NAME
+                                    "', which safetensors files reserve: give it another name",
+                               i);
+        }
+    }
+    return TALLY_OK;
+}
+
 /* The part that needs no other rank. */
 static int collect_here(tally_ddp *ddp, const char *directory, const tally_checkpoint_config *given,
                         tally_checkpoint_config *config)
@@ -141,6 +174,8 @@ static int collect_here(tally_ddp *ddp, const char *directory, const tally_check
     TRY(tally__checkpoints_wait(training->checkpoints));
     TRY(tally__checkpoint_config(CALL, given, config));
     TRY(prepare(training, directory));
+    TRY(check_accumulated(ddp));
+    TRY(check_names(ddp));
     return tally__checkpoint_collect(ddp, config, training->checkpoints);
 }
 

@@ -36,6 +36,11 @@ target_compile_definitions(test_checkpoint_cases PRIVATE _GNU_SOURCE)
 tally_checkpoint_test(test_checkpoint_bad)
 target_compile_definitions(test_checkpoint_bad PRIVATE _GNU_SOURCE)
 
+tally_checkpoint_test(test_checkpoint_forged)
+
+tally_checkpoint_test(test_checkpoint_paths)
+target_compile_definitions(test_checkpoint_paths PRIVATE _GNU_SOURCE)
+
 # Other programs read the parameters.
 add_executable(make_checkpoint checkpoint/make_checkpoint.c)
 target_link_libraries(make_checkpoint PRIVATE tally_flags tally_ckpt_support

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Torn checkpoints. Every write, fsync, rename, mkdir, unlink and rmdir of a save fails in turn, or
- * kills its process, on each rank. After each: the newest complete checkpoint loads, with the
- * bits of its step; if a call failed, all ranks have an error with a text; the next save succeeds,
- * and leaves no stray file.
+ * kills its process, on each rank, in the call and behind it. After each: the newest complete
+ * checkpoint loads, with the bits of its step; if a call failed, all ranks have an error with a
+ * text; the next save succeeds, and leaves no stray file.
  *
  *     test_checkpoint_torn [MOST]      worlds of 1 to MOST ranks; without: 2 ranks
  */
@@ -39,15 +39,19 @@ struct trial {
     const char *name;
     size_t n;
     bool kills;
+    bool async;
     unsigned number; /* makes the name of the rendezvous unique */
 };
 
-static int save(struct ckpt_run *run, const char *folder)
+static int save(struct ckpt_run *run, const struct trial *trial)
 {
     tally_checkpoint_config config = ckpt_config(run);
+    int rc;
 
     config.keep = KEEP;
-    return tally_checkpoint_save(run->ddp, folder, &config);
+    config.async = trial->async;
+    rc = tally_checkpoint_save(run->ddp, trial->folder, &config);
+    return rc == TALLY_OK ? tally_checkpoint_wait(run->ddp) : rc;
 }
 
 /* Loads, and compares with what the values were after that step. */
@@ -86,7 +90,7 @@ static int body(tally_group *group, const struct trial *trial)
         failing_calls_kill(trial->kills);
         failing_calls_arm(trial->name, trial->n);
     }
-    rc = save(&run, trial->folder);
+    rc = save(&run, trial);
     if (is_victim) {
         shared->is_hit = failing_calls_hit();
         failing_calls_arm(NULL, 0);
@@ -99,7 +103,7 @@ static int body(tally_group *group, const struct trial *trial)
     CHECK(group, rc == TALLY_OK || tally_last_error()[0] != '\0');
     CHECK(group, load(&run, trial, &after) == 0);
     CHECK(group, after == before + (rc == TALLY_OK) || (rc != TALLY_OK && after == before + 1));
-    CHECK_OK(group, save(&run, trial->folder));
+    CHECK_OK(group, save(&run, trial));
     CHECK(group, load(&run, trial, &after) == 0);
     if (tally_group_rank(group) == 0) {
         shared->newest = after;
@@ -178,8 +182,9 @@ static int each_call(struct trial *trial, size_t *n_points)
             trial->shared->is_hit = true;
         }
         if (failures > 0) {
-            (void)fprintf(stderr, "FAILED: world %d, %s number %zu %s on rank %d\n", trial->world,
-                          trial->name, trial->n, trial->kills ? "kills" : "fails", trial->victim);
+            (void)fprintf(stderr, "FAILED: world %d, %s number %zu %s on rank %d%s\n", trial->world,
+                          trial->name, trial->n, trial->kills ? "kills" : "fails", trial->victim,
+                          trial->async ? ", asynchronous" : "");
             return failures;
         }
         if (!trial->shared->is_hit) {
@@ -213,7 +218,8 @@ static int world_of(struct trial *trial)
         }
     }
     ckpt_folder_remove(trial->folder);
-    printf("world %d: %zu points\n", trial->world, n_points);
+    printf("world %d, %s: %zu points\n", trial->world,
+           trial->async ? "asynchronous" : "synchronous", n_points);
     return failures;
 }
 
@@ -230,7 +236,10 @@ int main(int argc, char **argv)
     }
     for (int world = most ? 1 : 2; world <= (most ? most : 2); world++) {
         trial.world = world;
-        failures += world_of(&trial);
+        for (int async = 0; async < 2; async++) {
+            trial.async = async != 0;
+            failures += world_of(&trial);
+        }
     }
     return failures != 0;
 }

@@ -25,6 +25,7 @@ static int check_arguments(tally_group *group, struct guest *guest)
     const int twice[] = {0, 0};
     const int mixed[] = {0, 2};
     const int unknown[] = {4};
+    const double divisors[] = {-2, INFINITY, NAN};
     const tally_param frozen = {sizeof frozen,     "x", 0, NULL, NULL, TALLY_F32, NULL, NULL,
                                 TALLY_PARAM_FROZEN};
     tally_reducer *none = NULL;
@@ -52,8 +53,18 @@ static int check_arguments(tally_group *group, struct guest *guest)
                  TALLY_ARG);
     CHECK_STATUS(group, tally_reducer_reduce(guest->reducer, twice, 1, NULL, 1, 0, &future),
                  TALLY_ARG);
-    CHECK_STATUS(group, tally_reducer_reduce(guest->reducer, twice, 1, guest->room, 1, -2, &future),
-                 TALLY_ARG);
+    for (size_t i = 0; i < sizeof divisors / sizeof divisors[0]; i++) {
+        CHECK_STATUS(
+            group,
+            tally_reducer_reduce(guest->reducer, twice, 1, guest->room, 1, divisors[i], &future),
+            TALLY_ARG);
+        CHECK_TEXT(group, tally_last_error(), "is not a positive number");
+    }
+    CHECK_STATUS(
+        group,
+        tally_reducer_reduce(guest->reducer, twice, 1, (char *)guest->room + 2, 1, 0, &future),
+        TALLY_ARG);
+    CHECK_TEXT(group, tally_last_error(), "for 'a', is not aligned to 4 bytes");
     CHECK_STATUS(group, tally_reducer_reduce(NULL, twice, 1, guest->room, 1, 0, &future),
                  TALLY_ARG);
     CHECK_STATUS(group, tally_reducer_save(NULL, NULL, &bytes), TALLY_ARG);

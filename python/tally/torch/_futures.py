@@ -33,7 +33,8 @@ def _value(future):
     error, kept, finish = future.value()
     if error is not None:
         raise error
-    return finish(kept)
+    with torch.no_grad():  # the result may go to a tensor that needs a gradient
+        return finish(kept)
 
 
 def follow(handle: ctypes.c_void_p, kept: Any,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 import uuid
@@ -15,6 +14,7 @@ import torch.distributed as dist
 
 from .._declarations import (TALLY_BF16, TALLY_F16, TALLY_F32, TALLY_F64, TALLY_I32, TALLY_I64,
                              TALLY_U8)
+from .._ends import close_later, keep
 from .._library import TallyError
 from ..group import Group
 
@@ -23,8 +23,6 @@ DTYPES = {torch.float32: TALLY_F32, torch.float64: TALLY_F64, torch.float16: TAL
           torch.uint8: TALLY_U8}
 
 _groups = weakref.WeakKeyDictionary()  # by process group
-_open = []  # of the objects below, weak: in the order in which they were made
-_late = []  # objects whose end came on a thread of tally
 
 
 def machine() -> str:
@@ -64,10 +62,15 @@ def group_of(process_group: dist.ProcessGroup | Group | None) -> Group:
     """The tally group of a process group, opened at the first call. Collective."""
     if isinstance(process_group, Group):
         return process_group
-    if process_group is None:
-        process_group = dist.group.WORLD
     if not dist.is_initialized():
         raise RuntimeError("call torch.distributed.init_process_group before tally's hooks")
+    if process_group is None:
+        process_group = dist.group.WORLD
+    if process_group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this rank is not a member of the process group")
+    if not isinstance(process_group, dist.ProcessGroup):
+        raise TypeError(f"expected a process group or None, got a {type(process_group).__name__}: "
+                        "tally's hooks keep their own state")
     if hasattr(process_group, "tally_group"):
         return process_group.tally_group
     group = _groups.get(process_group)
@@ -80,43 +83,3 @@ def group_of(process_group: dist.ProcessGroup | Group | None) -> Group:
         _groups[process_group] = group
         weakref.finalize(process_group, close_later, group).atexit = False
     return group
-
-
-def keep(thing: Any) -> Any:
-    """The object is closed when the interpreter ends, if it still lives."""
-    _open[:] = [known for known in _open if known() is not None]
-    _open.append(weakref.ref(thing))
-    return thing
-
-
-def close_later(thing: Any) -> None:
-    """Closes an object whose owner has gone. A garbage collection may run on a thread of tally,
-    which cannot wait for itself: then the next call on another thread closes it."""
-    _late.append(thing)
-    close_late()
-
-
-def close_late() -> None:
-    """Closes the objects whose end came on a thread of tally."""
-    while _late:
-        thing = _late.pop()
-        try:
-            thing.close()
-        except TallyError as error:
-            if error.status == "STATE":
-                _late.append(thing)
-            return
-
-
-@atexit.register
-def close_all() -> None:
-    """Before the interpreter ends: no thread of tally may call Python after that."""
-    close_late()
-    for known in reversed(_open):
-        thing = known()
-        try:
-            if thing is not None:
-                thing.close()
-        except (TallyError, ValueError):
-            pass  # the process ends, and its peers are told so by its death
-    _open.clear()

@@ -6,6 +6,7 @@ calls; sums are taken in rank order, so all ranks have the same bits.
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import datetime
 import os
@@ -17,10 +18,11 @@ import torch
 import torch.distributed as dist
 
 from .._declarations import TALLY_MAX, TALLY_MEAN, TALLY_MIN, TALLY_SUM
+from .._ends import close_late, close_later
 from .._library import C, array_of, check
 from ..group import Group
 from ._futures import follow
-from ._groups import DTYPES, close_late, close_later, machine, new_name, open_group
+from ._groups import DTYPES, machine, new_name, open_group
 
 OPS = {dist.ReduceOp.SUM: TALLY_SUM, dist.ReduceOp.MIN: TALLY_MIN, dist.ReduceOp.MAX: TALLY_MAX}
 if hasattr(dist.ReduceOp, "AVG"):
@@ -28,9 +30,64 @@ if hasattr(dist.ReduceOp, "AVG"):
 WIDER = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}
 
 
+class TallyWork(dist.Work):
+    """A collective under way. PyTorch's own form of a future forgets a failure in wait(); this one
+    raises it."""
+
+    # C++ knows only its half of a work, and asks Python for the rest as long as this object lives:
+    # it is kept until somebody waits for it or takes its future. If nobody does, the oldest ones go.
+    _kept = collections.OrderedDict()
+    _MOST_KEPT = 256
+
+    def __init__(self, future: torch.futures.Future) -> None:
+        super().__init__()
+        self._future = future
+        self._kept[id(self)] = self
+        while len(self._kept) > self._MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        """Returns when the collective is complete; raises its failure. The timeout is the group's."""
+        try:
+            self._future.wait()
+        finally:
+            self._kept.pop(id(self), None)
+        return True
+
+    def synchronize(self) -> None:
+        """As wait."""
+        self.wait()
+
+    def get_future(self) -> torch.futures.Future:
+        """The future, whose value is a list of tensors."""
+        self._kept.pop(id(self), None)
+        return self._future
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._future.done()
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> Exception | None:
+        """The failure; None before the end and after success."""
+        try:
+            if self._future.done():
+                self._future.value()
+        except Exception as error:
+            return error
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors."""
+        return self._future.value()
+
+
 def work_of(future: torch.futures.Future) -> dist.Work:
     """The form of a future that torch.distributed wants."""
-    return torch._C._distributed_c10d._create_work_from_future(future)
+    return TallyWork(future)
 
 
 def sizes_of(values: Sequence[int]) -> ctypes.Array:
@@ -38,14 +95,42 @@ def sizes_of(values: Sequence[int]) -> ctypes.Array:
     return array_of(ctypes.c_size_t, values)
 
 
+def dense(tensor: torch.Tensor, call: str) -> torch.Tensor:
+    """The tensor, dense and on the CPU."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise NotImplementedError(f"tally: {call} takes dense tensors on the CPU")
+    return tensor
+
+
 def one(tensors: list[torch.Tensor], call: str) -> torch.Tensor:
     """The only tensor of a list, dense and on the CPU."""
     if len(tensors) != 1:
         raise ValueError(f"tally: {call} takes one tensor per rank, not {len(tensors)}")
-    tensor = tensors[0]
-    if tensor.is_sparse or tensor.device.type != "cpu":
-        raise NotImplementedError(f"tally: {call} takes dense tensors on the CPU")
-    return tensor
+    return dense(tensors[0], call)
+
+
+def one_per_rank(tensors: list[torch.Tensor], world: int, like: torch.Tensor | None,
+                 call: str) -> list[torch.Tensor]:
+    """A list with one tensor for each rank, of the dtype and number of elements of like."""
+    if len(tensors) != world:
+        raise ValueError(f"tally: {call} takes a list of {world} tensors, one for each rank, not "
+                         f"{len(tensors)}")
+    for rank, tensor in enumerate(tensors):
+        dense(tensor, call)
+        if like is not None and (tensor.numel(), tensor.dtype) != (like.numel(), like.dtype):
+            raise ValueError(f"tally: {call}: the tensor for rank {rank} has {tensor.numel()} elements "
+                             f"of {tensor.dtype}, and the tensor of this rank {like.numel()} of "
+                             f"{like.dtype}")
+    return tensors
+
+
+def whole_and_part(whole: torch.Tensor, part: torch.Tensor, world: int, call: str) -> None:
+    """Refuses a tensor that does not have one part for each rank."""
+    dense(whole, call)
+    dense(part, call)
+    if whole.numel() != world * part.numel() or whole.dtype != part.dtype:
+        raise ValueError(f"tally: {call}: expected {world} times {part.numel()} elements of "
+                         f"{part.dtype}, got {whole.numel()} of {whole.dtype}")
 
 
 def nbytes(tensor: torch.Tensor) -> int:
@@ -156,18 +241,22 @@ class TallyProcessGroup(dist.ProcessGroup):
     def allgather(self, outputs: list[list[torch.Tensor]],
                   inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
         """Every rank gets the tensors of all ranks."""
-        return self._gather(one(inputs, "all_gather"),
-                            lambda flat: spread_bytes(flat, outputs[0]))
+        tensor = one(inputs, "all_gather")
+        one_per_rank(outputs[0], self.size(), tensor, "all_gather")
+        return self._gather(tensor, lambda flat: spread_bytes(flat, outputs[0]))
 
     def _allgather_base(self, output, tensor, opts=None):
+        whole_and_part(output, tensor, self.size(), "all_gather")
         return self._gather(tensor, lambda flat: spread_bytes(flat, [output]))
 
     def gather(self, outputs: list[list[torch.Tensor]],
                inputs: list[torch.Tensor], opts: Any) -> dist.Work:
         """The root gets the tensors of all ranks."""
         root = opts.rootRank
-        return self._gather(one(inputs, "gather"),
-                            lambda flat: spread_bytes(flat, outputs[0])
+        tensor = one(inputs, "gather")
+        if self.rank() == root:
+            one_per_rank(outputs[0], self.size(), tensor, "gather")
+        return self._gather(tensor, lambda flat: spread_bytes(flat, outputs[0])
                             if self.rank() == root else inputs)
 
     def _scatter_reduced(self, output, flat, op):
@@ -183,12 +272,12 @@ class TallyProcessGroup(dist.ProcessGroup):
                        inputs: list[list[torch.Tensor]], opts: Any = None) -> dist.Work:
         """Rank r gets the reduced r-th tensors of all ranks."""
         output = one(outputs, "reduce_scatter")
-        if any(tensor.numel() != output.numel() for tensor in inputs[0]):
-            raise NotImplementedError("tally: reduce_scatter takes tensors of equal sizes")
+        one_per_rank(inputs[0], self.size(), output, "reduce_scatter")
         flat = torch.cat([tensor.reshape(-1) for tensor in inputs[0]])
         return self._scatter_reduced(output, flat, opts.reduceOp if opts else dist.ReduceOp.SUM)
 
     def _reduce_scatter_base(self, output, tensor, opts=None):
+        whole_and_part(tensor, output, self.size(), "reduce_scatter")
         return self._scatter_reduced(output, tensor.reshape(-1).clone(),
                                      opts.reduceOp if opts else dist.ReduceOp.SUM)
 
@@ -202,6 +291,8 @@ class TallyProcessGroup(dist.ProcessGroup):
     def alltoall(self, outputs: list[torch.Tensor],
                  inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
         """Tensor r goes to rank r."""
+        one_per_rank(inputs, self.size(), None, "all_to_all")
+        one_per_rank(outputs, self.size(), None, "all_to_all")
         return self._exchange(flat_bytes(inputs), [nbytes(tensor) for tensor in inputs],
                               [nbytes(tensor) for tensor in outputs],
                               lambda flat: spread_bytes(flat, outputs))
@@ -211,9 +302,12 @@ class TallyProcessGroup(dist.ProcessGroup):
                       opts: Any = None) -> dist.Work:
         """Rows of a tensor go to the ranks; empty sizes mean equal parts."""
         def parts(whole, sizes):
-            row = nbytes(whole) // whole.shape[0] if whole.shape[0] else 0
-            sizes = sizes or [whole.shape[0] // self.size()] * self.size()
-            return [size * row for size in sizes]
+            rows = dense(whole, "all_to_all_single").shape[0] if whole.dim() else 0
+            sizes = list(sizes) or [rows // self.size()] * self.size()
+            if len(sizes) != self.size() or min(sizes) < 0 or sum(sizes) != rows:
+                raise ValueError(f"tally: all_to_all_single: {rows} rows cannot be divided among "
+                                 f"{self.size()} ranks as {sizes}")
+            return [size * (nbytes(whole) // rows if rows else 0) for size in sizes]
         return self._exchange(flat_bytes([tensor]), parts(tensor, input_split_sizes),
                               parts(output, output_split_sizes),
                               lambda flat: spread_bytes(flat, [output]))
@@ -224,6 +318,8 @@ class TallyProcessGroup(dist.ProcessGroup):
         output = one(outputs, "scatter")
         root = opts.rootRank
         is_root = self.rank() == root
+        if is_root:
+            one_per_rank(inputs[0], self.size(), output, "scatter")
         sent = [nbytes(tensor) for tensor in inputs[0]] if is_root else [0] * self.size()
         received = [nbytes(output) if rank == root else 0 for rank in range(self.size())]
         return self._exchange(flat_bytes(inputs[0] if is_root else []), sent, received,

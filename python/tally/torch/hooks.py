@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import ctypes
 import enum
-import os
 import weakref
 from typing import Any
 
@@ -12,9 +12,12 @@ import torch
 import torch.distributed as dist
 
 from .._declarations import TALLY_HOOK_LIST
+from .._ends import close_late, close_later, keep
+from .._library import C, check
+from .._library import text as encoded
 from ..ddp import Reducer
 from ._futures import follow
-from ._groups import DTYPES, close_late, close_later, group_of, keep
+from ._groups import DTYPES, group_of
 
 __all__ = ["DDPCommHookType", "Hook", "hook", "register_ddp_comm_hook"]
 
@@ -39,6 +42,15 @@ def row_of(name: str, parameter: torch.Tensor, dtype: torch.dtype) -> tuple:
     return (name, tuple(parameter.shape), dense_strides(parameter), DTYPES[dtype])
 
 
+def check_text(text: str) -> None:
+    """Refuses a text that names no hook: without a model it would come out of the first backward."""
+    if not isinstance(text, str):
+        raise TypeError(f"expected the text of a hook, such as 'int8', got {text!r}")
+    parsed = ctypes.c_void_p()
+    check(C.tally_hook_parse(encoded(text, "hook"), ctypes.byref(parsed)))
+    C.tally_hook_free(parsed)
+
+
 class Hook:
     """A hook for `model.register_comm_hook(process_group, hook)`, by the text of one of tally's.
 
@@ -49,9 +61,9 @@ class Hook:
 
     def __init__(self, text: str, model: torch.nn.Module | None = None,
                  process_group: dist.ProcessGroup | None = None) -> None:
+        check_text(text)
         self.text = text
         self.__name__ = self.__qualname__ = "tally"  # DDP logs it
-        self._pid = os.getpid()
         self._group = None
         self._reducer = None
         self._numbers = {}  # of parameters, by id
@@ -63,6 +75,8 @@ class Hook:
 
     @staticmethod
     def _named(model):
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"expected a model, a torch.nn.Module, got {model!r}")
         ignored = set(getattr(model, "parameters_to_ignore", ()))
         module = getattr(model, "module", model)
         return [(name, parameter, parameter.dtype) for name, parameter in module.named_parameters()
@@ -127,6 +141,8 @@ class Hook:
         """Replaces the hook between two steps; residuals are kept. Collective."""
         if self._reducer is not None:
             self._reducer.set_hook(text)
+        else:
+            check_text(text)
         self.text = text
 
     def stats(self) -> dict[str, Any]:
@@ -141,10 +157,10 @@ class Hook:
     def load_state_dict(self, state: dict[str, Any] | list[dict[str, Any]]) -> None:
         """Loads what state_dict returned: on each rank its own, or on all ranks a list with those of
         all ranks, which may have been more or fewer. Collective, between steps."""
-        states = list(state) if isinstance(state, (list, tuple)) else None
-        if states is None:
-            states = self._gather(state)
-        blobs = [bytes(entry["blob"].numpy().tobytes()) for entry in states]
+        if isinstance(state, (list, tuple)):
+            blobs = [blob_of(entry) for entry in state]
+        else:
+            blobs = self._gather(state)
         if not any(blobs):
             return  # saved before the first step
         if self._reducer is None:
@@ -153,18 +169,25 @@ class Hook:
             self._reducer.load(blobs)
 
     def _gather(self, state):
+        """The blobs of all ranks. A rank without one says so: the others must not wait for it."""
         if self._reducer is None:
             raise RuntimeError("a hook without a model loads its state after the first backward, or "
                                "from a list with the states of all ranks")
-        if self._group.size == 1:
-            return [state]
         import numpy
-        blob = state["blob"].numpy()
-        sizes = self._group.all_gather(numpy.array([blob.size], dtype=numpy.int64)).reshape(-1)
+        problem, blob = None, b""
+        try:
+            blob = blob_of(state)
+        except TypeError as error:
+            problem = error
+        sizes = self._group.all_gather(numpy.array([-1 if problem else len(blob)]))[:, 0]
+        if problem:
+            raise problem
+        for rank in numpy.flatnonzero(sizes < 0):
+            raise RuntimeError(f"load_state_dict: rank {rank} got no state of a hook")
         padded = numpy.zeros(int(sizes.max()), dtype=numpy.uint8)
-        padded[:blob.size] = blob
+        padded[:len(blob)] = numpy.frombuffer(blob, dtype=numpy.uint8)
         rows = self._group.all_gather(padded)
-        return [{"blob": torch.from_numpy(row[:size].copy())} for row, size in zip(rows, sizes)]
+        return [row[:size].tobytes() for row, size in zip(rows, sizes)]
 
     def close(self) -> None:
         """Frees the reducer on this rank; a later backward makes an error."""
@@ -173,6 +196,15 @@ class Hook:
 
     def __repr__(self) -> str:
         return f"tally.torch.hook({self.text!r})"
+
+
+def blob_of(state: dict[str, Any]) -> bytes:
+    """The bytes in what state_dict returned."""
+    blob = state.get("blob") if isinstance(state, dict) else None
+    if not isinstance(blob, torch.Tensor) or blob.dtype != torch.uint8:
+        raise TypeError("load_state_dict takes what state_dict of a tally hook returned, or a list "
+                        f"of these, not {str(state)[:100]}")
+    return blob.contiguous().numpy().tobytes()
 
 
 def _inner(future):
@@ -212,4 +244,6 @@ def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: torch.nn.Modu
     Returns the Hook. Collective: on all ranks in the same order."""
     if not isinstance(comm_hook_type, DDPCommHookType):
         raise TypeError(f"{comm_hook_type!r} is not a tally.torch.DDPCommHookType")
+    if not hasattr(model, "register_comm_hook"):
+        raise TypeError(f"model is a {type(model).__name__}: hooks are for DistributedDataParallel")
     return comm_hook_type.value(model=model, state=state)
