@@ -137,7 +137,8 @@ def wire_bytes(rows, output):
     title = "Bytes sent by a rank, as a part of its gradients: lower is better"
     draw(HEAD.format(output=output, title=title, key="off", height=440, x="ranks",
                      y="part of the gradients' bytes") +
-         data("shares", points) + f"set logscale y\nset xtics 1\nset mytics 1\nset yrange [{least / 2}:{most * 2}]\nset rmargin 20\n" +
+         data("shares", points) + f"set logscale y\nset xtics 1\nset mytics 1\nset rmargin 20\n"
+         f"set yrange [{least / 2}:{most * 2}]\n" +
          ends(ranks[-1], [(short(names), values[ranks[-1]]) for names, values in groups], 1.5) +
          "plot " + ", ".join(curve("shares", i + 2, i) for i in range(len(groups))) + "\n",
          output, title, f"With {ranks[-1]} ranks: " + "; ".join(

@@ -74,6 +74,7 @@ def commands_of(block):
 class Sandbox:
     def __init__(self, root, build):
         self.root, self.build = root, build
+        self.answers = {}  # of has
         self.folder = os.path.join(build, "docs", "commands")
         home = os.path.join(self.folder, "home")
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -105,7 +106,10 @@ class Sandbox:
         return ran.returncode, ran.stdout
 
     def has(self, what):
-        return self.shell(what if " " in what else f"command -v {what}")[0] == 0
+        """Asks once: some answers take seconds, such as that of Slurm."""
+        if what not in self.answers:
+            self.answers[what] = self.shell(what if " " in what else f"command -v {what}")[0] == 0
+        return self.answers[what]
 
 
 class Runner:
