@@ -307,12 +307,9 @@ int tally__launch_complete(tally_ddp *ddp);
 int tally__collect(tally_ddp *ddp);
 /* On a lane. Leaves the mean of a bucket, or skips it if no rank has a gradient for it. */
 int tally__bucket_reduce(tally_lane *lane, struct tally__bucket *bucket);
-/* Its parts: gradients go into the bucket; the hook runs, and may leave the mean in this rank's
- * shard only if shard_starts is given; means go back. */
+/* Its parts: gradients go into the bucket; the hook runs, on any bucket of the ddp's parameters,
+ * and may leave the mean in this rank's shard only if shard_starts is given; means go back. */
 void tally__bucket_gather(const struct tally__bucket *bucket);
-int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
-                           const size_t *shard_starts);
-/* The same for any bucket of the ddp's parameters. */
 int tally__run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket,
                     const size_t *shard_starts);
 void tally__bucket_spread(const struct tally__bucket *bucket);

@@ -162,12 +162,6 @@ int tally__run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket
     return tally__hook_reduce(ddp->hook, lane, bucket, shard_starts);
 }
 
-int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
-                           const size_t *shard_starts)
-{
-    return tally__run_hook(lane, bucket->ddp, &bucket->seen, shard_starts);
-}
-
 /* Whether the hook can reduce a gradient in place. */
 static bool fits_in_place(const struct tally__bucket *bucket, int k)
 {

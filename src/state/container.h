@@ -102,4 +102,21 @@ int tally__container_explain(const tally_group *group, const char *folder, int r
 int tally__part_read(const char *folder, const struct tally__manifest *manifest,
                      const struct tally__part *part, void *bytes);
 
+/* ---- inspect.c ---- */
+
+#define TALLY__INFO TALLY__SIZED(tally_checkpoint_info, skipped)
+
+/* Describes a checkpoint that was found; manifest is NULL if there is none. */
+void tally__info_fill(const struct tally__found *found, const struct tally__manifest *manifest,
+                      tally_checkpoint_info *info);
+
+/* ---- safetensors.c ---- */
+
+/* Writes the head of a file with these tensors, in this order. */
+void tally__safetensors_head(struct tally__growing *to, const struct tally__part *tensors, size_t n,
+                             uint64_t step);
+
+/* Writes a text as a JSON string. */
+void tally__json_string(struct tally__growing *to, const char *text);
+
 #endif

@@ -12,7 +12,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "state/container.h"
-#include "state/safetensors.h"
 
 #define INDEX_NAME "model.safetensors.index.json"
 
