@@ -317,7 +317,7 @@ void tally__bucket_spread(const struct tally__bucket *bucket);
 /* reducer.c */
 /* Ends a step that cannot be finished: aborts the ddp's group, waits for launched buckets, and
  * returns status with the thread's error text. */
-int tally__step_give_up(tally_ddp *ddp, int status);
+int tally__step_abort(tally_ddp *ddp, int status);
 void tally__step_reset(tally_ddp *ddp);
 /* Takes part in a step of other ranks with zeros, after the presence job. Collective. */
 int tally__shadow_step(tally_ddp *ddp);
@@ -392,6 +392,12 @@ void tally__ddp_report(tally_ddp *ddp, int status);
 int tally__presence_job(tally_lane *lane, void *user);
 /* Sets the error of a step that config.join_stops ended. */
 int tally__join_stopped(const tally_ddp *ddp);
+
+/* Whether this rank has no input in the step under way and only takes part in the others' steps. */
+static inline bool tally__is_shadow(const tally_ddp *ddp)
+{
+    return ddp->config.join && !ddp->presence.active;
+}
 
 /* Whether parameter i exists and this process may use it: a forked child may not. */
 static inline bool tally__has_param(const tally_ddp *ddp, int i)

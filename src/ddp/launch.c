@@ -298,7 +298,7 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
     if (ddp->presence.stopped) {
         return tally__join_stopped(ddp);
     }
-    bucket->seen.shadows = ddp->config.join && !ddp->presence.active;
+    bucket->seen.shadows = tally__is_shadow(ddp);
     if (ddp->checks) {
         TRY(tally__checks_bucket(lane, bucket));
     }

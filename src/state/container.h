@@ -47,7 +47,7 @@ int tally__folders_finish(const char *directory, const struct tally__folder_name
 /* Deletes all complete checkpoints except the newest keep; 0: none. Logs what fails. */
 void tally__folders_trim(const char *directory, int keep);
 /* Removes a folder that will not be finished; keeps the thread's error text. */
-void tally__folders_give_up(const char *directory, const struct tally__folder_names *names);
+void tally__folders_discard(const char *directory, const struct tally__folder_names *names);
 
 /* A checkpoint that was found; its manifest as text. */
 struct tally__found {
