@@ -7,6 +7,7 @@
 #define TALLY_BASE_MEMORY_H
 
 #include <stddef.h>
+#include <string.h>
 
 /* Every block starts on a cache line, which is also the widest vector. */
 #define TALLY__CACHE_LINE 64
@@ -23,6 +24,15 @@ void *tally__alloc_unset(size_t bytes, const char *what);
 
 /* As tally__alloc for an array; also NULL when count * size overflows. */
 void *tally__alloc_array(size_t count, size_t size, const char *what);
+
+/* A copy of a text, in memory of tally__alloc. */
+static inline char *tally__alloc_text(const char *text, const char *what)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = tally__alloc(bytes, what);
+
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
 
 /* Frees a block. NULL is accepted. */
 void tally__free(void *block);

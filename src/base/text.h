@@ -4,10 +4,10 @@
  *
  *     name [":" option {"," option}]        option   key "=" value
  *
- * Each kind is one row: a const table with its name and its options. text_describe.c describes
- * rows, text_value.c reads and writes the values of options, text_read.c reads a text, reports
- * mistakes and writes canonical names. The owner of the rows decides
- * what a row makes and what else its text may contain.
+ * Each kind is one row: a const table with its name and its options. text_value.c reads
+ * and writes the values of options; text_read.c reads a text, reports mistakes, writes canonical
+ * names, and describes rows. The owner of the rows decides what a row makes and what else its text
+ * may contain.
  */
 #ifndef TALLY_BASE_TEXT_H
 #define TALLY_BASE_TEXT_H

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads a text from left to right: words, marks, a name with its options. Reports mistakes with
- * their column, and writes canonical names. Letters and digits are ASCII in every locale. Knows
- * rows, not what they make. Any thread enters.
+ * their column, writes canonical names, and describes rows for lists and help. Letters and digits
+ * are ASCII in every locale. Knows rows, not what they make. Any thread enters.
  */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -321,4 +322,39 @@ int tally__name_add_setting(struct tally__name *name, const struct tally__rows *
 int tally__name_check(const struct tally__name *name, const struct tally__rows *rows)
 {
     return name->too_long ? fail_too_long(rows, name->text) : TALLY_OK;
+}
+
+/* ---- lists of rows ---- */
+
+static int check_index(const char *function, const char *what, size_t index, size_t n)
+{
+    return index < n
+               ? TALLY_OK
+               : tally__fail(TALLY_ARG, "%s: %s %zu is not below %zu", function, what, index, n);
+}
+
+int tally__row_at(const char *function, const struct tally__rows *rows, size_t index,
+                  const struct tally__row **row)
+{
+    TRY(check_index(function, rows->word, index, rows->n));
+    *row = rows->row[index];
+    return TALLY_OK;
+}
+
+int tally__describe_option(const char *function, const struct tally__rows *rows, size_t index,
+                           size_t option, tally_hook_option *described)
+{
+    const struct tally__sized *kind = TALLY__SIZED(tally_hook_option, help);
+    const struct tally__row *row;
+    tally_hook_option answer;
+
+    TRY(tally__answer_check(kind, function, described));
+    TRY(tally__row_at(function, rows, index, &row));
+    TRY(check_index(function, "option", option, row->n_options));
+    answer = (tally_hook_option){.name = row->options[option].name,
+                                 .accepts = row->options[option].accepts,
+                                 .fallback = row->options[option].fallback,
+                                 .help = row->options[option].help};
+    tally__sized_write(kind, &answer, described);
+    return TALLY_OK;
 }

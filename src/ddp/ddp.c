@@ -127,23 +127,6 @@ static int copy_caps(tally_ddp *ddp, const tally_ddp_config *config)
     return TALLY_OK;
 }
 
-static int copy_name(const char *from, const char **to)
-{
-    size_t bytes = from ? strlen(from) + 1 : 0;
-    char *name;
-
-    if (!from) {
-        return TALLY_OK;
-    }
-    name = tally__alloc(bytes, "a buffer's name");
-    if (!name) {
-        return TALLY_NOMEM;
-    }
-    memcpy(name, from, bytes);
-    *to = name;
-    return TALLY_OK;
-}
-
 /* The program's tally_buffer may be smaller or larger than ours: its hook walks the array by its
  * own sizeof. */
 static int make_hook_buffers(tally_ddp *ddp, const tally_ddp_config *config)
@@ -177,8 +160,11 @@ static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
             return tally__fail(TALLY_ARG, "buffer %zu has no data", i);
         }
         ddp->buffers[i] = buffer;
-        ddp->buffers[i].name = NULL;
-        TRY(copy_name(buffer.name, &ddp->buffers[i].name));
+        ddp->buffers[i].name =
+            buffer.name ? tally__alloc_text(buffer.name, "a buffer's name") : NULL;
+        if (buffer.name && !ddp->buffers[i].name) {
+            return TALLY_NOMEM;
+        }
         ddp->n_buffers++;
     }
     return make_hook_buffers(ddp, config);
@@ -366,7 +352,7 @@ void tally__ddp_free(tally_ddp *ddp)
     if (ddp->now.begun) {
         (void)tally__fail(TALLY_ABORTED, "freed its %s in the middle of step %llu",
                           ddp->words.object, ddp->step + ddp->steps_before + 1);
-        (void)tally__step_give_up(ddp, TALLY_ABORTED);
+        (void)tally__step_abort(ddp, TALLY_ABORTED);
     }
     /* Nobody has waited for the jobs of a reducer, and they use the hook's state. */
     for (int i = 0; ddp->is_guest && i < ddp->group->n_lanes; i++) {

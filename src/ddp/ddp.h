@@ -307,12 +307,9 @@ int tally__launch_complete(tally_ddp *ddp);
 int tally__collect(tally_ddp *ddp);
 /* On a lane. Leaves the mean of a bucket, or skips it if no rank has a gradient for it. */
 int tally__bucket_reduce(tally_lane *lane, struct tally__bucket *bucket);
-/* Its parts: gradients go into the bucket; the hook runs, and may leave the mean in this rank's
- * shard only if shard_starts is given; means go back. */
+/* Its parts: gradients go into the bucket; the hook runs, on any bucket of the ddp's parameters,
+ * and may leave the mean in this rank's shard only if shard_starts is given; means go back. */
 void tally__bucket_gather(const struct tally__bucket *bucket);
-int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
-                           const size_t *shard_starts);
-/* The same for any bucket of the ddp's parameters. */
 int tally__run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket,
                     const size_t *shard_starts);
 void tally__bucket_spread(const struct tally__bucket *bucket);
@@ -320,7 +317,7 @@ void tally__bucket_spread(const struct tally__bucket *bucket);
 /* reducer.c */
 /* Ends a step that cannot be finished: aborts the ddp's group, waits for launched buckets, and
  * returns status with the thread's error text. */
-int tally__step_give_up(tally_ddp *ddp, int status);
+int tally__step_abort(tally_ddp *ddp, int status);
 void tally__step_reset(tally_ddp *ddp);
 /* Takes part in a step of other ranks with zeros, after the presence job. Collective. */
 int tally__shadow_step(tally_ddp *ddp);
@@ -395,6 +392,12 @@ void tally__ddp_report(tally_ddp *ddp, int status);
 int tally__presence_job(tally_lane *lane, void *user);
 /* Sets the error of a step that config.join_stops ended. */
 int tally__join_stopped(const tally_ddp *ddp);
+
+/* Whether this rank has no input in the step under way and only takes part in the others' steps. */
+static inline bool tally__is_shadow(const tally_ddp *ddp)
+{
+    return ddp->config.join && !ddp->presence.active;
+}
 
 /* Whether parameter i exists and this process may use it: a forked child may not. */
 static inline bool tally__has_param(const tally_ddp *ddp, int i)

@@ -162,12 +162,6 @@ int tally__run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket
     return tally__hook_reduce(ddp->hook, lane, bucket, shard_starts);
 }
 
-int tally__bucket_run_hook(tally_lane *lane, const struct tally__bucket *bucket,
-                           const size_t *shard_starts)
-{
-    return tally__run_hook(lane, bucket->ddp, &bucket->seen, shard_starts);
-}
-
 /* Whether the hook can reduce a gradient in place. */
 static bool fits_in_place(const struct tally__bucket *bucket, int k)
 {
@@ -304,7 +298,7 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
     if (ddp->presence.stopped) {
         return tally__join_stopped(ddp);
     }
-    bucket->seen.shadows = ddp->config.join && !ddp->presence.active;
+    bucket->seen.shadows = tally__is_shadow(ddp);
     if (ddp->checks) {
         TRY(tally__checks_bucket(lane, bucket));
     }

@@ -149,15 +149,12 @@ static int copy_strides(const tally_param *from, struct tally__param *to)
 
 static int copy_param(const tally_param *from, struct tally__param *to)
 {
-    size_t name_bytes = strlen(from->name) + 1;
-
     TRY(count_elements(from, &to->n));
-    to->name = tally__alloc(name_bytes, "a parameter's name");
+    to->name = tally__alloc_text(from->name, "a parameter's name");
     to->shape = tally__alloc_array((size_t)from->n_dims, sizeof *to->shape, "a parameter's shape");
     if (!to->name || !to->shape) {
         return TALLY_NOMEM;
     }
-    memcpy(to->name, from->name, name_bytes);
     if (from->n_dims > 0) {
         memcpy(to->shape, from->shape, (size_t)from->n_dims * sizeof *to->shape);
     }

@@ -320,7 +320,7 @@ static int announce_rest(tally_ddp *ddp)
 
 /* This rank did not launch all buckets: the other ranks must neither wait for the rest nor take the
  * next step's buckets for it. */
-int tally__step_give_up(tally_ddp *ddp, int status)
+int tally__step_abort(tally_ddp *ddp, int status)
 {
     char text[TALLY__ERROR_BYTES];
     int rc;
@@ -359,7 +359,7 @@ void tally__step_reset(tally_ddp *ddp)
 static int end_launched(tally_ddp *ddp, int launched, uint64_t called_ns)
 {
     unsigned long long step = ddp->step;
-    int rc = launched == TALLY_OK ? tally__collect(ddp) : tally__step_give_up(ddp, launched);
+    int rc = launched == TALLY_OK ? tally__collect(ddp) : tally__step_abort(ddp, launched);
 
     /* A job that fails, fails on every rank: all ranks end the step, or none. */
     rc = tally__step_end(ddp, rc);

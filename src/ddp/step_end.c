@@ -115,12 +115,6 @@ static int await_buckets(const tally_ddp *ddp)
     return TALLY_OK;
 }
 
-/* Whether this rank has no input and only takes part in the others' steps. */
-static bool is_shadow(const tally_ddp *ddp)
-{
-    return ddp->config.join && !ddp->presence.active;
-}
-
 /* A delayed gradient is reduced only if the application asked for it. */
 static bool was_reduced(const tally_ddp *ddp, const struct tally__param *param)
 {
@@ -136,12 +130,12 @@ static void record(tally_ddp *ddp)
         struct tally__param *param = &ddp->params[ddp->order[k]];
         bool is_used = ddp->now.used[ddp->order[k]] > 0;
 
-        if (!is_shadow(ddp) && was_reduced(ddp, param)) {
+        if (!tally__is_shadow(ddp) && was_reduced(ddp, param)) {
             param->unused = !is_used;
         }
         param->mean.last = NULL;
         if (was_reduced(ddp, param) && is_used && !param->mean.sharded) {
-            param->mean.last = is_shadow(ddp) && !tally__mean_is_apart(param)
+            param->mean.last = tally__is_shadow(ddp) && !tally__mean_is_apart(param)
                                    ? (void *)tally__slice(ddp, param)
                                    : param->mean.array;
         }
@@ -220,13 +214,13 @@ static void count_step(tally_ddp *ddp)
 {
     (void)pthread_mutex_lock(&ddp->mutex);
     /* A rank without input in the first step of a static graph has counted nothing yet. */
-    for (size_t i = 0; i < ddp->n_params && ddp->recording && !is_shadow(ddp); i++) {
+    for (size_t i = 0; i < ddp->n_params && ddp->recording && !tally__is_shadow(ddp); i++) {
         ddp->params[i].n_expected = ddp->params[i].now.n_announced;
     }
-    ddp->recording = ddp->recording && is_shadow(ddp);
+    ddp->recording = ddp->recording && tally__is_shadow(ddp);
     ddp->step++;
     /* The means of a rank without input lie in buckets, which may be arranged again. */
-    for (size_t i = 0; is_shadow(ddp) && i < ddp->n_params; i++) {
+    for (size_t i = 0; tally__is_shadow(ddp) && i < ddp->n_params; i++) {
         ddp->params[i].mean.last = NULL;
     }
     (void)pthread_mutex_unlock(&ddp->mutex);

@@ -30,7 +30,7 @@ static const struct tally__option adagrad_list[N_OPTIONS] = {
     [LR_DECAY] = TALLY__POSITIVE_OPTION("lr_decay", "0",
                                         "step t has the learning rate / (1 + (t - 1) * lr_decay)"),
     [DECAY] = TALLY__DECAY_OPTION,
-    [INITIAL] = TALLY__POSITIVE_OPTION("initial", "0", "what the sum of squares begins with"),
+    [INITIAL] = TALLY__POSITIVE_OPTION("initial", "0", "initial value of the sum of squares"),
     [EPS] = TALLY__EPS_OPTION("1e-10"),
 };
 
@@ -65,14 +65,14 @@ static void step_adadelta(const double *values, const tally_step_param *param, f
 static const struct tally__option adadelta_list[N_DELTA_OPTIONS] = {
     [DELTA_LR] = TALLY__LR_OPTION("1"),
     [DELTA_RHO] = TALLY__REAL_OPTION("rho", 0, 1, "0..1", "0.9",
-                                     "how much the measures of gradients and of steps keep"),
+                                     "decay of the running means of squared gradients and steps"),
     [DELTA_EPS] = TALLY__EPS_OPTION("1e-6"),
     [DELTA_DECAY] = TALLY__DECAY_OPTION,
 };
 
 const struct tally__optimizer_kind tally__optimizer_kind_adadelta = {
     .row.name = "adadelta",
-    .row.help = "finds its steps by itself: two numbers per element",
+    .row.help = "finds the size of its steps by itself: two numbers per element",
     .row.n_options = N_DELTA_OPTIONS,
     .row.options = adadelta_list,
     .states = (1u << TALLY__ADADELTA_V) | (1u << TALLY__ADADELTA_U),

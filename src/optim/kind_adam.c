@@ -55,13 +55,13 @@ static void step_adamax(const double *values, const tally_step_param *param, flo
     tally__adamax_step(param->n, param->gradient, param->data, state, &constants);
 }
 
-#define FIRST_OPTIONS                                                                           \
-    [LR] = TALLY__LR_OPTION("0.001"),                                                           \
-    [BETA1] = TALLY__BETA_OPTION("beta1", "0.9", "how much the mean of gradients keeps"),       \
-    [BETA2] = TALLY__BETA_OPTION("beta2", "0.999", "how much the measure of their size keeps"), \
+#define FIRST_OPTIONS                                                                             \
+    [LR] = TALLY__LR_OPTION("0.001"),                                                             \
+    [BETA1] = TALLY__BETA_OPTION("beta1", "0.9", "decay of the running mean of gradients"),       \
+    [BETA2] = TALLY__BETA_OPTION("beta2", "0.999", "decay of the running measure of their size"), \
     [EPS] = TALLY__EPS_OPTION("1e-8")
 #define AMSGRAD_OPTION \
-    [AMSGRAD] = TALLY__FLAG_OPTION("amsgrad", "1: divide by the largest size there has been")
+    [AMSGRAD] = TALLY__FLAG_OPTION("amsgrad", "1: divide by the largest measure so far")
 
 static const struct tally__option adam_list[N_OPTIONS] = {
     FIRST_OPTIONS,
@@ -72,7 +72,7 @@ static const struct tally__option adam_list[N_OPTIONS] = {
 const struct tally__optimizer_kind tally__optimizer_kind_adam = {
     .row.name = "adam",
     .row.help =
-        "steps of like size for all parameters: two numbers per element, three with amsgrad",
+        "steps of similar size for all parameters: two numbers per element, three with amsgrad",
     .row.n_options = N_OPTIONS,
     .row.options = adam_list,
     .states = (1u << TALLY__ADAM_M) | (1u << TALLY__ADAM_V),
@@ -83,14 +83,13 @@ const struct tally__optimizer_kind tally__optimizer_kind_adam = {
 static const struct tally__option adamw_list[N_OPTIONS] = {
     FIRST_OPTIONS,
     [DECAY] = TALLY__POSITIVE_OPTION("weight_decay", "0.01",
-                                     "parameters shrink by this much of the learning rate"),
+                                     "parameters shrink by this times the learning rate"),
     AMSGRAD_OPTION,
 };
 
 const struct tally__optimizer_kind tally__optimizer_kind_adamw = {
     .row.name = "adamw",
-    .row.help = "adam with weight decay beside the gradient, not in it: the usual one for "
-                "transformers",
+    .row.help = "adam with weight decay apart from the gradient: the usual one for transformers",
     .row.n_options = N_OPTIONS,
     .row.options = adamw_list,
     .states = (1u << TALLY__ADAM_M) | (1u << TALLY__ADAM_V),

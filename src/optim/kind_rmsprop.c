@@ -35,10 +35,11 @@ static void step_rmsprop(const double *values, const tally_step_param *param, fl
 
 static const struct tally__option rmsprop_list[N_OPTIONS] = {
     [LR] = TALLY__LR_OPTION("0.01"),
-    [ALPHA] = TALLY__POSITIVE_OPTION("alpha", "0.99", "how much the measure of gradients keeps"),
+    [ALPHA] =
+        TALLY__POSITIVE_OPTION("alpha", "0.99", "decay of the running mean of squared gradients"),
     [EPS] = TALLY__EPS_OPTION("1e-8"),
     [DECAY] = TALLY__DECAY_OPTION,
-    [MOMENTUM] = TALLY__POSITIVE_OPTION("momentum", "0", "how much of a step the next one keeps"),
+    [MOMENTUM] = TALLY__POSITIVE_OPTION("momentum", "0", "part of a step that the next one keeps"),
     [CENTERED] = TALLY__FLAG_OPTION("centered", "1: measure gradients from their mean"),
 };
 
@@ -86,9 +87,9 @@ static const struct tally__option rprop_list[N_R_OPTIONS] = {
                                     "size of the first step; a later change of it has no effect"),
     [ETA_MINUS] =
         TALLY__REAL_OPTION("eta_minus", DBL_TRUE_MIN, 0x1.fffffffffffffp-1, "above 0, below 1",
-                           "0.5", "what a step is multiplied by when the gradient turns around"),
+                           "0.5", "factor of a step if the gradient has changed its sign"),
     [ETA_PLUS] = TALLY__REAL_OPTION("eta_plus", 0x1.0000000000001p0, 1e38, "above 1, up to 1e38",
-                                    "1.2", "what a step is multiplied by when it does not"),
+                                    "1.2", "factor of a step if it has not"),
     [STEP_MIN] = TALLY__POSITIVE_OPTION("step_min", "1e-6", "the smallest step"),
     [STEP_MAX] = TALLY__POSITIVE_OPTION("step_max", "50", "the largest step"),
 };

@@ -36,7 +36,7 @@ static void step(const double *values, const tally_step_param *param, float *con
 
 static const struct tally__option list[N_OPTIONS] = {
     [LR] = TALLY__LR_OPTION("0.01"),
-    [MOMENTUM] = TALLY__POSITIVE_OPTION("momentum", "0", "how much of a step the next one keeps"),
+    [MOMENTUM] = TALLY__POSITIVE_OPTION("momentum", "0", "part of a step that the next one keeps"),
     [DAMPENING] = TALLY__REAL_OPTION("dampening", -1e38, 1e38, "-1e38..1e38", "0",
                                      "with momentum: gradients count 1 - dampening"),
     [DECAY] = TALLY__DECAY_OPTION,

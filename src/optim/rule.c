@@ -52,13 +52,12 @@ int tally__rule_make(const tally_optimizer_table *table, void *user, double lr,
                           table, &own));
     TRY(check_table(&own, lr));
     made = tally__alloc(sizeof *made, "an optimizer");
-    name = tally__alloc(strlen(own.name) + 1, "an optimizer");
+    name = tally__alloc_text(own.name, "an optimizer");
     if (!made || !name) {
         tally__free(made);
         tally__free(name);
         return TALLY_NOMEM;
     }
-    memcpy(name, own.name, strlen(own.name) + 1);
     *made = (struct tally__rule){.name = name, .table = own, .user = user, .lr = lr};
     made->table.name = name;
     *rule = made;

@@ -47,7 +47,7 @@ int tally__folders_finish(const char *directory, const struct tally__folder_name
 /* Deletes all complete checkpoints except the newest keep; 0: none. Logs what fails. */
 void tally__folders_trim(const char *directory, int keep);
 /* Removes a folder that will not be finished; keeps the thread's error text. */
-void tally__folders_give_up(const char *directory, const struct tally__folder_names *names);
+void tally__folders_discard(const char *directory, const struct tally__folder_names *names);
 
 /* A checkpoint that was found; its manifest as text. */
 struct tally__found {
@@ -101,5 +101,25 @@ int tally__container_explain(const tally_group *group, const char *folder, int r
  * if it is damaged; SYSTEM. */
 int tally__part_read(const char *folder, const struct tally__manifest *manifest,
                      const struct tally__part *part, void *bytes);
+
+/* ---- inspect.c ---- */
+
+#define TALLY__INFO TALLY__SIZED(tally_checkpoint_info, skipped)
+
+/* Describes a checkpoint that was found; manifest is NULL if there is none. */
+void tally__info_fill(const struct tally__found *found, const struct tally__manifest *manifest,
+                      tally_checkpoint_info *info);
+
+/* ---- safetensors.c ---- */
+
+/* The entry of a file that is no tensor. */
+#define TALLY__METADATA_NAME "__metadata__"
+
+/* Writes the head of a file with these tensors, in this order. */
+void tally__safetensors_head(struct tally__growing *to, const struct tally__part *tensors, size_t n,
+                             uint64_t step);
+
+/* Writes a text as a JSON string, whatever its bytes are. */
+void tally__json_string(struct tally__growing *to, const char *text);
 
 #endif

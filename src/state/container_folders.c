@@ -219,7 +219,7 @@ void tally__folders_trim(const char *directory, int keep)
     (void)tally__take_back(&before, TALLY_OK);
 }
 
-void tally__folders_give_up(const char *directory, const struct tally__folder_names *names)
+void tally__folders_discard(const char *directory, const struct tally__folder_names *names)
 {
     struct tally__aside error;
     struct tally__path path;

@@ -12,7 +12,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "state/container.h"
-#include "state/safetensors.h"
 
 #define INDEX_NAME "model.safetensors.index.json"
 
@@ -439,7 +438,7 @@ int tally__container_save(tally_lane *lane, const struct tally__saving *saving)
     rc = run(save);
     close_all(save);
     if (rc != TALLY_OK && save->rank == 0 && save->names.temporary[0]) {
-        tally__folders_give_up(saving->directory, &save->names);
+        tally__folders_discard(saving->directory, &save->names);
     }
     tally__grow_free(&save->list);
     tally__grow_free(&save->all);

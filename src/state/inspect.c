@@ -8,7 +8,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "num/num.h"
-#include "state/checkpoint_info.h"
+#include "state/container.h"
 
 #define CHUNK 1024
 

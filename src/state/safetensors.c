@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the head of a safetensors file. Keeps no state; any thread enters. */
-#include "state/safetensors.h"
-
+/*
+ * Writes the head of a safetensors file: eight bytes with the length of what follows, then JSON
+ * with name, dtype, shape and place of every tensor, padded with blanks to a multiple of eight. The
+ * tensors follow, row-major and little-endian, without gaps. Keeps no state; any thread enters.
+ */
 #include <inttypes.h>
 #include <string.h>
+
+#include "state/container.h"
 
 /* The bytes of the UTF-8 character at text; 0: there is none. */
 static size_t utf8_bytes(const unsigned char *text)

@@ -24,7 +24,7 @@ static int take_snapshots(struct tally__state *state)
     return TALLY_OK;
 }
 
-static void clean_up(struct tally__state *state)
+void tally__state_end(struct tally__state *state)
 {
     for (; state; state = state->inner) {
         if (state->fresh && state->kind->free) {
@@ -94,11 +94,6 @@ void tally__state_write(const struct tally__state *state, bool refers, void *mem
 
     write_blob(state, &writer);
     tally__blob_end(&writer);
-}
-
-void tally__state_end(struct tally__state *state)
-{
-    clean_up(state);
 }
 
 static int save(const struct tally__state *state, const char *call, size_t needed, void *blob,
@@ -376,7 +371,7 @@ int tally__states_load(const struct tally__load *loads, size_t n, int status)
         for (const struct tally__state *s = loads[i].state; rc == TALLY_OK && s; s = s->inner) {
             s->kind->take_over(s);
         }
-        clean_up(loads[i].state);
+        tally__state_end(loads[i].state);
     }
     return rc;
 }

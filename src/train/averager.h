@@ -51,10 +51,6 @@ struct tally_averager {
     uint64_t agreed_step;
 };
 
-/* averager_hook.c */
-/* Makes averager->hook, a wrapper around inner; on failure it stays NULL. Errors: NOMEM. */
-int tally__averager_wrap(tally_averager *averager, tally_hook *inner);
-
 /* averager.c */
 /* Refuses a hook that leaves different means on different ranks if it does not go with the averager
  * or the optimizer. Errors: ARG, UNSUPPORTED. */
@@ -68,6 +64,8 @@ bool tally__averager_is_run(const tally_averager *averager);
 /* averager_step.c */
 /* tally_averager_step, also during a step of the application's ddp. */
 int tally__averager_run(tally_averager *averager, int *n_averaged);
+/* Makes averager->hook, a wrapper around inner; on failure it stays NULL. Errors: NOMEM. */
+int tally__averager_wrap(tally_averager *averager, tally_hook *inner);
 
 /* averager_state.c */
 /* Fills state[0] with the averager's state, and state[1] with that of its own ddp. is_whole: for

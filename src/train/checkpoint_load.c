@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "state/checkpoint_info.h"
+#include "state/container.h"
 #include "train/averager.h"
 #include "train/checkpoint.h"
 

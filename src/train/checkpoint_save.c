@@ -12,7 +12,6 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/threads.h"
-#include "state/safetensors.h"
 #include "train/checkpoint.h"
 
 #define CALL "tally_checkpoint_save"
@@ -61,7 +60,6 @@ void tally__checkpoints_free(struct tally__checkpoints *checkpoints)
 static int prepare(struct tally__training *training, const char *directory)
 {
     struct tally__checkpoints *checkpoints = training->checkpoints;
-    size_t bytes;
     char *copy;
 
     if (!directory || directory[0] == '\0') {
@@ -78,12 +76,10 @@ static int prepare(struct tally__training *training, const char *directory)
     if (checkpoints->directory && strcmp(checkpoints->directory, directory) == 0) {
         return TALLY_OK;
     }
-    bytes = strlen(directory) + 1;
-    copy = tally__alloc(bytes, "the name of a directory");
+    copy = tally__alloc_text(directory, "the name of a directory");
     if (!copy) {
         return TALLY_NOMEM;
     }
-    memcpy(copy, directory, bytes);
     tally__free(checkpoints->directory);
     tally__folder_unlock(checkpoints->lock_fd);
     checkpoints->directory = copy;

@@ -77,9 +77,8 @@ float *tally__update_local(const tally_optimizer *optimizer, size_t i)
     const tally_ddp *ddp = optimizer->ddp;
     bool is_local =
         (ddp->params[i].flags & TALLY_PARAM_IGNORED) && optimizer->updated[i].group >= 0;
-    bool has_input = !ddp->config.join || ddp->presence.active;
 
-    return is_local && has_input ? ddp->params[i].grad.local : NULL;
+    return is_local && !tally__is_shadow(ddp) ? ddp->params[i].grad.local : NULL;
 }
 
 /* The gradient to update parameter i by: the mean, or the local gradient of an ignored parameter.

@@ -203,7 +203,8 @@ int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
         return TALLY_OK;
     }
     tally__bucket_gather(bucket);
-    TRY(tally__bucket_run_hook(lane, bucket, part->keeps_means ? NULL : part->shard_starts));
+    TRY(tally__run_hook(lane, bucket->ddp, &bucket->seen,
+                        part->keeps_means ? NULL : part->shard_starts));
     if (bucket->ddp->config.param_dtype || (!bucket->ddp->views && part->keeps_means)) {
         tally__bucket_spread(bucket);
     }
