@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "comm/agree.h"
+#include "comm/arrivals.h"
 #include "comm/group.h"
 #include "ddp/observer.h"
 #include "exchange/reduction.h"
@@ -199,6 +200,34 @@ struct tally__ddp_trace {
     const tally_hook *told_hook;
 };
 
+struct tally__metrics;
+
+/* Causes of lateness: enum tally_late_cause without NOT. */
+#define TALLY__N_LATE_CAUSES 3
+
+/* Lateness of one rank, as this rank has seen it. */
+struct tally__rank_lateness {
+    uint64_t n_last;                   /* rounds in which it came last */
+    uint64_t ns[TALLY__N_LATE_CAUSES]; /* how long the others waited for it, by cause */
+    uint64_t step_ns;                  /* in the last step */
+    /* The last steps, if in all of them the others waited for it for more than a tenth of the step:
+     * their number, their length, and as ns. */
+    unsigned n_steps;
+    uint64_t steps_ns;
+    uint64_t row_ns[TALLY__N_LATE_CAUSES];
+};
+
+/* Which rank makes the others wait. The mutex guards it, except for arrivals, which belong to the
+ * lanes while a step is under way. */
+struct tally__lateness {
+    struct tally__arrivals **arrivals; /* per lane */
+    int n_lanes;
+    uint64_t n_rounds;
+    uint64_t n_steps;
+    struct tally__rank_lateness *ranks; /* per rank of the group */
+    struct tally__trace_rank *told;     /* the same for the trace file */
+};
+
 #define TALLY__BUFFER TALLY__SIZED(tally_buffer, bytes)
 
 struct tally_ddp {
@@ -239,6 +268,8 @@ struct tally_ddp {
     bool warned_local;            /* of a hook that needs averaging, and the observer has none */
     struct tally__presence presence;
     struct tally__ddp_trace trace;
+    struct tally__lateness lateness;
+    struct tally__metrics *metrics; /* NULL: none are written */
 
     pthread_mutex_t mutex; /* guards the rest, parameters' announcements, and buckets' states */
     bool no_sync;
@@ -387,6 +418,30 @@ struct tally__waited_step {
     bool has_ended;
 };
 void tally__ddp_trace_wait(tally_ddp *ddp, const struct tally__waited_step *waited);
+
+/* lateness.c */
+/* For a ddp with as many ranks and lanes as group. Errors: NOMEM. Free accepts a zeroed one. */
+int tally__lateness_make(struct tally__lateness *lateness, const tally_group *group);
+void tally__lateness_free(struct tally__lateness *lateness);
+/* A step of step_ns has ended: adds up its arrivals. With the mutex held. */
+void tally__lateness_step(tally_ddp *ddp, uint64_t step_ns);
+/* The rank that has made the others wait for more than a tenth of each of the last steps; -1: none.
+ * With the mutex held, or on the thread that waits. */
+int tally__straggler(const tally_ddp *ddp);
+/* The sum over all causes. */
+uint64_t tally__late_ns(const uint64_t *ns);
+/* The cause for which they waited longest in those steps. */
+enum tally_late_cause tally__late_cause(const struct tally__rank_lateness *rank);
+/* Without the mutex: logs a straggler when it becomes one. */
+void tally__lateness_log(tally_ddp *ddp);
+/* Writes the account to the open trace file. */
+void tally__lateness_trace(tally_ddp *ddp);
+
+/* metrics.c: the file that TALLY_METRICS names. A failure is logged once. */
+void tally__metrics_make(tally_ddp *ddp);
+void tally__metrics_free(tally_ddp *ddp);
+/* On the thread that waits, after a step of step_ns. */
+void tally__metrics_step(tally_ddp *ddp, uint64_t step_ns);
 
 /* ddp_report.c: after a call that failed with status, with the thread's error text: writes the
  * rank's report, if this failure ended the group, and once. No job of the ddp runs. */

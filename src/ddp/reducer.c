@@ -353,6 +353,9 @@ void tally__step_reset(tally_ddp *ddp)
     }
     ddp->now = (struct tally__step_state){.used = ddp->now.used};
     ddp->ready.n = 0;
+    for (int i = 0; i < ddp->lateness.n_lanes; i++) {
+        tally__arrivals_reset(ddp->lateness.arrivals[i]);
+    }
 }
 
 /* Ends a step whose buckets were launched with this status; then the next one may begin. called_ns
@@ -365,9 +368,14 @@ static int end_launched(tally_ddp *ddp, int launched, uint64_t called_ns)
     /* A job that fails, fails on every rank: all ranks end the step, or none. */
     rc = tally__step_end(ddp, rc);
     if (rc == TALLY_OK && called_ns > 0) {
+        uint64_t begin_ns = ddp->stats.last_end_ns ? ddp->stats.last_end_ns : ddp->stats.first_ns;
+
         lock(ddp);
         tally__stats_take(ddp, called_ns);
+        tally__lateness_step(ddp, ddp->stats.last_end_ns - begin_ns);
         unlock(ddp);
+        tally__lateness_log(ddp);
+        tally__metrics_step(ddp, ddp->stats.last_end_ns - begin_ns);
     }
     if (rc == TALLY_OK) {
         tally__step_rebuild(ddp);

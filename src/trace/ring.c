@@ -328,18 +328,22 @@ struct tally__phase_wait tally__phase_wait_begin(int rank)
     return wait;
 }
 
-void tally__phase_wait_end(const struct tally__phase_wait *wait)
+uint64_t tally__phase_wait_end(const struct tally__phase_wait *wait)
 {
+    uint64_t ns = 0;
+
     if (here.status) {
         atomic_store_explicit(&here.status->waits_for, TALLY__NO_PEER, memory_order_relaxed);
     }
     if (here.counts) {
         (void)tally__phase(wait->before);
-        if (here.since_ns - wait->begin_ns > here.longest_ns) {
-            here.longest_ns = here.since_ns - wait->begin_ns;
+        ns = here.since_ns - wait->begin_ns;
+        if (ns > here.longest_ns) {
+            here.longest_ns = ns;
             here.longest_rank = wait->rank;
         }
     }
+    return ns;
 }
 
 void tally__phases_end(void)

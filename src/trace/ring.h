@@ -55,7 +55,8 @@ struct tally__phase_wait {
     uint64_t begin_ns;
 };
 struct tally__phase_wait tally__phase_wait_begin(int rank);
-void tally__phase_wait_end(const struct tally__phase_wait *wait);
+/* Returns how long it took; 0 outside of a bucket. */
+uint64_t tally__phase_wait_end(const struct tally__phase_wait *wait);
 
 /* The status entry that shows the waits of this thread, from now on; NULL for none. */
 void tally__waits_show(struct tally__status_entry *entry);

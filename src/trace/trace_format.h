@@ -173,12 +173,13 @@ struct tally__trace_step {
 struct tally__trace_ranks {
     uint32_t ddp;
     uint32_t n;
+    uint64_t n_steps; /* up to now */
 };
 
 struct tally__trace_rank {
     int32_t rank;    /* the launcher's number */
     int32_t is_far;  /* 1: on another machine: offset_ns matters */
-    uint64_t n_last; /* rounds in which it came last */
+    uint64_t n_last; /* rounds to which it came last */
     uint64_t
         computes_ns;   /* how long the others waited for it: its gradients were announced late, */
     uint64_t lane_ns;  /* they were announced in time, but its lane was late, */

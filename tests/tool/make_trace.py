@@ -114,7 +114,7 @@ class Rank:
             host = rank * asked["hosts"] // asked["world"]
             payload += struct.pack("<iiQQQQqQ", rank, host != self.host, step * (3 if rank == asked["straggler"] else 1),
                                    *causes, (host - self.host) * CLOCK + 300, 5000)
-        self.record(RANKS, struct.pack("<II", 1, asked["world"]) + payload)
+        self.record(RANKS, struct.pack("<IIQ", 1, asked["world"], step) + payload)
 
     def fail(self, step, begin):
         """A failure: the last rank never comes."""
