@@ -1276,8 +1276,8 @@ typedef enum tally_late_cause {
 
 /*
  * Lateness of one rank. The others wait for a rank if it is the last to come to an exchange; the
- * time counts from the arrival of the last other rank, and only while the backward passes of all
- * other ranks are over. Times are in seconds; over all steps unless stated otherwise.
+ * time counts from the arrival of the last other rank, and only while all other ranks are in
+ * tally_ddp_wait: before, it costs them nothing. Times are in seconds; over all steps unless stated otherwise.
  */
 typedef struct tally_rank_stats {
     size_t size;                 /* set by the caller: sizeof(tally_rank_stats) */
@@ -1289,7 +1289,8 @@ typedef struct tally_rank_stats {
     double link_s;               /* TALLY_LATE_LINK */
     double step_waited_s;        /* in the last step */
     /* The last steps in a row in which the others waited for it for more than a tenth of the step,
-     * and the main cause in these. With ten of them, a log line at level info names the rank. */
+     * and longer than for any other rank by as much; and the main cause in these. With ten of them,
+     * rank 0 logs a line at level info that names the rank. */
     unsigned long long n_late_steps;
     tally_late_cause cause;
     /* Of a rank on another machine: its monotonic clock minus that of this rank, and the bound of

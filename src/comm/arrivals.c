@@ -34,14 +34,15 @@
 void tally__arrivals_free(struct tally__arrivals *arrivals)
 {
     if (arrivals) {
-        tally__free(arrivals->done_ns);
+        tally__free(arrivals->called_ns);
         tally__free(arrivals->transfer_ns);
         tally__free(arrivals->one_way);
         tally__free(arrivals);
     }
 }
 
-int tally__arrivals_make(int n_ranks, struct tally__arrivals **arrivals)
+int tally__arrivals_make(int n_ranks, const _Atomic uint64_t *called_here_ns,
+                         struct tally__arrivals **arrivals)
 {
     size_t n = (size_t)n_ranks;
     struct tally__arrivals *made = tally__alloc(sizeof *made, "arrivals of ranks");
@@ -50,10 +51,11 @@ int tally__arrivals_make(int n_ranks, struct tally__arrivals **arrivals)
         return TALLY_NOMEM;
     }
     made->n_ranks = n_ranks;
-    made->done_ns = tally__alloc_array(n, sizeof *made->done_ns, "arrivals of ranks");
+    made->called_here_ns = called_here_ns;
+    made->called_ns = tally__alloc_array(n, sizeof *made->called_ns, "arrivals of ranks");
     made->transfer_ns = tally__alloc_array(n, sizeof *made->transfer_ns, "arrivals of ranks");
     made->one_way = tally__alloc_array(n, sizeof *made->one_way, "arrivals of ranks");
-    if (!made->done_ns || !made->transfer_ns || !made->one_way) {
+    if (!made->called_ns || !made->transfer_ns || !made->one_way) {
         tally__arrivals_free(made);
         return TALLY_NOMEM;
     }
@@ -78,7 +80,7 @@ void tally__arrivals_reset(struct tally__arrivals *arrivals)
 {
     arrivals->n_rounds = 0;
     arrivals->n_late = 0;
-    arrivals->has_done = false;
+    arrivals->has_called = false;
 }
 
 /* ---- clocks of far ranks ---- */
@@ -178,6 +180,7 @@ void tally__arrivals_stamp(const tally_lane *lane, struct tally__arrivals *arriv
     /* Another job may have left a later mark on a borrowed lane. */
     uint64_t excused_ns = arrivals->waited_ns > before_ns ? arrivals->waited_ns - before_ns : 0;
     uint32_t excused_us = to_us(excused_ns);
+    uint64_t called_ns = atomic_load_explicit(arrivals->called_here_ns, memory_order_relaxed);
 
     arrivals->arrived_ns = tally__now_ns();
     line->arrived = shorten(arrivals->arrived_ns);
@@ -185,6 +188,9 @@ void tally__arrivals_stamp(const tally_lane *lane, struct tally__arrivals *arriv
      * changes. */
     if (stamps->launch_ns != arrivals->launch_ns) {
         stamps->launch_ns = arrivals->launch_ns;
+    }
+    if (stamps->called_ns != called_ns) {
+        stamps->called_ns = called_ns;
     }
     if (stamps->excused_us != excused_us) {
         stamps->excused_us = excused_us;
@@ -381,20 +387,21 @@ static void note_transfers(const tally_lane *lane, struct tally__arrivals *arriv
     }
 }
 
-/* The last bucket's launch is the moment at which a rank has announced everything. */
-static void note_done(const tally_lane *lane, struct tally__arrivals *arrivals)
+/* When the applications began to wait for the step, as far as the lines say. */
+static void note_called(const tally_lane *lane, struct tally__arrivals *arrivals)
 {
     const tally_group *group = lane->group;
 
     for (int r = 0; r < group->size; r++) {
+        uint64_t called_ns = line_of(lane, r)->stamps.called_ns;
         uint64_t here_ns = tally__is_near(group, r)
                                ? 0
                                : (uint64_t)least_of(one_way_of(lane, arrivals, r));
 
-        arrivals->done_ns[tally__number_of(group, r)] =
-            line_of(lane, r)->stamps.launch_ns + here_ns;
+        arrivals->called_ns[tally__number_of(group, r)] =
+            called_ns > 0 ? called_ns + here_ns : UINT64_MAX;
     }
-    arrivals->has_done = true;
+    arrivals->has_called = true;
 }
 
 void tally__arrivals_note(tally_lane *lane, struct tally__arrivals *arrivals, bool is_near)
@@ -417,8 +424,8 @@ void tally__arrivals_note(tally_lane *lane, struct tally__arrivals *arrivals, bo
     if (has_far) {
         note_transfers(lane, arrivals);
     }
-    if (arrivals->is_last && !arrivals->has_done && !is_near && !lane->loan.borrower) {
-        note_done(lane, arrivals);
+    if (arrivals->is_last && !is_near && !lane->loan.borrower) {
+        note_called(lane, arrivals);
     }
     lane->round.waited_ns = arrivals->waited_ns;
 }

@@ -37,7 +37,8 @@ struct tally__one_way {
     int64_t back_ns; /* the same for lines of this rank, as that rank says; INT64_MAX: not known */
 };
 
-/* The arrivals at the rounds of one lane, in one step. */
+/* The arrivals at the rounds of one lane, in one step. A rank waits only from the moment at which
+ * its application waits: before, a late rank costs it nothing. */
 struct tally__arrivals {
     /* The bucket under way. */
     uint64_t launch_ns;
@@ -52,16 +53,21 @@ struct tally__arrivals {
     uint64_t n_rounds;
     size_t n_late;
     struct tally__late_round late[TALLY__MOST_LATE_ROUNDS];
-    bool has_done;
+    bool has_called;
+    /* When this rank's application began to wait for the step; 0: not yet. Relaxed: a lane that
+     * reads it late says it in its next round. */
+    const _Atomic uint64_t *called_here_ns;
     /* Per rank of the domain. */
     int n_ranks;
-    uint64_t *done_ns;     /* if has_done: when it had announced all gradients of the step */
+    uint64_t *called_ns; /* if has_called: when its application began to wait; UINT64_MAX: it did not
+                            before the last round */
     uint64_t *transfer_ns; /* waited for its transfers since the last round */
     struct tally__one_way *one_way;
 };
 
 /* Errors: NOMEM. Free accepts NULL. */
-int tally__arrivals_make(int n_ranks, struct tally__arrivals **arrivals);
+int tally__arrivals_make(int n_ranks, const _Atomic uint64_t *called_here_ns,
+                         struct tally__arrivals **arrivals);
 void tally__arrivals_free(struct tally__arrivals *arrivals);
 
 /* At the start of a bucket's job: its rounds are stamped and noted. */

@@ -67,6 +67,7 @@ struct tally__doing {
  * last four fields are set in groups with far ranks only. */
 struct tally__stamps {
     uint64_t launch_ns;  /* the bucket was complete */
+    uint64_t called_ns;  /* the application began to wait for the step; 0: it had not yet */
     uint32_t excused_us; /* waited for other ranks since the round before, not in that round */
     uint32_t blamed_us;  /* of that, for data of one rank, */
     int32_t blamed;      /* the one it waited for longest, by the launcher's number; -1: none */

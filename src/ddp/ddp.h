@@ -221,6 +221,7 @@ struct tally__rank_lateness {
  * lanes while a step is under way. */
 struct tally__lateness {
     struct tally__arrivals **arrivals; /* per lane */
+    _Atomic uint64_t called_ns; /* of the step's wait; 0: not yet. Relaxed: see arrivals.h */
     int n_lanes;
     uint64_t n_rounds;
     uint64_t n_steps;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Lateness: adds up, step by step, how long the ranks waited for one of them and why, and names a
- * straggler. comm/arrivals.c notes the rounds. A wait counts only while all other ranks have
- * announced all their gradients: before, it costs them nothing. The thread that waits enters; any
- * thread may read.
+ * straggler. comm/arrivals.c notes the rounds. A wait counts only while the applications of all other
+ * ranks wait for the step: before, it costs them nothing. The thread that waits enters; any thread
+ * may read.
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@ void tally__lateness_free(struct tally__lateness *lateness)
     tally__free(lateness->arrivals);
     tally__free(lateness->ranks);
     tally__free(lateness->told);
-    *lateness = (struct tally__lateness){0};
+    memset(lateness, 0, sizeof *lateness);
 }
 
 int tally__lateness_make(struct tally__lateness *lateness, const tally_group *group)
@@ -44,7 +44,8 @@ int tally__lateness_make(struct tally__lateness *lateness, const tally_group *gr
     }
     lateness->n_lanes = 0;
     for (int i = 0; i < group->n_lanes; i++) {
-        TRY(tally__arrivals_make(group->domain->n_ranks, &lateness->arrivals[i]));
+        TRY(tally__arrivals_make(group->domain->n_ranks, &lateness->called_ns,
+                                 &lateness->arrivals[i]));
         lateness->n_lanes++;
     }
     return TALLY_OK;
@@ -52,33 +53,34 @@ int tally__lateness_make(struct tally__lateness *lateness, const tally_group *gr
 
 /* ---- a step ---- */
 
-/* When the last two ranks had announced all gradients. */
-struct done {
+/* When the applications of the last two ranks began to wait; UINT64_MAX: not before the last round
+ * was over. */
+struct called {
     int last;
     uint64_t last_ns;
     uint64_t others_ns; /* the last of all except last */
 };
 
-static struct done find_done(const tally_ddp *ddp)
+static struct called find_called(const tally_ddp *ddp)
 {
-    struct done done = {.last = -1};
+    struct called called = {.last = -1};
 
     for (int i = 0; i < ddp->lateness.n_lanes; i++) {
         const struct tally__arrivals *arrivals = ddp->lateness.arrivals[i];
 
-        for (int r = 0; arrivals->has_done && r < ddp->group->size; r++) {
-            uint64_t ns = arrivals->done_ns[tally__number_of(ddp->group, r)];
+        for (int r = 0; arrivals->has_called && r < ddp->group->size; r++) {
+            uint64_t ns = arrivals->called_ns[tally__number_of(ddp->group, r)];
 
-            if (ns > done.last_ns) {
-                done.others_ns = done.last_ns;
-                done.last_ns = ns;
-                done.last = tally__number_of(ddp->group, r);
-            } else if (ns > done.others_ns) {
-                done.others_ns = ns;
+            if (ns > called.last_ns) {
+                called.others_ns = called.last_ns;
+                called.last_ns = ns;
+                called.last = tally__number_of(ddp->group, r);
+            } else if (ns > called.others_ns) {
+                called.others_ns = ns;
             }
         }
     }
-    return done;
+    return called;
 }
 
 static uint64_t between(uint64_t from_ns, uint64_t to_ns)
@@ -97,10 +99,10 @@ static uint64_t larger(uint64_t a, uint64_t b)
 }
 
 /* Adds the exposed part of a wait, cause by cause. */
-static void add_wait(const struct tally__late_round *late, const struct done *done, uint64_t *ns)
+static void add_wait(const struct tally__late_round *late, const struct called *called, uint64_t *ns)
 {
     uint64_t from_ns =
-        larger(late->from_ns, done->last == late->rank ? done->others_ns : done->last_ns);
+        larger(late->from_ns, called->last == late->rank ? called->others_ns : called->last_ns);
     uint64_t launched_ns = smaller(larger(late->launched_ns, from_ns), late->to_ns);
     uint64_t sent_ns = smaller(larger(late->sent_ns, launched_ns), late->to_ns);
 
@@ -121,7 +123,7 @@ uint64_t tally__late_ns(const uint64_t *ns)
 
 /* How long the others waited for a rank in this step. Lanes wait at the same time: the one that
  * waited longest counts. */
-static void step_waits(tally_ddp *ddp, int rank, const struct done *done, uint64_t *ns)
+static void step_waits(tally_ddp *ddp, int rank, const struct called *called, uint64_t *ns)
 {
     int number = tally__number_of(ddp->group, rank);
 
@@ -133,7 +135,7 @@ static void step_waits(tally_ddp *ddp, int rank, const struct done *done, uint64
         for (size_t k = 0; k < arrivals->n_late; k++) {
             if (arrivals->late[k].rank == number) {
                 ddp->lateness.ranks[rank].n_last++;
-                add_wait(&arrivals->late[k], done, lane_ns);
+                add_wait(&arrivals->late[k], called, lane_ns);
             }
         }
         if (tally__late_ns(lane_ns) > tally__late_ns(ns)) {
@@ -142,20 +144,39 @@ static void step_waits(tally_ddp *ddp, int rank, const struct done *done, uint64
     }
 }
 
-static void add_step(struct tally__rank_lateness *rank, const uint64_t *ns, uint64_t step_ns)
+static void add_waits(struct tally__rank_lateness *rank, const uint64_t *ns)
 {
     rank->step_ns = tally__late_ns(ns);
-    if (rank->step_ns <= step_ns / PART) {
+    for (int c = 0; c < TALLY__N_LATE_CAUSES; c++) {
+        rank->ns[c] += ns[c];
+        rank->row_ns[c] += ns[c];
+    }
+}
+
+/* The longest that ranks waited for another rank in this step. */
+static uint64_t longest_of_others(const tally_ddp *ddp, int rank)
+{
+    uint64_t ns = 0;
+
+    for (int r = 0; r < ddp->group->size; r++) {
+        ns = r == rank ? ns : larger(ns, ddp->lateness.ranks[r].step_ns);
+    }
+    return ns;
+}
+
+/* A rank is late in a step of step_ns if the others wait for it longer than for any other rank, by
+ * more than a part of the step: where several ranks lack CPUs, none is the late one. */
+static void count_late(const tally_ddp *ddp, int r, uint64_t step_ns)
+{
+    struct tally__rank_lateness *rank = &ddp->lateness.ranks[r];
+
+    if (rank->step_ns > longest_of_others(ddp, r) + step_ns / PART) {
+        rank->n_steps++;
+        rank->steps_ns += step_ns;
+    } else {
         rank->n_steps = 0;
         rank->steps_ns = 0;
         memset(rank->row_ns, 0, sizeof rank->row_ns);
-    } else {
-        rank->n_steps++;
-        rank->steps_ns += step_ns;
-    }
-    for (int c = 0; c < TALLY__N_LATE_CAUSES; c++) {
-        rank->ns[c] += ns[c];
-        rank->row_ns[c] += rank->n_steps > 0 ? ns[c] : 0;
     }
 }
 
@@ -189,7 +210,7 @@ static struct tally__trace_rank told_rank(const tally_ddp *ddp, int r)
 
 void tally__lateness_step(tally_ddp *ddp, uint64_t step_ns)
 {
-    const struct done done = find_done(ddp);
+    const struct called called = find_called(ddp);
     uint64_t ns[TALLY__N_LATE_CAUSES];
 
     for (int i = 0; i < ddp->lateness.n_lanes; i++) {
@@ -197,9 +218,14 @@ void tally__lateness_step(tally_ddp *ddp, uint64_t step_ns)
     }
     ddp->lateness.n_steps++;
     for (int r = 0; r < ddp->group->size; r++) {
-        step_waits(ddp, r, &done, ns);
-        add_step(&ddp->lateness.ranks[r], ns, step_ns);
+        step_waits(ddp, r, &called, ns);
+        add_waits(&ddp->lateness.ranks[r], ns);
         ddp->lateness.told[r] = told_rank(ddp, r);
+    }
+    for (int r = 0; r < ddp->group->size; r++) {
+        if (ddp->lateness.ranks[r].step_ns > 0 || ddp->lateness.ranks[r].n_steps > 0) {
+            count_late(ddp, r, step_ns);
+        }
     }
 }
 

@@ -353,6 +353,7 @@ void tally__step_reset(tally_ddp *ddp)
     }
     ddp->now = (struct tally__step_state){.used = ddp->now.used};
     ddp->ready.n = 0;
+    atomic_store_explicit(&ddp->lateness.called_ns, 0, memory_order_relaxed);
     for (int i = 0; i < ddp->lateness.n_lanes; i++) {
         tally__arrivals_reset(ddp->lateness.arrivals[i]);
     }
@@ -404,6 +405,7 @@ static int end_step(tally_ddp *ddp)
         return TALLY_OK;
     }
     ddp->call = "tally_ddp_wait";
+    atomic_store_explicit(&ddp->lateness.called_ns, waited.called_ns, memory_order_relaxed);
     lock(ddp);
     tally__status_set(ddp->trace.status, TALLY__STATE_WAITING, ddp->call);
     /* If the group was aborted, other ranks may still read this rank's buckets. */

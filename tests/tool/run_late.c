@@ -4,11 +4,13 @@
  * computed elsewhere. After two steps rank LATE is late, in the way of CASE:
  *
  *   computes   it sleeps for another 20 ms in its backward pass
- *   lane       its lane, and no other thread, may run on the last CPU only, where something else runs
+ *   lane       its lane, and no other thread, may run on the last CPU only, where something else
+ *              runs; gradients are large, and the hook compresses them: the lane has begun to
+ *              work, and more than it can do, when its main thread waits and could help
  *   none       nothing is late; so with link, where a test has slowed the link of rank LATE
  *
  * Rank 0 prints a line "RANK CAUSE STEP" for each rank that the statistics call late for ten steps,
- * and "logged: TEXT" for each line of the log about one.
+ * and "logged: TEXT" for each line of the log about one. Warnings are printed, too.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -20,13 +22,15 @@
 
 #define N_PARAMS 4
 #define N 65536
+#define N_LANE 2000000
 #define N_LATE 10
 #define N_BEFORE 2
 #define PART_NS 3000000
 #define SLEEP_NS 20000000
+#define LANE_PART_NS 8000000
 
-static float values[N_PARAMS][N];
-static float grads[N_PARAMS][N];
+static float values[N_PARAMS][N_LANE];
+static float grads[N_PARAMS][N_LANE];
 
 static void sleep_ns(long ns)
 {
@@ -38,9 +42,10 @@ static void sleep_ns(long ns)
 static void show(void *user, int level, const char *text)
 {
     (void)user;
-    (void)level;
     if (strstr(text, "makes the others wait")) {
         printf("logged: %s\n", text);
+    } else if (level <= TALLY_LOG_WARN) {
+        printf("%s\n", text);
     }
 }
 
@@ -60,7 +65,7 @@ static void bind_to(int first, int end)
 static int create(tally_group *group, int late, const char *how, tally_ddp **ddp)
 {
     static const char *const names[N_PARAMS] = {"a", "b", "c", "d"};
-    static const size_t shape = N;
+    static const size_t shapes[2] = {N, N_LANE};
     tally_param params[N_PARAMS] = {{0}};
     tally_ddp_config config;
     int n_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -71,13 +76,14 @@ static int create(tally_group *group, int late, const char *how, tally_ddp **ddp
         params[i] = (tally_param){.size = sizeof params[i],
                                   .name = names[i],
                                   .n_dims = 1,
-                                  .shape = &shape,
+                                  .shape = &shapes[is_bound],
                                   .dtype = TALLY_F32,
                                   .data = values[i],
                                   .grad = grads[i]};
     }
     tally_ddp_config_init(&config, sizeof config);
-    config.bucket_cap_bytes = sizeof grads[0];
+    config.bucket_cap_bytes = shapes[is_bound] * sizeof(float);
+    config.hook = is_bound ? "int8" : NULL;
     if (is_bound && tally_group_rank(group) == late) {
         bind_to(n_cpus - 1, n_cpus);
     } else if (is_bound) {
@@ -90,10 +96,10 @@ static int create(tally_group *group, int late, const char *how, tally_ddp **ddp
     return rc;
 }
 
-static int take_step(tally_ddp *ddp, int is_late)
+static int take_step(tally_ddp *ddp, long part_ns, int is_late)
 {
     for (int i = N_PARAMS; i-- > 0;) {
-        sleep_ns(PART_NS);
+        sleep_ns(part_ns);
         if (i == 1 && is_late) {
             sleep_ns(SLEEP_NS);
         }
@@ -101,8 +107,6 @@ static int take_step(tally_ddp *ddp, int is_late)
             return 0;
         }
     }
-    /* A thread that waits would run the jobs itself. */
-    sleep_ns(4 * PART_NS);
     return tally_ddp_wait(ddp) == TALLY_OK;
 }
 
@@ -135,6 +139,7 @@ int main(int argc, char **argv)
     int is_good = argc == 4;
     int late = is_good ? atoi(argv[2]) : 0;
     int n_steps = is_good ? atoi(argv[3]) : 0;
+    long part_ns = is_good && strcmp(argv[1], "lane") == 0 ? LANE_PART_NS : PART_NS;
     int rank;
     int world;
 
@@ -150,7 +155,7 @@ int main(int argc, char **argv)
     for (int step = 1; step <= n_steps && is_good; step++) {
         int is_late = strcmp(argv[1], "computes") == 0 && rank == late && step > N_BEFORE;
 
-        is_good = take_step(ddp, is_late) && (rank > 0 || tell(ddp, world, step));
+        is_good = take_step(ddp, part_ns, is_late) && (rank > 0 || tell(ddp, world, step));
     }
     if (!is_good) {
         (void)fprintf(stderr, "run_late: %s\n", tally_last_error());

@@ -49,6 +49,8 @@ for case in "${cases[@]}"; do
     [ "$case" != lane ] || start_hogs
     for ((trial = 0; trial < trials; trial++)); do
         world=$((2 + trial % 2))
+        # Each of the other lanes needs a CPU.
+        [ "$case" != lane ] || world=2
         late=$((trial / 2 % world))
         steps=12
         [ "$case" != none ] || steps=30
