@@ -1277,7 +1277,8 @@ typedef enum tally_late_cause {
 /*
  * Lateness of one rank. The others wait for a rank if it is the last to come to an exchange; the
  * time counts from the arrival of the last other rank, and only while all other ranks are in
- * tally_ddp_wait: before, it costs them nothing. Times are in seconds; over all steps unless stated otherwise.
+ * tally_ddp_wait: before, it costs them nothing. Times are in seconds; over all steps unless stated
+ * otherwise.
  */
 typedef struct tally_rank_stats {
     size_t size;                 /* set by the caller: sizeof(tally_rank_stats) */

@@ -32,7 +32,7 @@ struct pass {
     double outside_ns[DDPS_MAX];  /* updates before that wait */
     struct tally__trace_rank *ranks[DDPS_MAX];
     size_t n_ranks[DDPS_MAX];
-    uint64_t ranks_steps[DDPS_MAX]; /* that ranks count */
+    uint64_t ranks_steps[DDPS_MAX];  /* that ranks count */
     struct waited *waited[DDPS_MAX]; /* per rank of the world; NULL: the ddp never waited */
 };
 

@@ -269,9 +269,9 @@ static void add_waits(const struct top_ranks *ranks, size_t first, size_t end, u
 /* The ranks that have made the others wait in each of the last steps. */
 static void add_stragglers(const struct top_ranks *ranks, struct top_lines *lines)
 {
-    static const char *const causes[] = {
-        "", ": it announces its gradients later than they do",
-        ": its lane comes late, because it lacks CPU time", ": its network link is slow"};
+    static const char *const causes[] = {"", ": it announces its gradients later than they do",
+                                         ": its lane comes late, because it lacks CPU time",
+                                         ": its network link is slow"};
 
     for (size_t i = 0; i < ranks->n; i++) {
         const struct top_entry *entry = top_main_entry(&ranks->all[i]);

@@ -227,9 +227,9 @@ static const struct tally__one_way *one_way_of(const tally_lane *lane,
     return &arrivals->one_way[tally__number_of(lane->group, rank)];
 }
 
-/* When the line of a far rank was here. A line that came before this rank arrived was not seen until
- * then, and one that others have passed on says nothing about its way: such a line was here when it
- * would have been without a delay. */
+/* When the line of a far rank was here. A line that came before this rank arrived was not seen
+ * until then, and one that others have passed on says nothing about its way: such a line was here
+ * when it would have been without a delay. */
 static uint64_t far_arrival_of(const tally_lane *lane, const struct tally__arrivals *arrivals,
                                int rank)
 {
@@ -256,8 +256,8 @@ static uint64_t arrival_of(const tally_lane *lane, const struct tally__arrivals 
 }
 
 struct last {
-    int rank;        /* NOBODY: there is only one */
-    uint64_t at_ns;  /* it arrived, and the last of the others */
+    int rank;       /* NOBODY: there is only one */
+    uint64_t at_ns; /* it arrived, and the last of the others */
     uint64_t before_ns;
 };
 
@@ -363,15 +363,13 @@ static void note_transfers(const tally_lane *lane, struct tally__arrivals *arriv
     uint64_t ns[2] = {0};
 
     for (int i = 0; i < 2; i++) {
-        ns[i] = accused[i] == NOBODY ? 0
-                                     : agreed_blame(lane, arrivals, accused[i], &until_ns[i]);
+        ns[i] = accused[i] == NOBODY ? 0 : agreed_blame(lane, arrivals, accused[i], &until_ns[i]);
     }
     for (int i = 0; i < 2; i++) {
         uint64_t net_ns = ns[i] > ns[1 - i] ? ns[i] - ns[1 - i] : 0;
 
         if (net_ns > LATE_NS) {
-            uint64_t own_ns =
-                (uint64_t)line_of(lane, accused[i])->stamps.excused_us * NS_PER_US;
+            uint64_t own_ns = (uint64_t)line_of(lane, accused[i])->stamps.excused_us * NS_PER_US;
             struct tally__late_round late = {.rank = tally__number_of(lane->group, accused[i]),
                                              .from_ns = until_ns[i] - net_ns,
                                              .launched_ns = until_ns[i] - net_ns,
@@ -394,9 +392,8 @@ static void note_called(const tally_lane *lane, struct tally__arrivals *arrivals
 
     for (int r = 0; r < group->size; r++) {
         uint64_t called_ns = line_of(lane, r)->stamps.called_ns;
-        uint64_t here_ns = tally__is_near(group, r)
-                               ? 0
-                               : (uint64_t)least_of(one_way_of(lane, arrivals, r));
+        uint64_t here_ns =
+            tally__is_near(group, r) ? 0 : (uint64_t)least_of(one_way_of(lane, arrivals, r));
 
         arrivals->called_ns[tally__number_of(group, r)] =
             called_ns > 0 ? called_ns + here_ns : UINT64_MAX;

@@ -59,8 +59,8 @@ struct tally__arrivals {
     const _Atomic uint64_t *called_here_ns;
     /* Per rank of the domain. */
     int n_ranks;
-    uint64_t *called_ns; /* if has_called: when its application began to wait; UINT64_MAX: it did not
-                            before the last round */
+    uint64_t *called_ns;   /* if has_called: when its application began to wait; UINT64_MAX: it did
+                              not   before the last round */
     uint64_t *transfer_ns; /* waited for its transfers since the last round */
     struct tally__one_way *one_way;
 };

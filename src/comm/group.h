@@ -34,7 +34,7 @@ struct tally__lane_job {
     uint64_t bytes_sent;       /* payload sent to other ranks */
     uint64_t host_bytes;       /* the same within a host (is_host below), not in bytes_sent */
     struct tally__arrivals *arrivals; /* notes the arrivals at its rounds (arrivals.h), or NULL */
-    tally_lane *borrowed;      /* list of the lanes that this job has borrowed: loan.next */
+    tally_lane *borrowed;             /* list of the lanes that this job has borrowed: loan.next */
 };
 
 /* The round that a lane has arrived at last. */

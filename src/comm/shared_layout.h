@@ -63,8 +63,8 @@ struct tally__doing {
     char hook[56]; /* the hook's name; may be truncated */
 };
 
-/* When a rank of a bucket's job did what (arrivals.h). Times are CLOCK_MONOTONIC of its machine. The
- * last four fields are set in groups with far ranks only. */
+/* When a rank of a bucket's job did what (arrivals.h). Times are CLOCK_MONOTONIC of its machine.
+ * The last four fields are set in groups with far ranks only. */
 struct tally__stamps {
     uint64_t launch_ns;  /* the bucket was complete */
     uint64_t called_ns;  /* the application began to wait for the step; 0: it had not yet */
@@ -77,7 +77,8 @@ struct tally__stamps {
 };
 
 /* round, arrived and call share one cache line: a reader of the round has the others as well. doing
- * is read only for error messages; it is written once per job. stamps are read if a rank is late. */
+ * is read only for error messages; it is written once per job. stamps are read if a rank is late.
+ */
 struct tally__line {
     _Alignas(64) _Atomic uint32_t round; /* futex word of the ranks that wait for this rank */
     uint32_t arrived; /* when the owner arrived, in a bucket's job, in short (arrivals.h) */

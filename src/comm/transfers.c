@@ -66,8 +66,7 @@ int tally__transfer_receive(tally_lane *lane, enum tally__flow flow, size_t wind
                                           data, bytes, pending_of(lane, flow, window, rank)));
 }
 
-static int await(tally_lane *lane, int rank, const atomic_int *pending,
-                 enum tally__waited_for of)
+static int await(tally_lane *lane, int rank, const atomic_int *pending, enum tally__waited_for of)
 {
     const struct tally__awaited what = {.rank = rank, .transfers = pending};
     struct tally__arrivals *arrivals = tally__arrivals_of(lane);

@@ -221,7 +221,7 @@ struct tally__rank_lateness {
  * lanes while a step is under way. */
 struct tally__lateness {
     struct tally__arrivals **arrivals; /* per lane */
-    _Atomic uint64_t called_ns; /* of the step's wait; 0: not yet. Relaxed: see arrivals.h */
+    _Atomic uint64_t called_ns;        /* of the step's wait; 0: not yet. Relaxed: see arrivals.h */
     int n_lanes;
     uint64_t n_rounds;
     uint64_t n_steps;
@@ -410,6 +410,8 @@ void tally__ddp_trace_begin(tally_ddp *ddp);
  * is 0, the step under way are filled in. */
 void tally__ddp_event(const tally_ddp *ddp, const struct tally__bucket *bucket,
                       const struct tally__trace_event *event);
+/* A checkpoint was saved or loaded since begin_ns; a save that goes on behind, begun. */
+void tally__ddp_trace_checkpoint(const tally_ddp *ddp, uint64_t begin_ns);
 /* At the end of wait: records it, and the step if it succeeded. step is its number, from 1; the
  * step before it ended at last_end_ns. */
 struct tally__waited_step {

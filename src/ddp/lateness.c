@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Lateness: adds up, step by step, how long the ranks waited for one of them and why, and names a
- * straggler. comm/arrivals.c notes the rounds. A wait counts only while the applications of all other
- * ranks wait for the step: before, it costs them nothing. The thread that waits enters; any thread
- * may read.
+ * straggler. comm/arrivals.c notes the rounds. A wait counts only while the applications of all
+ * other ranks wait for the step: before, it costs them nothing. The thread that waits enters; any
+ * thread may read.
  */
 #include <string.h>
 
@@ -35,8 +35,8 @@ int tally__lateness_make(struct tally__lateness *lateness, const tally_group *gr
 {
     lateness->ranks =
         tally__alloc_array((size_t)group->size, sizeof *lateness->ranks, "lateness of ranks");
-    lateness->arrivals = tally__alloc_array((size_t)group->n_lanes, sizeof *lateness->arrivals,
-                                            "lateness of ranks");
+    lateness->arrivals =
+        tally__alloc_array((size_t)group->n_lanes, sizeof *lateness->arrivals, "lateness of ranks");
     lateness->told =
         tally__alloc_array((size_t)group->size, sizeof *lateness->told, "lateness of ranks");
     if (!lateness->ranks || !lateness->arrivals || !lateness->told) {
@@ -99,7 +99,8 @@ static uint64_t larger(uint64_t a, uint64_t b)
 }
 
 /* Adds the exposed part of a wait, cause by cause. */
-static void add_wait(const struct tally__late_round *late, const struct called *called, uint64_t *ns)
+static void add_wait(const struct tally__late_round *late, const struct called *called,
+                     uint64_t *ns)
 {
     uint64_t from_ns =
         larger(late->from_ns, called->last == late->rank ? called->others_ns : called->last_ns);
@@ -287,12 +288,12 @@ void tally__lateness_trace(tally_ddp *ddp)
                                             .n_steps = ddp->lateness.n_steps};
 
     if (ddp->lateness.n_steps % (head.n / TOLD_RANKS + 1) == 0) {
-        tally__tracer_put(ddp->trace.tracer, TALLY__RECORD_RANKS,
-                          &(struct tally__trace_payload){.head = &head,
-                                                         .head_bytes = sizeof head,
-                                                         .tail = ddp->lateness.told,
-                                                         .tail_bytes =
-                                                             head.n * sizeof *ddp->lateness.told});
+        tally__tracer_put(
+            ddp->trace.tracer, TALLY__RECORD_RANKS,
+            &(struct tally__trace_payload){.head = &head,
+                                           .head_bytes = sizeof head,
+                                           .tail = ddp->lateness.told,
+                                           .tail_bytes = head.n * sizeof *ddp->lateness.told});
     }
 }
 
@@ -311,8 +312,9 @@ int tally_ddp_get_rank_stats(tally_ddp *ddp, int rank, tally_rank_stats *stats)
     TRY(tally__check_ddp(ddp, "tally_ddp_get_rank_stats"));
     TRY(tally__answer_check(kind, "tally_ddp_get_rank_stats", stats));
     if (rank < 0 || rank >= ddp->group->size) {
-        return tally__fail(TALLY_ARG, "tally_ddp_get_rank_stats: there is no rank %d: they are 0..%d",
-                           rank, ddp->group->size - 1);
+        return tally__fail(TALLY_ARG,
+                           "tally_ddp_get_rank_stats: there is no rank %d: they are 0..%d", rank,
+                           ddp->group->size - 1);
     }
     from = &ddp->lateness.ranks[rank];
     told = &ddp->lateness.told[rank];

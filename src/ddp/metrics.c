@@ -62,8 +62,8 @@ void tally__metrics_make(tally_ddp *ddp)
         return;
     }
     made = tally__alloc(sizeof *made, "metrics");
-    if (made && !find_path(made, name, tally__number_of(ddp->group, ddp->group->rank),
-                           ddp->trace.number)) {
+    if (made &&
+        !find_path(made, name, tally__number_of(ddp->group, ddp->group->rank), ddp->trace.number)) {
         tally__free(made);
         made = NULL;
         (void)tally__fail(TALLY_ARG, "the name of the file is too long: '%.60s...'", name);

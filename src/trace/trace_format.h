@@ -37,8 +37,7 @@
  *   STEP        from the end of the step before to the end of this one
  *   HOOK        the hook was set or replaced
  *   ERROR       a call of the application failed; peer is the status
- *   CHECKPOINT  a checkpoint was saved or loaded
- *   CALL        a job of the application's groups: its collectives
+ *   CHECKPOINT  a call that saved or loaded a checkpoint
  */
 #define TALLY__TRACE_EVENT_LIST(X)  \
     X(NONE, "none")                 \
@@ -55,8 +54,7 @@
     X(STEP, "step")                 \
     X(HOOK, "hook")                 \
     X(ERROR, "error")               \
-    X(CHECKPOINT, "checkpoint")     \
-    X(CALL, "collective")
+    X(CHECKPOINT, "checkpoint")
 
 enum tally__trace_event_kind {
 #define TALLY__TRACE_EVENT_ENUM(name, text) TALLY__EVENT_##name,

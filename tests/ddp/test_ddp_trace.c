@@ -43,6 +43,7 @@ struct found {
     int n_notes;
     int n_layouts;
     int n_accounts;
+    int n_checkpoints;
     struct tally__trace_event bucket[N_STEPS + 1][N];
 };
 
@@ -51,6 +52,7 @@ static int count_event(tally_group *group, const struct tally__trace_event *even
 {
     CHECK(group, event->kind > 0 && event->kind < TALLY__N_EVENT_KINDS);
     CHECK(group, event->begin_ns > 0 && event->begin_ns <= event->end_ns);
+    found->n_checkpoints += event->kind == TALLY__EVENT_CHECKPOINT;
     if (event->step < 1 || event->step > N_STEPS) {
         return 0;
     }
@@ -147,6 +149,12 @@ static int steps(tally_group *group, int n)
     }
     /* Sanitizers keep freed memory. */
     CHECK(group, TALLY_TESTS_SANITIZED || n < 1000 || resident() - before < (1 << 20));
+    if (n == N_STEPS) {
+        char directory[64];
+
+        (void)snprintf(directory, sizeof directory, "%s/saved", folder);
+        CHECK_OK(group, tally_checkpoint_save(ddp, directory, NULL));
+    }
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
     return 0;
@@ -181,7 +189,7 @@ static int whole_body(tally_group *group, void *user)
     CHECK(group, trace.head.world == tally_group_size(group));
     CHECK_OK(group, trace_each(group, &trace, count_record, &found));
     CHECK(group, found.first_step == 1 && found.last_step == N_STEPS && found.n_layouts == 1);
-    CHECK(group, found.n_accounts == N_STEPS);
+    CHECK(group, found.n_accounts == N_STEPS && found.n_checkpoints == 1);
     for (int s = 1; s <= N_STEPS; s++) {
         CHECK(group, found.n_ready[s] == N && found.n_launched[s] == N);
         CHECK(group, found.n_waits[s] == 1 && found.n_steps[s] == 1);

@@ -11,8 +11,7 @@ import sys
 
 START, FORWARD, BACKWARD, EXCHANGE, UPDATE, LATE = 5_000_000_000, 4_000_000, 12_000_000, 900_000, 1_500_000, 6_000_000
 CLOCK = 7_000_000_000  # between the clocks of two machines
-KINDS = ("none grad_ready launch bucket encode send wait_rank reduce decode update wait step hook error checkpoint "
-         "call").split()
+KINDS = ("none grad_ready launch bucket encode send wait_rank reduce decode update wait step hook error checkpoint").split()
 PHASES = KINDS[KINDS.index("encode"):KINDS.index("decode") + 1]
 THREAD, BUCKETS, STEP, RANKS, NOTE, ERROR, LINES = range(1, 8)
 ODD = '</script><img src=x onerror=alert(1)>\u2028 "quoted" \\ \x01 end'

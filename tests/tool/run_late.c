@@ -124,8 +124,8 @@ static int tell(tally_ddp *ddp, int world, int step)
             printf("%d %s %d\n", r, causes[stats.cause], step);
         }
         if (getenv("RUN_LATE_VERBOSE")) {
-            printf("# step %d rank %d: last %llu of %llu, %.1f ms, in all %.1f %.1f %.1f ms\n", step,
-                   r, stats.n_last, stats.n_rounds, stats.step_waited_s * 1e3,
+            printf("# step %d rank %d: last %llu of %llu, %.1f ms, in all %.1f %.1f %.1f ms\n",
+                   step, r, stats.n_last, stats.n_rounds, stats.step_waited_s * 1e3,
                    stats.computes_s * 1e3, stats.lane_s * 1e3, stats.link_s * 1e3);
         }
     }
