@@ -171,7 +171,8 @@ struct tally__ready {
 struct tally__step_state {
     bool begun; /* a gradient was announced since the last wait */
     bool delayed_asked;
-    size_t next_bucket;       /* the next to be launched */
+    size_t next_bucket; /* the next to be launched */
+    uint64_t marked_ns; /* when the gradient was announced that is being handled; 0: none is */
     tally_future *end_future; /* the end of the step, if it was launched before wait */
     bool end_ran;             /* it was, and wait has collected it */
     bool has_means;           /* the step counts; lane 0 sets it at the end of the step */
@@ -335,8 +336,8 @@ int tally__hook_start(tally_ddp *ddp);
  */
 int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket);
 int tally__launch_complete(tally_ddp *ddp);
-/* Without the mutex. Waits for everything that was launched; returns the first failure, with its
- * text. Bytes of delayed buckets and of steps without input count as other_wire_bytes. */
+/* collect.c: without the mutex. Waits for everything that was launched; returns the first failure,
+ * with its text. Bytes of delayed buckets and of steps without input count as other_wire_bytes. */
 int tally__collect(tally_ddp *ddp);
 /* On a lane. Leaves the mean of a bucket, or skips it if no rank has a gradient for it. */
 int tally__bucket_reduce(tally_lane *lane, struct tally__bucket *bucket);

@@ -90,6 +90,7 @@ static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_st
     ddp->now.n_absent += state == TALLY__GRAD_ABSENT;
     bucket->n_missing--;
     bucket->now.ready_ns = tally__now_ns();
+    ddp->now.marked_ns = bucket->now.ready_ns;
     tally__ddp_event(ddp, bucket,
                      &(struct tally__trace_event){.kind = TALLY__EVENT_GRAD_READY,
                                                   .begin_ns = bucket->now.ready_ns,
