@@ -112,6 +112,12 @@ def judge_updates(rows):
                       row["update_over_traffic"], 1.3)
 
 
+def judge_trace(rows):
+    for row in rows:
+        yield at_most("trace", "a step with events in memory, in steps without", row["ring_ratio"], 1.005)
+        yield at_most("trace", "a step with a trace, in steps without", row["writing_ratio"], 1.02)
+
+
 def judge_hooks(rows):
     for row in rows:
         if row["goal"] is not None:
@@ -239,7 +245,7 @@ def judge_mpi_line(rows):
 JUDGES = {"kernels": judge_kernels, "lowrank": judge_lowrank, "allreduce": judge_allreduce,
           "allreduce_heap": judge_allreduce_heap, "allreduce_loaded": judge_allreduce_loaded,
           "many_ranks": judge_many_ranks,
-          "step": judge_step, "updates": judge_updates, "hooks": judge_hooks,
+          "step": judge_step, "updates": judge_updates, "trace": judge_trace, "hooks": judge_hooks,
           "pytorch": judge_pytorch, "links": judge_links, "links_overlap": judge_links_overlap,
           "mpi": judge_mpi, "mpi_line": judge_mpi_line}
 

@@ -7,6 +7,7 @@ import dataclasses
 import pathlib
 import statistics
 import sys
+import tempfile
 
 import bench_links
 import bench_mpi
@@ -41,6 +42,7 @@ class Extent:
     steps: int = 9
     torch_steps: int = 7
     rounds: int = 2
+    trace_rounds: int = 9
     pytorch: tuple = (("--params", 8, "--params", 20, "--params", 40), ("--hogs", 2, "--steps", 5))
     wire_mb: int = 34  # from here on layers are 1024 wide, as in 100 MB
     wire_ranks: str = "2,3,4,8"
@@ -53,7 +55,7 @@ QUICK = Extent(kernel_bytes="4Ki", lowrank="--mb 1 --samples 1 --rows 64 --colum
                sizes="4Ki,64Ki", heap_sizes="64Ki", loaded_bytes=65536,
                loaded_rounds=1, seconds=0.01,
                many="--ranks 4 --bytes 64Ki --seconds 0.01", mb=1, backward_ms=2,
-               copies_params=(10,), steps=1, torch_steps=1, rounds=1,
+               copies_params=(10,), steps=1, torch_steps=1, rounds=1, trace_rounds=1,
                pytorch=(("--params", 4, "--hook", "int8"),), wire_mb=1, wire_ranks="2,3",
                hooks=("allreduce", "fp16", "int8", "powersgd:start=0"), links=bench_links.QUICK,
                mpi=bench_mpi.QUICK)
@@ -109,6 +111,8 @@ class Bench:
             return bench_mpi.MpiBench(self.tally,
                                       dataclasses.replace(self.extent.mpi, mpis=mpis)).measure()
         command = self.commands()[part]
+        if part == "trace":
+            return {part: [self.traced(command)]}
         if part == "kernels":
             return {part: best_isas(self.tally_bench(command))}
         if part in ("allreduce", "allreduce_heap"):
@@ -137,6 +141,20 @@ class Bench:
                     del theirs[name]  # once is enough for what may take all its time
         return {"hooks": merged(ours), "torch": [merged(rows)[0] for rows in theirs.values()]}
 
+    def traced(self, command):
+        """A step without events, with the rings of events, and with a trace that is written, in turn."""
+        sides = {"off_ms": {"TALLY_EVENTS": "0"}, "ring_ms": {}, "writing_ms": {}}
+        rounds = []
+        with tempfile.TemporaryDirectory() as folder:
+            sides["writing_ms"]["TALLY_TRACE"] = f"{folder}/trace"
+            for _ in range(self.extent.trace_rounds):
+                rows = {side: run_json([self.tally, "bench", *command.split(), "--json"], self.own_limit_s, env)[0]
+                        for side, env in sides.items()}
+                rounds.append([{"ranks": 2, "buckets": 20, **{side: row["step_ms"] for side, row in rows.items()},
+                                "ring_ratio": rows["ring_ms"]["step_ms"] / rows["off_ms"]["step_ms"],
+                                "writing_ratio": rows["writing_ms"]["step_ms"] / rows["off_ms"]["step_ms"]}])
+        return merged(rounds)[0]
+
     def loaded(self, command):
         """Both kinds of memory, alone and beside two busy programs, in turn."""
         rounds = []
@@ -163,6 +181,8 @@ class Bench:
             "step": f"step --ranks 2 --mb {x.mb} --backward-ms {x.backward_ms} --steps {x.steps}",
             "updates": f"step --ranks 2 --mb {x.mb} --backward-ms {x.backward_ms} --steps {x.steps} "
                        "--optimizer adamw",
+            "trace": f"step --ranks 2 --mb 20 --params 20 --bucket-mb 1 --backward-ms {x.backward_ms // 10} "
+                     f"--steps {x.steps}",
             "copies": f"step --ranks 2 --mb {x.mb} --backward-ms 0 --copies --steps {x.steps}",
             "hooks": f"hooks --ranks 2 --mb {x.mb} --steps {x.steps}",
             "wire_bytes": f"hooks --ranks {x.wire_ranks} --mb {x.wire_mb} --steps 1",

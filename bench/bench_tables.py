@@ -139,6 +139,14 @@ def updates(results):
                    "memcpys of the bytes it must move; the goal is 1.3.")
 
 
+def trace(results):
+    row = results["trace"][0]
+    lines = (("no events (`TALLY_EVENTS=0`)", row["off_ms"], None), ("events in memory", row["ring_ms"], row["ring_ratio"]),
+             ("a trace is written (`TALLY_TRACE`)", row["writing_ms"], row["writing_ratio"]))
+    return table(("what", "step, ms", "of the step without"),
+                 [(what, number(ms), "-" if of is None else f"{of:.3f}") for what, ms, of in lines])
+
+
 def copies(results):
     return table(("gradients", "ms", "plain all-reduce, ms", "ratio"),
                  [(f"{row['params']} of {row['mb'] * 1000 / row['params']:g} KB",
@@ -298,7 +306,7 @@ BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", Non
           "allreduce_heap": (allreduce_heap, "allreduce_heap", None),
           "allreduce_loaded": (allreduce_loaded, "allreduce_loaded", None),
           "many_ranks": (many_ranks, "many_ranks", None), "step": (step, "step", None),
-          "updates": (updates, "updates", None),
+          "updates": (updates, "updates", None), "trace": (trace, "trace", None),
           "copies": (copies, "copies", None), "hooks": (hooks, "hooks", None),
           "torch": (torch, "hooks", "step_per_hook.svg"),
           "pytorch": (pytorch, "pytorch", None),

@@ -22,7 +22,7 @@ import bench_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARTS = ("kernels", "lowrank", "allreduce", "allreduce_heap", "allreduce_loaded",
-         "many_ranks", "step", "updates",
+         "many_ranks", "step", "updates", "trace",
          "copies", "hooks", "pytorch", "wire_bytes", "links", "mpi")
 
 

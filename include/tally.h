@@ -1269,6 +1269,48 @@ typedef struct tally_bucket_stats {
 TALLY_API int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats);
 TALLY_API int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats *stats);
 
+/* Why the other ranks wait for a rank. */
+typedef enum tally_late_cause {
+    TALLY_LATE_NOT = 0,      /* they do not */
+    TALLY_LATE_COMPUTES = 1, /* it announces its gradients later than the others */
+    TALLY_LATE_LANE = 2,     /* announced in time, but its lane comes late: it lacks CPU time */
+    TALLY_LATE_LINK = 3      /* sent in time, but its messages come late: a slow link */
+} tally_late_cause;
+
+/*
+ * Lateness of one rank. The others wait for a rank if it is the last to come to an exchange; the
+ * time counts from the arrival of the last other rank, and only while all other ranks are in
+ * tally_ddp_wait: before, it costs them nothing. Times are in seconds; over all steps unless stated
+ * otherwise.
+ */
+typedef struct tally_rank_stats {
+    size_t size;                 /* set by the caller: sizeof(tally_rank_stats) */
+    unsigned long long n_rounds; /* exchanges of data or agreement, for buckets */
+    unsigned long long n_last;   /* those to which this rank came last, by more than 20 us */
+    double waited_s;             /* how long the others waited for it: the sum of the next three */
+    double computes_s;           /* because of TALLY_LATE_COMPUTES, */
+    double lane_s;               /* TALLY_LATE_LANE, */
+    double link_s;               /* TALLY_LATE_LINK */
+    double step_waited_s;        /* in the last step */
+    /* The last steps in a row in which the others waited for it for more than a tenth of the step,
+     * and longer than for any other rank by as much; and the main cause in these. With ten of them,
+     * rank 0 logs a line at level info that names the rank. */
+    unsigned long long n_late_steps;
+    tally_late_cause cause;
+    /* Of a rank on another machine: its monotonic clock minus that of this rank, and the bound of
+     * the error, from the fastest messages in both directions. clock_known is 0 if there were not
+     * enough of them, and 1 for ranks of this machine. */
+    int clock_known;
+    double clock_offset_s;
+    double clock_uncertainty_s;
+} tally_rank_stats;
+
+/*
+ * Writes the lateness of a rank of the ddp's group, as this rank has seen it, to *stats. No message
+ * is sent for it. Any thread; call between steps; never waits for other ranks. Errors: ARG.
+ */
+TALLY_API int tally_ddp_get_rank_stats(tally_ddp *ddp, int rank, tally_rank_stats *stats);
+
 /*
  * Writes the numbers of the parameters in a bucket, in their order there, up to n of them. Returns
  * how many the bucket has; 0 for NULL or if there is no such bucket. Delayed buckets follow the

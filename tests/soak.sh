@@ -4,7 +4,9 @@
 # Runs for long what the tests run for seconds: calls (random programs), kills (fault trials), blobs
 # and texts (fuzzers of saved states and texts), failing (failing calls of the system and of MPI),
 # checkpoints (saves that fail or are killed at every call, and kills of a training program), worlds
-# (64 and 128 ranks of every kind open a world, take steps with every hook and close it). Each
+# (64 and 128 ranks of every kind open a world, take steps with every hook and close it), stragglers (100
+# trials, or SOAK_TRIALS, of each way to be late; the machine must have nothing else to do), traces (many
+# steps are traced, and neither memory nor file grows). Each of the others
 # runs for SOAK_SECONDS (60), or SOAK_TRIALS programs and trials; SOAK_SEED (from the clock) is the first
 # seed of the random ones. A failure prints the command that repeats it. BUILD may have sanitizers.
 set -uo pipefail
@@ -16,7 +18,7 @@ seconds=${SOAK_SECONDS:-60}
 trials=${SOAK_TRIALS:-}
 seed=${SOAK_SEED:-$(($(date +%s) * 1000))}
 campaigns=("$@")
-[ $# -gt 0 ] || campaigns=(calls kills blobs texts failing checkpoints worlds)
+[ $# -gt 0 ] || campaigns=(calls kills blobs texts failing checkpoints worlds stragglers traces)
 work=$(mktemp -d)
 declare -a summary=()
 failed=0
@@ -80,6 +82,21 @@ worlds() {
     run "worlds" python3 -B "$here/../bench/world.py" --tally "$build/tally" --ranks 64,128
 }
 
+stragglers() {
+    local n=${trials:-100} mpi
+    run "stragglers" "$here/tool/test_stragglers.sh" "$build/tally" "$build/tests/run_late" "$n"
+    for mpi in openmpi mpich; do
+        if [ -e "$build/src/libtally-$mpi.so" ]; then
+            run "stragglers on hosts, $mpi" "$here/mpi/test_mpi_stragglers.sh" "$mpi" "$here/.." \
+                "$build/src/libtally-$mpi.so" "$build/tests/run_late" "$n"
+        fi
+    done
+}
+
+traces() {
+    TALLY_TEST_STEPS=1000000 run "traced steps" "$build/tests/test_ddp_trace"
+}
+
 failing() {
     local mpi
     run "failing calls" "$build/tests/test_failing_open" --calls 0
@@ -94,6 +111,8 @@ failing() {
 for campaign in "${campaigns[@]}"; do
     case $campaign in
     calls) calls ;;
+    stragglers) stragglers ;;
+    traces) traces ;;
     kills) kills ;;
     blobs) blobs ;;
     texts) texts ;;
@@ -101,7 +120,7 @@ for campaign in "${campaigns[@]}"; do
     checkpoints) checkpoints ;;
     worlds) worlds ;;
     *)
-        echo "soak: no campaign is called $campaign: there are calls, kills, blobs, texts, failing, checkpoints, worlds" >&2
+        echo "soak: no campaign is called $campaign: there are calls, kills, blobs, texts, failing, checkpoints, worlds, stragglers, traces" >&2
         exit 2
         ;;
     esac

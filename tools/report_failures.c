@@ -30,8 +30,7 @@ static void describe_last(const struct report_run *run, int rank, uint64_t faile
     last_ns = trace_set_time(&run->set->members[figures->last_member], figures->last.end_ns);
     if (figures->last.kind == TALLY__EVENT_GRAD_READY) {
         (void)snprintf(what, sizeof what, "gradient of parameter %d ready", figures->last.peer);
-    } else if (figures->last.bucket != TALLY__NO_BUCKET &&
-               figures->last.kind != TALLY__EVENT_CALL) {
+    } else if (figures->last.bucket != TALLY__NO_BUCKET) {
         (void)snprintf(what, sizeof what, "%s of bucket %d", names[figures->last.kind],
                        figures->last.bucket);
     } else {

@@ -32,6 +32,7 @@ struct pass {
     double outside_ns[DDPS_MAX];  /* updates before that wait */
     struct tally__trace_rank *ranks[DDPS_MAX];
     size_t n_ranks[DDPS_MAX];
+    uint64_t ranks_steps[DDPS_MAX];  /* that ranks count */
     struct waited *waited[DDPS_MAX]; /* per rank of the world; NULL: the ddp never waited */
 };
 
@@ -206,6 +207,7 @@ static void take_ranks(void *user, const struct tally__trace_ranks *head,
     free(pass->ranks[ddp]);
     pass->ranks[ddp] = copy;
     pass->n_ranks[ddp] = head->n;
+    pass->ranks_steps[ddp] = head->n_steps;
 }
 
 /* All ranks have most notes in common, so each is kept once. */
@@ -270,9 +272,10 @@ static void take_lines(void *user, const struct tally__trace_lines *head,
 
 /* ---- all members ---- */
 
-/* Adds one member's account of the others; n_steps is how many it counts. */
-static void add_witness(struct report_run *run, const struct pass *pass, double n_steps)
+/* Adds one member's account of the others. */
+static void add_witness(struct report_run *run, const struct pass *pass)
 {
+    double n_steps = (double)pass->ranks_steps[run->ddp];
     const struct tally__trace_rank *ranks = pass->ranks[run->ddp];
     int self = run->set->members[pass->member].file.head.rank;
     double n_rounds = 0;
@@ -350,20 +353,6 @@ static void take_layout(struct report_run *run, struct layouts *layouts)
     memcpy(run->hook, layouts->hook[run->ddp], sizeof run->hook);
 }
 
-/* The last step that a member has written. */
-static double last_step(const struct report_run *run, size_t member)
-{
-    uint64_t last = 0;
-
-    for (size_t i = 0; i < run->n_seen; i++) {
-        if (run->seen[i].member == member && run->seen[i].ddp == run->ddp &&
-            run->seen[i].step > last) {
-            last = run->seen[i].step;
-        }
-    }
-    return (double)last;
-}
-
 /* The steps that a member has written and that count. */
 static double n_steps_of(const struct report_run *run, size_t member)
 {
@@ -431,7 +420,7 @@ bool report_gather(struct report_run *run, const struct trace_set *set)
         choose_ddp(run);
         take_layout(run, layouts);
         for (size_t i = 0; i < set->n && good; i++) {
-            add_witness(run, &passes[i].pass, last_step(run, i));
+            add_witness(run, &passes[i].pass);
             add_waits(run, &passes[i].pass, n_steps_of(run, i));
         }
     } else {

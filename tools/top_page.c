@@ -69,6 +69,10 @@ static void copy_entry(struct top_entry *to, const unsigned char *first,
         .total_ns = NUMBER(first, total_ns),
         .exposed_ns = NUMBER(first, exposed_ns),
         .wire_bytes = NUMBER(first, wire_bytes),
+        .late_ns = NUMBER(first, late_ns),
+        .late_step_ns = NUMBER(first, late_step_ns),
+        .n_late_steps = WORD(first, n_late_steps),
+        .late_cause = WORD(first, late_cause),
     };
     if (WORD(first, text_sequence) % 2 == 0 &&
         WORD(first, text_sequence) == WORD(second, text_sequence)) {

@@ -33,6 +33,10 @@ struct top_entry {
     uint64_t total_ns;
     uint64_t exposed_ns;
     uint64_t wire_bytes;
+    uint64_t late_ns;
+    uint64_t late_step_ns;
+    uint32_t n_late_steps;
+    uint32_t late_cause;
     char hook[64];
     char call[64];
     char error[256];

@@ -12,6 +12,8 @@
 /* A rank without a sign of life for this long, and for many of its steps, makes no progress. */
 #define SILENT_NS UINT64_C(3000000000)
 #define SILENT_STEPS 10
+/* Late in so many steps in a row: a straggler. */
+#define LATE_STEPS 10
 
 /* ---- lines ---- */
 
@@ -92,6 +94,14 @@ static double steps_per_second(const struct top_rank *rank, const struct top_ent
 static double exposed_part(const struct top_entry *entry)
 {
     double part = entry->total_ns > 0 ? (double)entry->exposed_ns / (double)entry->total_ns : 0;
+
+    return part > 1 ? 1 : part;
+}
+
+/* The part of the run in which the other ranks waited for this one. */
+static double late_part(const struct top_entry *entry)
+{
+    double part = entry->total_ns > 0 ? (double)entry->late_ns / (double)entry->total_ns : 0;
 
     return part > 1 ? 1 : part;
 }
@@ -185,12 +195,13 @@ static void add_rank(const struct top_rank *rank, uint64_t now_ns, struct top_li
 
     describe(rank, entry, now_ns, words, sizeof words);
     if (entry) {
-        add_line(lines, "%4d %7ld %8" PRIu64 " %7.1f %6.0f%% %6.1f  %s", rank->page.head.rank,
-                 (long)rank->pid, entry->n_steps, steps_per_second(rank, entry, now_ns),
-                 100 * exposed_part(entry), bytes_per_second(rank, entry, now_ns) / 1e6, words);
+        add_line(lines, "%4d %7ld %8" PRIu64 " %7.1f %6.0f%% %4.0f%% %6.1f  %s",
+                 rank->page.head.rank, (long)rank->pid, entry->n_steps,
+                 steps_per_second(rank, entry, now_ns), 100 * exposed_part(entry),
+                 100 * late_part(entry), bytes_per_second(rank, entry, now_ns) / 1e6, words);
     } else {
-        add_line(lines, "%4d %7ld %8s %7s %7s %6s  %s", rank->page.head.rank, (long)rank->pid, "",
-                 "", "", "", words);
+        add_line(lines, "%4d %7ld %8s %7s %7s %5s %6s  %s", rank->page.head.rank, (long)rank->pid,
+                 "", "", "", "", "", words);
     }
 }
 
@@ -213,8 +224,8 @@ static void add_missing(const struct top_ranks *ranks, size_t first, size_t end,
             at++;
         }
         if (at == end || ranks->all[at].page.head.rank != rank) {
-            add_line(lines, "%4d %7s %8s %7s %7s %6s  not found: ended, or no ddp yet", rank, "",
-                     "", "", "", "");
+            add_line(lines, "%4d %7s %8s %7s %7s %5s %6s  not found: ended, or no ddp yet", rank,
+                     "", "", "", "", "", "");
             n++;
         }
     }
@@ -255,6 +266,28 @@ static void add_waits(const struct top_ranks *ranks, size_t first, size_t end, u
     }
 }
 
+/* The ranks that have made the others wait in each of the last steps. */
+static void add_stragglers(const struct top_ranks *ranks, struct top_lines *lines)
+{
+    static const char *const causes[] = {"", ": it announces its gradients later than they do",
+                                         ": its lane comes late, because it lacks CPU time",
+                                         ": its network link is slow"};
+
+    for (size_t i = 0; i < ranks->n; i++) {
+        const struct top_entry *entry = top_main_entry(&ranks->all[i]);
+
+        if (entry && entry->n_late_steps >= LATE_STEPS && ranks->all[i].process != TOP_DEAD) {
+            add_line(lines,
+                     "rank %d has made the others wait for %.3g of %.3g ms in each of the last %u "
+                     "steps%s",
+                     ranks->all[i].page.head.rank, (double)entry->late_step_ns / 1e6,
+                     (double)entry->step_ns / 1e6, entry->n_late_steps,
+                     entry->late_cause < sizeof causes / sizeof *causes ? causes[entry->late_cause]
+                                                                        : "");
+        }
+    }
+}
+
 static void add_job(const struct top_ranks *ranks, uint64_t now_ns, struct top_lines *lines)
 {
     const struct tally__status_head *head = &ranks->all[0].page.head;
@@ -265,8 +298,8 @@ static void add_job(const struct top_ranks *ranks, uint64_t now_ns, struct top_l
              head->world, head->world == 1 ? "" : "s", head->backend, entry ? entry->hook : "-",
              ago(head->started_ns, now_ns, time), head->tally_version);
     add_line(lines, "%s", "");
-    add_line(lines, "%4s %7s %8s %7s %7s %6s  %s", "RANK", "PID", "STEPS", "STEPS/S", "EXPOSED",
-             "MB/S", "STATE");
+    add_line(lines, "%4s %7s %8s %7s %7s %5s %6s  %s", "RANK", "PID", "STEPS", "STEPS/S", "EXPOSED",
+             "LATE", "MB/S", "STATE");
     lines->n_fixed = lines->n;
     for (size_t i = 0; i < ranks->n; i++) {
         add_rank(&ranks->all[i], now_ns, lines);
@@ -274,6 +307,7 @@ static void add_job(const struct top_ranks *ranks, uint64_t now_ns, struct top_l
     add_missing(ranks, 0, ranks->n, lines);
     add_line(lines, "%s", "");
     add_waits(ranks, 0, ranks->n, now_ns, lines);
+    add_stragglers(ranks, lines);
 }
 
 /* ---- several jobs ---- */
@@ -322,6 +356,9 @@ void top_view_lines(const struct top_ranks *ranks, uint64_t now_ns, struct top_l
 
 /* ---- JSON ---- */
 
+static const char *const cause_names[] = {NULL, "computes", "lane", "link"};
+#define N_CAUSES (sizeof cause_names / sizeof *cause_names)
+
 static void put_entry(struct json *json, const struct top_rank *rank, const struct top_entry *entry,
                       uint64_t now_ns)
 {
@@ -329,6 +366,10 @@ static void put_entry(struct json *json, const struct top_rank *rank, const stru
     json_count(json, "steps", (size_t)entry->n_steps);
     json_real(json, "steps_per_s", steps_per_second(rank, entry, now_ns));
     json_real(json, "exposed", exposed_part(entry));
+    json_real(json, "late", late_part(entry));
+    json_count(json, "late_steps", entry->n_late_steps);
+    json_text(json, "late_cause",
+              entry->late_cause < N_CAUSES ? cause_names[entry->late_cause] : NULL);
     json_real(json, "bytes_per_s", bytes_per_second(rank, entry, now_ns));
     json_real(json, "state_s", seconds_since(entry->state_since_ns, now_ns));
     json_real(json, "silent_s", seconds_since(entry->heartbeat_ns, now_ns));

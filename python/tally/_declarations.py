@@ -47,6 +47,10 @@ TALLY_PARAM_FROZEN = 1
 TALLY_PARAM_IGNORED = 2
 TALLY_PARAM_DELAYED = 4
 TALLY_PARAM_SPARSE = 8
+TALLY_LATE_NOT = 0
+TALLY_LATE_COMPUTES = 1
+TALLY_LATE_LANE = 2
+TALLY_LATE_LINK = 3
 TALLY_LOG_NONE = 0
 TALLY_LOG_ERROR = 1
 TALLY_LOG_WARN = 2
@@ -204,6 +208,16 @@ class tally_bucket_stats(ctypes.Structure):
     ]
 
 
+class tally_rank_stats(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t), ("n_rounds", c_ulonglong), ("n_last", c_ulonglong),
+        ("waited_s", c_double), ("computes_s", c_double), ("lane_s", c_double),
+        ("link_s", c_double), ("step_waited_s", c_double), ("n_late_steps", c_ulonglong),
+        ("cause", c_int), ("clock_known", c_int), ("clock_offset_s", c_double),
+        ("clock_uncertainty_s", c_double),
+    ]
+
+
 class tally_optimizer_stats(ctypes.Structure):
     _fields_ = [
         ("size", c_size_t), ("step", c_ulonglong), ("skipped", c_ulonglong),
@@ -302,6 +316,7 @@ STRUCTS = {
     "tally_checkpoint_part": tally_checkpoint_part,
     "tally_ddp_stats": tally_ddp_stats,
     "tally_bucket_stats": tally_bucket_stats,
+    "tally_rank_stats": tally_rank_stats,
     "tally_optimizer_stats": tally_optimizer_stats,
     "tally_averager_stats": tally_averager_stats,
     "tally_env_var": tally_env_var,
@@ -390,6 +405,7 @@ FUNCTIONS = {
     "tally_averager_load": (c_int, [c_void_p, ctypes.POINTER(c_void_p), ctypes.POINTER(c_size_t), c_size_t]),
     "tally_ddp_get_stats": (c_int, [c_void_p, ctypes.POINTER(tally_ddp_stats)]),
     "tally_ddp_get_bucket_stats": (c_int, [c_void_p, c_size_t, ctypes.POINTER(tally_bucket_stats)]),
+    "tally_ddp_get_rank_stats": (c_int, [c_void_p, c_int, ctypes.POINTER(tally_rank_stats)]),
     "tally_ddp_bucket_params": (c_size_t, [c_void_p, c_size_t, ctypes.POINTER(c_int), c_size_t]),
     "tally_ddp_ready_order": (c_size_t, [c_void_p, ctypes.POINTER(c_int), c_size_t]),
     "tally_optimizer_get_stats": (c_int, [c_void_p, ctypes.POINTER(tally_optimizer_stats)]),

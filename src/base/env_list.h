@@ -28,8 +28,12 @@
       "where each rank writes what it does; without %r, .RANK is appended")                        \
     X(TRACE_BYTES, "TALLY_TRACE_BYTES", COUNT, "a whole number", "67108864",                       \
       "the most bytes of a rank's trace file; the oldest steps go first")                          \
+    X(EVENTS, "TALLY_EVENTS", COUNT, "a whole number", "1",                                        \
+      "0: ranks keep no events, so traces have none; to measure what events cost")                 \
     X(REPORT_DIR, "TALLY_REPORT_DIR", TEXT, "a folder", "",                                        \
       "where each rank writes a report when its group fails")                                      \
+    X(METRICS, "TALLY_METRICS", TEXT, "a file; %r is the rank", "",                                \
+      "where each rank writes its totals for a monitor, every 15 s; a.prom becomes a.RANK.prom")   \
     X(LANES, "TALLY_LANES", COUNT, "a whole number", "1",                                          \
       "lane threads of a group; 0 runs jobs inside tally_future_wait")                             \
     X(TIMEOUT, "TALLY_TIMEOUT", SECONDS, "seconds above 0", "600",                                 \

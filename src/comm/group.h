@@ -15,6 +15,7 @@
 #include "comm/shared_layout.h"
 #include "tally_extend.h"
 
+struct tally__arrivals;
 struct tally__far;
 struct tally__threads;
 struct tally__tracer;
@@ -32,7 +33,8 @@ struct tally__lane_job {
     struct tally__doing doing; /* the call of the application that the job is part of */
     uint64_t bytes_sent;       /* payload sent to other ranks */
     uint64_t host_bytes;       /* the same within a host (is_host below), not in bytes_sent */
-    tally_lane *borrowed;      /* list of the lanes that this job has borrowed: loan.next */
+    struct tally__arrivals *arrivals; /* notes the arrivals at its rounds (arrivals.h), or NULL */
+    tally_lane *borrowed;             /* list of the lanes that this job has borrowed: loan.next */
 };
 
 /* The round that a lane has arrived at last. */
@@ -40,6 +42,7 @@ struct tally__lane_round {
     uint64_t number;             /* the line of the round has its lower 32 bits */
     struct tally__waited waited; /* time spent waiting in this round, for all ranks together */
     uint64_t said_serial[2];     /* per line: the job whose doing is written there */
+    uint64_t waited_ns;          /* arrivals: waited for other ranks up to the last round */
 };
 
 /* Set while a job of another lane of the same thread uses this lane (tally_lane_for). */

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/messages.h"
@@ -118,6 +119,8 @@ static bool take_line(const tally_lane *lane, const struct tally__entry *entry,
     }
     line->call = entry->call;
     line->doing = entry->doing;
+    line->stamps = entry->stamps;
+    line->seen_ns = tally__now_ns();
     if (is_text) {
         memcpy(slot->text[entry->round % 2], tail, entry->bytes);
         slot->text[entry->round % 2][TALLY__TEXT_BYTES - 1] = '\0';

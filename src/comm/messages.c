@@ -186,7 +186,8 @@ static struct tally__entry entry_of(const tally_lane *lane, int rank, uint32_t b
                                  .round = (uint32_t)lane->round.number,
                                  .bytes = bytes,
                                  .call = *tally__said(lane, rank),
-                                 .doing = *tally__doing_of(lane, rank)};
+                                 .doing = *tally__doing_of(lane, rank),
+                                 .stamps = *tally__stamps_of(lane, rank)};
 }
 
 static int check_sent(tally_group *group, int rc)

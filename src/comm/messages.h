@@ -92,6 +92,7 @@ struct tally__entry {
                        last round. The next entry is aligned to 8 bytes */
     struct tally__call call;
     struct tally__doing doing;
+    struct tally__stamps stamps;
 };
 
 static inline size_t tally__padded(size_t bytes)

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/arrivals.h"
 #include "comm/doing.h"
 #include "comm/messages.h"
 #include "comm/wait.h"
@@ -36,6 +37,11 @@ const struct tally__call *tally__said(const tally_lane *lane, int rank)
 const struct tally__doing *tally__doing_of(const tally_lane *lane, int rank)
 {
     return &line_of(lane, rank, lane->round.number)->doing;
+}
+
+const struct tally__stamps *tally__stamps_of(const tally_lane *lane, int rank)
+{
+    return &line_of(lane, rank, lane->round.number)->stamps;
 }
 
 unsigned char *tally__stage_of(const tally_lane *lane, int rank, uint64_t round)
@@ -189,6 +195,7 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
 {
     tally_group *group = lane->group;
     struct tally__slot *own = lane->slots[group->rank];
+    struct tally__arrivals *arrivals = tally__arrivals_of(lane);
     struct tally__line *line;
 
     TRY(tally__check_alive(group));
@@ -207,6 +214,9 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
     say_doing(lane, line);
     if (call->status != TALLY_OK) {
         (void)snprintf(own->text[lane->round.number % 2], TALLY__TEXT_BYTES, "%s", text);
+    }
+    if (arrivals) {
+        tally__arrivals_stamp(lane, arrivals, line);
     }
     /* Partner: the load in tally__has_arrived. Sequentially consistent because the look at the
      * sleepers below must not come before it (partner: sleep_on, wait.c). */
@@ -235,8 +245,10 @@ static bool has_continued(const tally_lane *lane)
 static int await_line(tally_lane *lane, int rank)
 {
     const struct tally__awaited what = {.rank = rank};
+    struct tally__arrivals *arrivals = tally__arrivals_of(lane);
     struct tally__late late;
     struct tally__phase_wait wait;
+    uint64_t waited_ns;
     char place[TALLY__DOING_BYTES];
     int rc;
 
@@ -245,8 +257,11 @@ static int await_line(tally_lane *lane, int rank)
     }
     wait = tally__phase_wait_begin(tally__number_of(lane->group, rank));
     rc = tally__wait_until(lane, &what, &late);
-    tally__phase_wait_end(&wait);
+    waited_ns = tally__phase_wait_end(&wait);
     if (rc == TALLY_OK) {
+        if (arrivals) {
+            tally__arrivals_waited(arrivals, TALLY__FOR_LINE, wait.rank, waited_ns);
+        }
         return TALLY_OK;
     }
     tally__describe_doing(lane, place);
@@ -279,6 +294,7 @@ static int await_sent(tally_lane *lane)
 static int await(tally_lane *lane, bool is_near)
 {
     tally_group *group = lane->group;
+    struct tally__arrivals *arrivals = tally__arrivals_of(lane);
     struct tally__late late;
 
     for (int r = 0; r < group->size; r++) {
@@ -290,7 +306,11 @@ static int await(tally_lane *lane, bool is_near)
     if (tally__is_given_up(lane, &late) && !has_continued(lane)) {
         return tally__give_up_late(lane, group->rank, &late, "");
     }
-    return inspect(lane, is_near);
+    TRY(inspect(lane, is_near));
+    if (arrivals) {
+        tally__arrivals_note(lane, arrivals, is_near);
+    }
+    return TALLY_OK;
 }
 
 int tally__round_with(tally_lane *lane, const struct tally__call *call, size_t bytes)

@@ -57,9 +57,11 @@ size_t tally__rider_bytes(const tally_group *group);
 /* A round of the near ranks only, in a group that may have far ranks. All ranks make it. */
 int tally__round_near(tally_lane *lane, const struct tally__call *call);
 
-/* The call of rank in the round just finished, and what it is doing; valid until the next round. */
+/* The call of rank in the round just finished, what it is doing, and its stamps; valid until the
+ * next round. */
 const struct tally__call *tally__said(const tally_lane *lane, int rank);
 const struct tally__doing *tally__doing_of(const tally_lane *lane, int rank);
+const struct tally__stamps *tally__stamps_of(const tally_lane *lane, int rank);
 
 /*
  * Replaces the round that the others are about to wait in: tells them that this rank's job has

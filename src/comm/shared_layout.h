@@ -63,12 +63,29 @@ struct tally__doing {
     char hook[56]; /* the hook's name; may be truncated */
 };
 
-/* round and call share one cache line: a reader of the round has the call as well. doing is read
- * only for error messages; it is written once per job. */
+/* When a rank of a bucket's job did what (arrivals.h). Times are CLOCK_MONOTONIC of its machine.
+ * The last four fields are set in groups with far ranks only. */
+struct tally__stamps {
+    uint64_t launch_ns;  /* the bucket was complete */
+    uint64_t called_ns;  /* the application began to wait for the step; 0: it had not yet */
+    uint32_t excused_us; /* waited for other ranks since the round before, not in that round */
+    uint32_t blamed_us;  /* of that, for data of one rank, */
+    int32_t blamed;      /* the one it waited for longest, by the launcher's number; -1: none */
+    int32_t about;       /* the least time that lines of this rank took, by the two clocks: */
+    int64_t one_way_ns;
+    uint64_t arrived_ns; /* at this round */
+};
+
+/* round, arrived and call share one cache line: a reader of the round has the others as well. doing
+ * is read only for error messages; it is written once per job. stamps are read if a rank is late.
+ */
 struct tally__line {
     _Alignas(64) _Atomic uint32_t round; /* futex word of the ranks that wait for this rank */
+    uint32_t arrived; /* when the owner arrived, in a bucket's job, in short (arrivals.h) */
     struct tally__call call;
     _Alignas(64) struct tally__doing doing;
+    struct tally__stamps stamps;
+    uint64_t seen_ns; /* of a far rank: when its message came, in this rank's clock */
 };
 
 _Static_assert(offsetof(struct tally__line, doing) == 64, "round and call are one cache line");

@@ -80,6 +80,7 @@ static void run_job(tally_future *future)
     lane->job.doing.what = TALLY__DOING_NOTHING;
     lane->loan.borrower = NULL;
     lane->job.borrowed = NULL;
+    lane->job.arrivals = NULL;
     lane->job.serial = ++future->queue->n_run;
     before[0] = '\0';
     if (tally_last_error()[0] != '\0') {

@@ -7,6 +7,7 @@
 #include <assert.h>
 
 #include "base/status.h"
+#include "comm/arrivals.h"
 #include "comm/doing.h"
 #include "comm/messages.h"
 #include "comm/mpi/mpi_messenger.h"
@@ -65,11 +66,13 @@ int tally__transfer_receive(tally_lane *lane, enum tally__flow flow, size_t wind
                                           data, bytes, pending_of(lane, flow, window, rank)));
 }
 
-int tally__await_counter(tally_lane *lane, int rank, const atomic_int *pending)
+static int await(tally_lane *lane, int rank, const atomic_int *pending, enum tally__waited_for of)
 {
     const struct tally__awaited what = {.rank = rank, .transfers = pending};
+    struct tally__arrivals *arrivals = tally__arrivals_of(lane);
     struct tally__late late;
     struct tally__phase_wait wait;
+    uint64_t waited_ns;
     char place[TALLY__DOING_BYTES];
     int rc;
 
@@ -78,17 +81,28 @@ int tally__await_counter(tally_lane *lane, int rank, const atomic_int *pending)
     }
     wait = tally__phase_wait_begin(rank < 0 ? TALLY__NO_PEER : tally__number_of(lane->group, rank));
     rc = tally__wait_until(lane, &what, &late);
-    tally__phase_wait_end(&wait);
+    waited_ns = tally__phase_wait_end(&wait);
     if (rc == TALLY_OK) {
+        if (arrivals) {
+            tally__arrivals_waited(arrivals, of, wait.rank, waited_ns);
+        }
         return TALLY_OK;
     }
     tally__describe_doing(lane, place);
     return tally__give_up_late(lane, rank, &late, place);
 }
 
+int tally__await_counter(tally_lane *lane, int rank, const atomic_int *pending)
+{
+    return await(lane, rank, pending, TALLY__FOR_SENDING);
+}
+
 int tally__transfer_wait(tally_lane *lane, enum tally__flow flow, size_t window, int rank)
 {
-    return tally__await_counter(lane, rank, pending_of(lane, flow, window, rank));
+    bool is_received = flow == TALLY__COMING || flow == TALLY__TAKING;
+
+    return await(lane, rank, pending_of(lane, flow, window, rank),
+                 is_received ? TALLY__FOR_TRANSFER : TALLY__FOR_SENDING);
 }
 
 int tally__transfer_scratch(tally_lane *lane, size_t bytes, unsigned char **scratch)

@@ -186,8 +186,10 @@ static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
     return TALLY_OK;
 }
 
-/* The part of creation that needs no other rank. */
-static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally_ddp_config *config)
+/* The part of creation that needs no other rank. The ddp's own group will have as many ranks and
+ * lanes as group. */
+static int fill(tally_ddp *ddp, const tally_group *group, const tally_param *params, size_t n,
+                const tally_ddp_config *config)
 {
     if (!params || n == 0) {
         return tally__fail(TALLY_ARG, "tally_ddp_create: %s",
@@ -199,6 +201,7 @@ static int fill(tally_ddp *ddp, const tally_param *params, size_t n, const tally
     TRY(tally__params_allocate(ddp));
     TRY(tally__checks_make(ddp));
     TRY(tally__residuals_make(n, &ddp->residuals));
+    TRY(tally__lateness_make(&ddp->lateness, group));
     return tally_hook_parse("allreduce", &ddp->hook);
 }
 
@@ -240,6 +243,8 @@ static void unmake(tally_ddp *ddp)
     tally__params_free(ddp);
     tally_hook_free(ddp->hook);
     tally__residuals_free(ddp->residuals);
+    tally__lateness_free(&ddp->lateness);
+    tally__metrics_free(ddp);
     tally__free(ddp->caps);
     for (size_t i = 0; i < ddp->n_buffers; i++) {
         tally__free((void *)ddp->buffers[i].name);
@@ -258,6 +263,7 @@ static int start(tally_group *group, struct creation *creation)
 
     ddp->group = group;
     tally__ddp_trace_begin(ddp);
+    tally__metrics_make(ddp);
     ddp->call = "tally_ddp_create";
     TRY(tally__ddp_run(ddp, create_job, creation));
     if (!ddp->is_guest) {
@@ -315,7 +321,7 @@ int tally__ddp_create(tally_group *group, const tally_param *params, size_t n,
         (void)pthread_mutex_init(&creation.ddp->mutex, NULL);
         creation.ddp->observer = *observer;
         creation.ddp->words = (struct tally__ddp_words){.object = "ddp", .steps = "steps"};
-        rc = ddp ? fill(creation.ddp, params, n, config)
+        rc = ddp ? fill(creation.ddp, group, params, n, config)
                  : tally__fail(TALLY_ARG, "tally_ddp_create: ddp is NULL");
     }
     /* A rank that failed takes part until all know, so that no rank waits for it. */

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "comm/agree.h"
+#include "comm/arrivals.h"
 #include "comm/group.h"
 #include "ddp/observer.h"
 #include "exchange/reduction.h"
@@ -169,7 +170,8 @@ struct tally__ready {
 struct tally__step_state {
     bool begun; /* a gradient was announced since the last wait */
     bool delayed_asked;
-    size_t next_bucket;       /* the next to be launched */
+    size_t next_bucket; /* the next to be launched */
+    uint64_t marked_ns; /* when the gradient was announced that is being handled; 0: none is */
     tally_future *end_future; /* the end of the step, if it was launched before wait */
     bool end_ran;             /* it was, and wait has collected it */
     bool has_means;           /* the step counts; lane 0 sets it at the end of the step */
@@ -196,6 +198,35 @@ struct tally__ddp_trace {
     uint64_t told_file;
     unsigned told_generation;
     const tally_hook *told_hook;
+};
+
+struct tally__metrics;
+
+/* Causes of lateness: enum tally_late_cause without NOT. */
+#define TALLY__N_LATE_CAUSES 3
+
+/* Lateness of one rank, as this rank has seen it. */
+struct tally__rank_lateness {
+    uint64_t n_last;                   /* rounds in which it came last */
+    uint64_t ns[TALLY__N_LATE_CAUSES]; /* how long the others waited for it, by cause */
+    uint64_t step_ns;                  /* in the last step */
+    /* The last steps, if in all of them the others waited for it for more than a tenth of the step:
+     * their number, their length, and as ns. */
+    unsigned n_steps;
+    uint64_t steps_ns;
+    uint64_t row_ns[TALLY__N_LATE_CAUSES];
+};
+
+/* Which rank makes the others wait. The mutex guards it, except for arrivals, which belong to the
+ * lanes while a step is under way. */
+struct tally__lateness {
+    struct tally__arrivals **arrivals; /* per lane */
+    _Atomic uint64_t called_ns;        /* of the step's wait; 0: not yet. Relaxed: see arrivals.h */
+    int n_lanes;
+    uint64_t n_rounds;
+    uint64_t n_steps;
+    struct tally__rank_lateness *ranks; /* per rank of the group */
+    struct tally__trace_rank *told;     /* the same for the trace file */
 };
 
 #define TALLY__BUFFER TALLY__SIZED(tally_buffer, bytes)
@@ -238,6 +269,8 @@ struct tally_ddp {
     bool warned_local;            /* of a hook that needs averaging, and the observer has none */
     struct tally__presence presence;
     struct tally__ddp_trace trace;
+    struct tally__lateness lateness;
+    struct tally__metrics *metrics; /* NULL: none are written */
 
     pthread_mutex_t mutex; /* guards the rest, parameters' announcements, and buckets' states */
     bool no_sync;
@@ -302,8 +335,8 @@ int tally__hook_start(tally_ddp *ddp);
  */
 int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket);
 int tally__launch_complete(tally_ddp *ddp);
-/* Without the mutex. Waits for everything that was launched; returns the first failure, with its
- * text. Bytes of delayed buckets and of steps without input count as other_wire_bytes. */
+/* collect.c: without the mutex. Waits for everything that was launched; returns the first failure,
+ * with its text. Bytes of delayed buckets and of steps without input count as other_wire_bytes. */
 int tally__collect(tally_ddp *ddp);
 /* On a lane. Leaves the mean of a bucket, or skips it if no rank has a gradient for it. */
 int tally__bucket_reduce(tally_lane *lane, struct tally__bucket *bucket);
@@ -374,6 +407,8 @@ void tally__ddp_trace_begin(tally_ddp *ddp);
  * is 0, the step under way are filled in. */
 void tally__ddp_event(const tally_ddp *ddp, const struct tally__bucket *bucket,
                       const struct tally__trace_event *event);
+/* A checkpoint was saved or loaded since begin_ns; a save that goes on behind, begun. */
+void tally__ddp_trace_checkpoint(const tally_ddp *ddp, uint64_t begin_ns);
 /* At the end of wait: records it, and the step if it succeeded. step is its number, from 1; the
  * step before it ended at last_end_ns. */
 struct tally__waited_step {
@@ -383,6 +418,30 @@ struct tally__waited_step {
     bool has_ended;
 };
 void tally__ddp_trace_wait(tally_ddp *ddp, const struct tally__waited_step *waited);
+
+/* lateness.c */
+/* For a ddp with as many ranks and lanes as group. Errors: NOMEM. Free accepts a zeroed one. */
+int tally__lateness_make(struct tally__lateness *lateness, const tally_group *group);
+void tally__lateness_free(struct tally__lateness *lateness);
+/* A step of step_ns has ended: adds up its arrivals. With the mutex held. */
+void tally__lateness_step(tally_ddp *ddp, uint64_t step_ns);
+/* The rank that has made the others wait for more than a tenth of each of the last steps; -1: none.
+ * With the mutex held, or on the thread that waits. */
+int tally__straggler(const tally_ddp *ddp);
+/* The sum over all causes. */
+uint64_t tally__late_ns(const uint64_t *ns);
+/* The cause for which they waited longest in those steps. */
+enum tally_late_cause tally__late_cause(const struct tally__rank_lateness *rank);
+/* Without the mutex: logs a straggler when it becomes one. */
+void tally__lateness_log(tally_ddp *ddp);
+/* Writes the account to the open trace file. */
+void tally__lateness_trace(tally_ddp *ddp);
+
+/* metrics.c: the file that TALLY_METRICS names. A failure is logged once. */
+void tally__metrics_make(tally_ddp *ddp);
+void tally__metrics_free(tally_ddp *ddp);
+/* On the thread that waits, after a step of step_ns. */
+void tally__metrics_step(tally_ddp *ddp, uint64_t step_ns);
 
 /* ddp_report.c: after a call that failed with status, with the thread's error text: writes the
  * rank's report, if this failure ended the group, and once. No job of the ddp runs. */

@@ -34,6 +34,15 @@ void tally__ddp_event(const tally_ddp *ddp, const struct tally__bucket *bucket,
     tally__event_put(ddp->trace.tracer->id, &own);
 }
 
+void tally__ddp_trace_checkpoint(const tally_ddp *ddp, uint64_t begin_ns)
+{
+    tally__ddp_event(ddp, NULL,
+                     &(struct tally__trace_event){.kind = TALLY__EVENT_CHECKPOINT,
+                                                  .begin_ns = begin_ns,
+                                                  .end_ns = tally__now_ns(),
+                                                  .peer = TALLY__NO_PEER});
+}
+
 /* Tells the open file the buckets and the hook, if it does not know them. */
 static void tell_buckets(tally_ddp *ddp)
 {
@@ -108,6 +117,7 @@ static void tell_step(tally_ddp *ddp, const struct tally__waited_step *waited)
         ddp->observer.step_facts(ddp->observer.user, &step);
     }
     tell_buckets(ddp);
+    tally__lateness_trace(ddp);
     tally__tracer_step(ddp->trace.tracer, &step);
 }
 
@@ -116,13 +126,19 @@ static void show_step(tally_ddp *ddp, const struct tally__waited_step *waited)
 {
     const struct tally__step_stats *stats = &ddp->stats;
     uint64_t begin_ns = waited->last_end_ns ? waited->last_end_ns : stats->last_first_ns;
-    const struct tally__status_step step = {.n_steps = ddp->step + ddp->steps_before,
-                                            .n_buckets = (uint32_t)ddp->buckets.n,
-                                            .n_params = (uint32_t)ddp->n_order,
-                                            .ns = stats->last_end_ns - begin_ns,
-                                            .exposed_ns = stats->total_exposed_ns,
-                                            .wire_bytes = stats->total_wire_bytes,
-                                            .now_ns = stats->last_end_ns};
+    const struct tally__rank_lateness *own = &ddp->lateness.ranks[ddp->group->rank];
+    const struct tally__status_step step = {
+        .n_steps = ddp->step + ddp->steps_before,
+        .n_buckets = (uint32_t)ddp->buckets.n,
+        .n_params = (uint32_t)ddp->n_order,
+        .ns = stats->last_end_ns - begin_ns,
+        .exposed_ns = stats->total_exposed_ns,
+        .wire_bytes = stats->total_wire_bytes,
+        .late_ns = tally__late_ns(own->ns),
+        .late_step_ns = own->n_steps > 0 ? tally__late_ns(own->row_ns) / own->n_steps : 0,
+        .n_late_steps = own->n_steps,
+        .late_cause = tally__late_cause(own),
+        .now_ns = stats->last_end_ns};
 
     tally__status_step(ddp->trace.status, &step);
 }

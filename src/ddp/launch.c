@@ -3,10 +3,9 @@
  * Launching: hands buckets to their lanes, strictly in order, and runs the hook and the observer
  * there. If gradients are copies, the lane copies them into the bucket before the hook and copies
  * the means back after it. Application threads enter with the ddp's mutex held; the job runs on a
- * lane. One thread waits for all launched jobs, without the mutex.
+ * lane. collect.c waits for the jobs.
  */
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -371,16 +370,20 @@ static int bucket_job(tally_lane *lane, void *user)
                                ? ddp->presence.n_active
                                : tally_group_size(ddp->group);
     assert(bucket->seen.divisor > 0);
+    /* Without lane threads a bucket cannot begin before wait. */
+    tally__arrivals_begin(lane, ddp->lateness.arrivals[lane->index],
+                          tally__threads_count(ddp->group->threads) > 0 ? bucket->now.launch_ns
+                                                                        : bucket->now.start_ns,
+                          is_last(bucket));
     tally__reduction_enter(&reduction);
     tally__phases_begin(&of);
     tally__waits_show(ddp->trace.status);
     tally__status_bucket(ddp->trace.status, bucket->seen.index, bucket->now.start_ns);
     rc = reduce_bucket(lane, bucket);
-    tally__phases_end();
+    bucket->now.done_ns = tally__phases_end();
     tally__reduction_enter(NULL);
     reduction.counts.host_bytes = lane->job.host_bytes;
     bucket->now.counts = reduction.counts;
-    bucket->now.done_ns = tally__now_ns();
     bucket->now.after_ns = bucket->now.done_ns;
     if (rc == TALLY_OK && !bucket->skipped && ddp->observer.after_reduce) {
         rc = ddp->observer.after_reduce(ddp->observer.user, lane, bucket);
@@ -399,7 +402,9 @@ int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket)
 
     assert(bucket->state == TALLY__BUCKET_FILLING);
     bucket->seen.step = ddp->step + ddp->steps_before;
-    bucket->now.launch_ns = tally__now_ns();
+    /* A gradient was announced a moment ago: one reading of the clock is enough. */
+    bucket->now.launch_ns = ddp->now.marked_ns ? ddp->now.marked_ns : tally__now_ns();
+    ddp->now.marked_ns = 0;
     tally__ddp_event(ddp, bucket,
                      &(struct tally__trace_event){.kind = TALLY__EVENT_LAUNCH,
                                                   .begin_ns = bucket->now.launch_ns,
@@ -417,7 +422,7 @@ int tally__launch(tally_ddp *ddp, struct tally__bucket *bucket)
     return TALLY_OK;
 }
 
-int tally__launch_complete(tally_ddp *ddp)
+static int launch_complete(tally_ddp *ddp)
 {
     struct tally__buckets *buckets = &ddp->buckets;
     size_t n = buckets->n + buckets->n_delayed;
@@ -432,58 +437,10 @@ int tally__launch_complete(tally_ddp *ddp)
     return ddp->now.next_bucket == n ? tally__step_end_launch(ddp) : TALLY_OK;
 }
 
-/* ---- waiting ---- */
-
-/* Waits for one job of the step and keeps the first failure with its text. Returns the bytes sent.
- */
-static uint64_t collect_one(tally_future *future, int *rc, char *text)
+int tally__launch_complete(tally_ddp *ddp)
 {
-    int status = tally_future_wait(future);
-    uint64_t bytes_sent = tally_future_bytes_sent(future);
+    int rc = launch_complete(ddp);
 
-    tally_future_free(future);
-    if (status != TALLY_OK && *rc == TALLY_OK) {
-        *rc = status;
-        (void)snprintf(text, TALLY__ERROR_BYTES, "%s", tally_last_error());
-    }
-    return bytes_sent;
-}
-
-int tally__collect(tally_ddp *ddp)
-{
-    struct tally__buckets *buckets = &ddp->buckets;
-    char text[TALLY__ERROR_BYTES];
-    char end_text[TALLY__ERROR_BYTES];
-    bool has_input;
-    int end_rc = TALLY_OK;
-    int rc = TALLY_OK;
-
-    (void)pthread_mutex_lock(&ddp->mutex);
-    has_input = ddp->now.begun;
-    (void)pthread_mutex_unlock(&ddp->mutex);
-    /* First, because its job reads the futures of the buckets. */
-    if (ddp->now.end_future) {
-        tally__stats_other(ddp, collect_one(ddp->now.end_future, &end_rc, end_text));
-        ddp->now.end_future = NULL;
-        ddp->now.end_ran = true;
-    }
-    if (ddp->presence.future) {
-        tally__stats_other(ddp, collect_one(ddp->presence.future, &rc, text));
-        ddp->presence.future = NULL;
-    }
-    for (size_t b = 0; b < buckets->n + buckets->n_delayed; b++) {
-        struct tally__bucket *bucket = &buckets->bucket[b];
-
-        if (bucket->state == TALLY__BUCKET_LAUNCHED) {
-            bucket->now.bytes_sent = collect_one(bucket->future, &rc, text);
-            bucket->state = TALLY__BUCKET_FILLING;
-            if (b >= buckets->n || !has_input) {
-                tally__stats_other(ddp, bucket->now.bytes_sent);
-            }
-        }
-    }
-    if (rc != TALLY_OK) {
-        return tally__fail(rc, "%s", text);
-    }
-    return end_rc == TALLY_OK ? TALLY_OK : tally__fail(end_rc, "%s", end_text);
+    ddp->now.marked_ns = 0;
+    return rc;
 }

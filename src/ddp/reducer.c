@@ -90,6 +90,7 @@ static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_st
     ddp->now.n_absent += state == TALLY__GRAD_ABSENT;
     bucket->n_missing--;
     bucket->now.ready_ns = tally__now_ns();
+    ddp->now.marked_ns = bucket->now.ready_ns;
     tally__ddp_event(ddp, bucket,
                      &(struct tally__trace_event){.kind = TALLY__EVENT_GRAD_READY,
                                                   .begin_ns = bucket->now.ready_ns,
@@ -352,6 +353,10 @@ void tally__step_reset(tally_ddp *ddp)
     }
     ddp->now = (struct tally__step_state){.used = ddp->now.used};
     ddp->ready.n = 0;
+    atomic_store_explicit(&ddp->lateness.called_ns, 0, memory_order_relaxed);
+    for (int i = 0; i < ddp->lateness.n_lanes; i++) {
+        tally__arrivals_reset(ddp->lateness.arrivals[i]);
+    }
 }
 
 /* Ends a step whose buckets were launched with this status; then the next one may begin. called_ns
@@ -364,9 +369,14 @@ static int end_launched(tally_ddp *ddp, int launched, uint64_t called_ns)
     /* A job that fails, fails on every rank: all ranks end the step, or none. */
     rc = tally__step_end(ddp, rc);
     if (rc == TALLY_OK && called_ns > 0) {
+        uint64_t begin_ns = ddp->stats.last_end_ns ? ddp->stats.last_end_ns : ddp->stats.first_ns;
+
         lock(ddp);
         tally__stats_take(ddp, called_ns);
+        tally__lateness_step(ddp, ddp->stats.last_end_ns - begin_ns);
         unlock(ddp);
+        tally__lateness_log(ddp);
+        tally__metrics_step(ddp, ddp->stats.last_end_ns - begin_ns);
     }
     if (rc == TALLY_OK) {
         tally__step_rebuild(ddp);
@@ -395,6 +405,7 @@ static int end_step(tally_ddp *ddp)
         return TALLY_OK;
     }
     ddp->call = "tally_ddp_wait";
+    atomic_store_explicit(&ddp->lateness.called_ns, waited.called_ns, memory_order_relaxed);
     lock(ddp);
     tally__status_set(ddp->trace.status, TALLY__STATE_WAITING, ddp->call);
     /* If the group was aborted, other ranks may still read this rank's buckets. */

@@ -253,6 +253,9 @@ void tally__event_put(uint64_t tracer, const struct tally__trace_event *event)
     struct tally__ring *ring;
     uint64_t n;
 
+    if (tracer == 0) {
+        return;
+    }
     if (here.tracer != tracer) {
         find_ring(tracer, event->ddp);
     }
@@ -268,6 +271,8 @@ void tally__event_put(uint64_t tracer, const struct tally__trace_event *event)
                               memory_order_release);
     }
     atomic_store_explicit(&ring->n_put, n + 1, memory_order_release);
+    /* Events of two steps are further apart than the caches keep lines. */
+    __builtin_prefetch(&ring->words[(n + 3) % TALLY__RING_EVENTS], 1);
 }
 
 /* ---- phases ---- */
@@ -279,7 +284,7 @@ void tally__phases_begin(const struct tally__phases_of *of)
     here.longest_ns = 0;
     here.longest_rank = TALLY__NO_PEER;
     memset(here.phases, 0, sizeof here.phases);
-    here.counts = true;
+    here.counts = of->tracer != 0;
 }
 
 bool tally__phases_count(void)
@@ -328,23 +333,31 @@ struct tally__phase_wait tally__phase_wait_begin(int rank)
     return wait;
 }
 
-void tally__phase_wait_end(const struct tally__phase_wait *wait)
+uint64_t tally__phase_wait_end(const struct tally__phase_wait *wait)
 {
+    uint64_t ns = 0;
+
     if (here.status) {
         atomic_store_explicit(&here.status->waits_for, TALLY__NO_PEER, memory_order_relaxed);
     }
     if (here.counts) {
         (void)tally__phase(wait->before);
-        if (here.since_ns - wait->begin_ns > here.longest_ns) {
-            here.longest_ns = here.since_ns - wait->begin_ns;
+        ns = here.since_ns - wait->begin_ns;
+        if (ns > here.longest_ns) {
+            here.longest_ns = ns;
             here.longest_rank = wait->rank;
         }
     }
+    return ns;
 }
 
-void tally__phases_end(void)
+uint64_t tally__phases_end(void)
 {
-    (void)tally__phase(TALLY__EVENT_NONE);
+    uint64_t now_ns = tally__now_ns();
+
+    if (here.counts) {
+        change_phase(TALLY__EVENT_NONE, now_ns);
+    }
     here.counts = false;
     for (int i = 0; i < N_PHASES; i++) {
         int kind = TALLY__EVENT_ENCODE + i;
@@ -362,6 +375,7 @@ void tally__phases_end(void)
                     .ddp = here.of.ddp});
         }
     }
+    return now_ns;
 }
 
 /* ---- reading ---- */

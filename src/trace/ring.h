@@ -19,7 +19,8 @@
 
 struct tally__ring;
 
-/* Puts an event into this thread's ring for the tracer with this id (tracer.h). Any thread. */
+/* Puts an event into this thread's ring for the tracer with this id (tracer.h); nowhere if that is
+ * 0. Any thread. */
 void tally__event_put(uint64_t tracer, const struct tally__trace_event *event);
 
 /* At the start of a lane thread: its ring is called after the lane. */
@@ -38,7 +39,8 @@ struct tally__phases_of {
 /* From here on phases of this thread count for the bucket, until tally__phases_end, which puts one
  * event for each. */
 void tally__phases_begin(const struct tally__phases_of *of);
-void tally__phases_end(void);
+/* Returns the time at which they ended. */
+uint64_t tally__phases_end(void);
 
 /* Whether this thread is between the two. */
 bool tally__phases_count(void);
@@ -55,7 +57,8 @@ struct tally__phase_wait {
     uint64_t begin_ns;
 };
 struct tally__phase_wait tally__phase_wait_begin(int rank);
-void tally__phase_wait_end(const struct tally__phase_wait *wait);
+/* Returns how long it took; 0 outside of a bucket. */
+uint64_t tally__phase_wait_end(const struct tally__phase_wait *wait);
 
 /* The status entry that shows the waits of this thread, from now on; NULL for none. */
 void tally__waits_show(struct tally__status_entry *entry);

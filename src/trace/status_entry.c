@@ -241,6 +241,10 @@ void tally__status_step(struct tally__status_entry *entry, const struct tally__s
     store(&entry->n_steps, step->n_steps);
     store(&entry->exposed_ns, step->exposed_ns);
     store(&entry->wire_bytes, step->wire_bytes);
+    store(&entry->late_ns, step->late_ns);
+    store(&entry->late_step_ns, step->late_step_ns);
+    store_32(&entry->n_late_steps, step->n_late_steps);
+    store_32(&entry->late_cause, step->late_cause);
     store_32(&entry->n_buckets, step->n_buckets);
     store_32(&entry->n_params, step->n_params);
     store_32(&entry->n_ready, 0);

@@ -40,7 +40,8 @@ void tally__status_ready(struct tally__status_entry *entry, uint32_t n, uint64_t
 void tally__status_bucket(struct tally__status_entry *entry, int bucket, uint64_t now_ns);
 void tally__status_bucket_done(struct tally__status_entry *entry, uint64_t now_ns);
 
-/* A step has ended; the counters are totals, ns is of this step. */
+/* A step has ended; the counters are totals, ns is of this step, and the fields of lateness are as
+ * on the page. */
 struct tally__status_step {
     uint64_t n_steps;
     uint32_t n_buckets;
@@ -48,6 +49,10 @@ struct tally__status_step {
     uint64_t ns;
     uint64_t exposed_ns;
     uint64_t wire_bytes;
+    uint64_t late_ns;
+    uint64_t late_step_ns;
+    uint32_t n_late_steps;
+    uint32_t late_cause;
     uint64_t now_ns;
 };
 void tally__status_step(struct tally__status_entry *entry, const struct tally__status_step *step);

@@ -37,8 +37,7 @@
  *   STEP        from the end of the step before to the end of this one
  *   HOOK        the hook was set or replaced
  *   ERROR       a call of the application failed; peer is the status
- *   CHECKPOINT  a checkpoint was saved or loaded
- *   CALL        a job of the application's groups: its collectives
+ *   CHECKPOINT  a call that saved or loaded a checkpoint
  */
 #define TALLY__TRACE_EVENT_LIST(X)  \
     X(NONE, "none")                 \
@@ -55,8 +54,7 @@
     X(STEP, "step")                 \
     X(HOOK, "hook")                 \
     X(ERROR, "error")               \
-    X(CHECKPOINT, "checkpoint")     \
-    X(CALL, "collective")
+    X(CHECKPOINT, "checkpoint")
 
 enum tally__trace_event_kind {
 #define TALLY__TRACE_EVENT_ENUM(name, text) TALLY__EVENT_##name,
@@ -173,12 +171,13 @@ struct tally__trace_step {
 struct tally__trace_ranks {
     uint32_t ddp;
     uint32_t n;
+    uint64_t n_steps; /* up to now */
 };
 
 struct tally__trace_rank {
     int32_t rank;    /* the launcher's number */
     int32_t is_far;  /* 1: on another machine: offset_ns matters */
-    uint64_t n_last; /* rounds in which it came last */
+    uint64_t n_last; /* rounds to which it came last */
     uint64_t
         computes_ns;   /* how long the others waited for it: its gradients were announced late, */
     uint64_t lane_ns;  /* they were announced in time, but its lane was late, */

@@ -21,11 +21,17 @@ static _Atomic uint64_t last_id; /* relaxed: only uniqueness matters */
 int tally__tracer_make(int rank, int world, const char *backend, struct tally__tracer **tracer)
 {
     struct tally__tracer *made = tally__alloc(sizeof *made, "the tracer of a rank");
+    int keeps_events = 1;
 
     if (!made) {
         return TALLY_NOMEM;
     }
-    made->id = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
+    if (tally__env_count(TALLY__ENV_EVENTS, &keeps_events) != TALLY_OK) {
+        tally__log(TALLY_LOG_WARN, "%s", tally_last_error());
+    }
+    if (keeps_events) {
+        made->id = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
+    }
     made->words = (struct tally__trace_rank_words){rank, world, backend};
     (void)pthread_mutex_init(&made->mutex, NULL);
     *tracer = made;

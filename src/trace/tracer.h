@@ -14,7 +14,7 @@
 #include "trace/trace_file.h"
 
 struct tally__tracer {
-    uint64_t id; /* unique in this process; not 0 */
+    uint64_t id; /* unique in this process; 0: the rank keeps no events (TALLY_EVENTS) */
     struct tally__trace_rank_words words;
     atomic_int n_ddps;         /* created so far */
     pthread_mutex_t mutex;     /* guards the rest */

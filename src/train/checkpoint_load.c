@@ -477,6 +477,7 @@ int tally_checkpoint_load(tally_ddp *ddp, const char *directory,
                           const tally_checkpoint_config *config, tally_checkpoint_info *info)
 {
     struct loading *loading;
+    uint64_t begin_ns = tally__now_ns();
     int rc;
 
     TRY(tally__check_between_steps(ddp, CALL));
@@ -490,5 +491,6 @@ int tally_checkpoint_load(tally_ddp *ddp, const char *directory,
     rc = load(loading, config, info);
     clean_up(loading);
     tally__free(loading);
+    tally__ddp_trace_checkpoint(ddp, begin_ns);
     return tally__stats_note(ddp, rc);
 }

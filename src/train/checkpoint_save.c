@@ -181,6 +181,7 @@ int tally_checkpoint_save(tally_ddp *ddp, const char *directory,
     tally_checkpoint_config own;
     struct tally__checkpoint_call call = {CALL, directory, &own};
     struct tally__checkpoints *checkpoints;
+    uint64_t begin_ns = tally__now_ns();
     int rc;
 
     TRY(tally__check_between_steps(ddp, CALL));
@@ -195,6 +196,7 @@ int tally_checkpoint_save(tally_ddp *ddp, const char *directory,
     if (rc != TALLY_OK && checkpoints && !checkpoints->future) {
         tally__checkpoint_release(checkpoints);
     }
+    tally__ddp_trace_checkpoint(ddp, begin_ns);
     return tally__stats_note(ddp, rc);
 }
 

@@ -15,7 +15,7 @@ is_json() {
 
 # ---- a run of everything but peers, links and mpi, into a copy of the pages ----
 
-parts=(kernels lowrank allreduce allreduce_heap allreduce_loaded many_ranks step updates copies hooks wire_bytes)
+parts=(kernels lowrank allreduce allreduce_heap allreduce_loaded many_ranks step updates trace copies hooks wire_bytes)
 
 cp "$root"/docs/*.md "$pages"
 "${run_all[@]}" --tally "$tally" --quick --only "$(IFS=, && echo "${parts[*]}")" --peers none \

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Trace files: every bucket of every step is there once, spans nest, the file keeps its bound and
- * the last steps, and a file that cannot be written costs no step.
+ * the last steps, memory does not grow, and a file that cannot be written costs no step.
+ * TALLY_TEST_STEPS is the number of steps for the bound.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -41,6 +42,8 @@ struct found {
     int n_steps[N_STEPS + 1];
     int n_notes;
     int n_layouts;
+    int n_accounts;
+    int n_checkpoints;
     struct tally__trace_event bucket[N_STEPS + 1][N];
 };
 
@@ -49,6 +52,7 @@ static int count_event(tally_group *group, const struct tally__trace_event *even
 {
     CHECK(group, event->kind > 0 && event->kind < TALLY__N_EVENT_KINDS);
     CHECK(group, event->begin_ns > 0 && event->begin_ns <= event->end_ns);
+    found->n_checkpoints += event->kind == TALLY__EVENT_CHECKPOINT;
     if (event->step < 1 || event->step > N_STEPS) {
         return 0;
     }
@@ -78,6 +82,15 @@ static int count_record(tally_group *group, const struct tally__trace_record *re
         CHECK(group, record->bytes == sizeof buckets + N * sizeof(struct tally__trace_bucket));
         found->n_layouts++;
     }
+    if (record->kind == TALLY__RECORD_RANKS) {
+        struct tally__trace_ranks ranks;
+
+        memcpy(&ranks, payload, sizeof ranks);
+        CHECK(group, ranks.n == (uint32_t)tally_group_size(group) && ranks.ddp == 1);
+        CHECK(group, record->bytes == sizeof ranks + ranks.n * sizeof(struct tally__trace_rank));
+        CHECK(group, ranks.n_steps == found->last_step + 1 || found->last_step == 0);
+        found->n_accounts++;
+    }
     if (record->kind == TALLY__RECORD_STEP) {
         struct tally__trace_step step;
 
@@ -103,11 +116,25 @@ static int count_record(tally_group *group, const struct tally__trace_record *re
     return 0;
 }
 
+/* Memory of this process, in bytes. */
+static long resident(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    long pages = 0;
+
+    if (file) {
+        (void)(fscanf(file, "%*d %ld", &pages) == 1);
+        (void)fclose(file);
+    }
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
 static int steps(tally_group *group, int n)
 {
     struct ddp_model model;
     tally_ddp_config config;
     tally_ddp *ddp;
+    long before = 0;
 
     tally_ddp_config_init(&config, sizeof config);
     config.bucket_cap_bytes = 1;
@@ -118,6 +145,15 @@ static int steps(tally_group *group, int n)
             CHECK_OK(group, tally_ddp_grad_ready(ddp, i));
         }
         CHECK_OK(group, tally_ddp_wait(ddp));
+        before = s == n / 10 ? resident() : before;
+    }
+    /* Sanitizers keep freed memory. */
+    CHECK(group, TALLY_TESTS_SANITIZED || n < 1000 || resident() - before < (1 << 20));
+    if (n == N_STEPS) {
+        char directory[64];
+
+        (void)snprintf(directory, sizeof directory, "%s/saved", folder);
+        CHECK_OK(group, tally_checkpoint_save(ddp, directory, NULL));
     }
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
@@ -153,6 +189,7 @@ static int whole_body(tally_group *group, void *user)
     CHECK(group, trace.head.world == tally_group_size(group));
     CHECK_OK(group, trace_each(group, &trace, count_record, &found));
     CHECK(group, found.first_step == 1 && found.last_step == N_STEPS && found.n_layouts == 1);
+    CHECK(group, found.n_accounts == N_STEPS && found.n_checkpoints == 1);
     for (int s = 1; s <= N_STEPS; s++) {
         CHECK(group, found.n_ready[s] == N && found.n_launched[s] == N);
         CHECK(group, found.n_waits[s] == 1 && found.n_steps[s] == 1);
@@ -168,13 +205,20 @@ static int whole_body(tally_group *group, void *user)
 
 #define BOUND (256 << 10)
 
+static int n_bound_steps(void)
+{
+    const char *text = getenv("TALLY_TEST_STEPS");
+
+    return text ? atoi(text) : RANKS_REPEATS(10000, 1000);
+}
+
 static int bound_body(tally_group *group, void *user)
 {
     struct found found = {0};
     struct trace trace;
     char name[64];
     char path[80];
-    int n = RANKS_REPEATS(10000, 1000);
+    int n = n_bound_steps();
 
     (void)user;
     (void)snprintf(name, sizeof name, "%s/bound-%%r", folder);

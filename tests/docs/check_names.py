@@ -71,6 +71,7 @@ class Names:
             self.files += [os.path.relpath(os.path.join(folder, name), root) for name in names]
         self.example_sources = "".join(read(os.path.join(root, name)) for name in self.files
                                        if name.startswith("examples/") and name.endswith(".c"))
+        self.metrics = set(re.findall(r'"(tally_\w+)"', read(os.path.join(root, "src/ddp/metrics.c"))))
         self.n = 0
 
     def listed(self, command):
@@ -89,8 +90,8 @@ class Names:
                     continue
                 if page.name in INSIDE and name in self.private_words:
                     continue
-                if name not in self.header.words | self.variables | self.build_words:
-                    self.report.fail(where, f"neither the headers nor `tally env` have {name}")
+                if name not in self.header.words | self.variables | self.build_words | self.metrics:
+                    self.report.fail(where, f"neither the headers nor `tally env` nor the metrics have {name}")
             for struct, field in re.findall(r"\b(tally_\w+)\.(?!h\b)(\w+)", line):
                 if field not in self.header.fields.get(struct, ()):
                     self.report.fail(where, f"{struct} has no field {field}")

@@ -11,8 +11,7 @@ import sys
 
 START, FORWARD, BACKWARD, EXCHANGE, UPDATE, LATE = 5_000_000_000, 4_000_000, 12_000_000, 900_000, 1_500_000, 6_000_000
 CLOCK = 7_000_000_000  # between the clocks of two machines
-KINDS = ("none grad_ready launch bucket encode send wait_rank reduce decode update wait step hook error checkpoint "
-         "call").split()
+KINDS = ("none grad_ready launch bucket encode send wait_rank reduce decode update wait step hook error checkpoint").split()
 PHASES = KINDS[KINDS.index("encode"):KINDS.index("decode") + 1]
 THREAD, BUCKETS, STEP, RANKS, NOTE, ERROR, LINES = range(1, 8)
 ODD = '</script><img src=x onerror=alert(1)>\u2028 "quoted" \\ \x01 end'
@@ -114,7 +113,7 @@ class Rank:
             host = rank * asked["hosts"] // asked["world"]
             payload += struct.pack("<iiQQQQqQ", rank, host != self.host, step * (3 if rank == asked["straggler"] else 1),
                                    *causes, (host - self.host) * CLOCK + 300, 5000)
-        self.record(RANKS, struct.pack("<II", 1, asked["world"]) + payload)
+        self.record(RANKS, struct.pack("<IIQ", 1, asked["world"], step) + payload)
 
     def fail(self, step, begin):
         """A failure: the last rank never comes."""

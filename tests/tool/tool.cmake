@@ -30,6 +30,21 @@ target_include_directories(make_status PRIVATE ${PROJECT_SOURCE_DIR}/src)
 set_source_files_properties(tool/make_status.c PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 add_executable(run_train tool/run_train.c)
 target_link_libraries(run_train PRIVATE tally_flags tally)
+# Ranks of which one is late. Serial: what else runs here makes ranks late, too.
+add_executable(run_late tool/run_late.c)
+target_link_libraries(run_late PRIVATE tally_flags tally)
+set_source_files_properties(tool/run_late.c PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
+if(TALLY_SANITIZE)
+  add_test(NAME tool_stragglers COMMAND sh -c "echo 'skipped: built with sanitizers'; exit 77")
+else()
+  add_test(NAME tool_stragglers
+    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_stragglers.sh $<TARGET_FILE:tally_tool> $<TARGET_FILE:run_late> 5)
+endif()
+set_tests_properties(tool_stragglers PROPERTIES LABELS tool TIMEOUT 300 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
+add_test(NAME tool_metrics
+  COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/tool/check_metrics.py $<TARGET_FILE:tally_tool>
+    $<TARGET_FILE:run_train> $<TARGET_FILE:run_late>)
+set_tests_properties(tool_metrics PROPERTIES LABELS tool TIMEOUT 300)
 add_test(NAME tool_report
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_report.sh $<TARGET_FILE:tally_tool> $<TARGET_FILE:run_train>)
 set_tests_properties(tool_report PROPERTIES LABELS tool TIMEOUT 300)

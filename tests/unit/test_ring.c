@@ -24,7 +24,7 @@ static struct tally__trace_event event_number(uint64_t n)
                                        .bytes = (float)(n % 1000),
                                        .peer = (int32_t)(n % 77),
                                        .bucket = (uint16_t)n,
-                                       .kind = TALLY__EVENT_CALL,
+                                       .kind = TALLY__EVENT_CHECKPOINT,
                                        .ddp = 3};
 }
 

@@ -9,7 +9,7 @@ const KINDS = {
   bucket: ["bucket", "exchange of a bucket"], encode: ["encode", "encode"], send: ["send", "send"],
   wait_rank: ["waitrank", "wait for a rank"], reduce: ["reduce", "reduce"], decode: ["decode", "decode"],
   grad_ready: ["text", "gradient ready"], launch: ["accent", "launch"], hook: ["alarm", "hook replaced"],
-  error: ["alarm", "error"], checkpoint: ["quiet", "checkpoint"], call: ["send", "collective of the application"],
+  error: ["alarm", "error"], checkpoint: ["quiet", "checkpoint"],
 };
 const PHASES = ["encode", "send", "wait_rank", "reduce", "decode"];
 const MARKS = ["grad_ready", "launch", "hook", "error"];

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""check_metrics.py TALLY RUN_TRAIN RUN_LATE: what ranks write to TALLY_METRICS is OpenMetrics text, complete whenever it
+is read, with the figures of the run; it is replaced after 15 s; and where it cannot be written, one log line per rank
+says so, and training goes on."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"'
+SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)?\}})? (NaN|[+-]Inf|[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)$")
+FAMILIES = {"tally_steps": "counter", "tally_step_seconds": "counter", "tally_exposed_seconds": "counter",
+            "tally_wire_bytes": "counter", "tally_late_seconds": "counter", "tally_late_steps": "gauge",
+            "tally_skipped_steps": "counter", "tally_loss_scale": "gauge"}
+
+
+def parse(text):
+    """The samples by name and labels. Fails unless the text follows the format: metadata before the samples of a family,
+    families in one piece, no sample twice, counters named _total and not negative, EOF at the end."""
+    assert text.endswith("# EOF\n"), "no EOF"
+    types, helps, samples, closed, current = {}, set(), {}, set(), None
+    for line in text[:-len("# EOF\n")].split("\n")[:-1]:
+        meta = re.match(rf"# (TYPE|HELP|UNIT) ({NAME}) (.+)$", line)
+        if line.startswith("#"):
+            assert meta, f"neither metadata nor a sample: {line}"
+            name = meta.group(2)
+            if name != current:
+                assert name not in closed, f"{name} comes twice"
+                closed.add(current)
+                current = name
+            assert not any(of == name for of, _ in samples), f"metadata after samples: {line}"
+            if meta.group(1) == "TYPE":
+                assert name not in types, line
+                types[name] = meta.group(3)
+            else:
+                assert name not in helps, line
+                helps.add(name)
+            continue
+        sample = SAMPLE.match(line)
+        assert sample, f"no sample: {line}"
+        family = sample.group(1).removesuffix("_total") if types.get(current) == "counter" else sample.group(1)
+        assert family == current, f"{line} is not of {current}"
+        assert types[family] == "gauge" or sample.group(1).endswith("_total"), line
+        labels = tuple(sorted(re.findall(LABEL, sample.group(2) or "")))
+        labels = tuple((key, value) for key, value in labels)
+        assert len({key for key, _ in labels}) == len(labels), f"a label twice: {line}"
+        key = (family, labels)
+        assert key not in samples, f"twice: {line}"
+        samples[key] = float(sample.group(sample.lastindex))
+        assert types[family] == "gauge" or samples[key] >= 0, line
+    assert types == FAMILIES, types
+    return samples
+
+
+def value(samples, family, **labels):
+    """The one sample of a family with these labels, besides ddp."""
+    found = [figure for (name, of), figure in samples.items()
+             if name == family and dict(of) == {**labels, "ddp": "1"}]
+    assert len(found) == 1, (family, labels, samples)
+    return found[0]
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return parse(file.read())
+
+
+def figures_of_a_late_rank(tally, late, folder):
+    """A rank that sleeps for 20 ms in ten steps."""
+    env = {**os.environ, "TALLY_METRICS": f"{folder}/job.prom"}
+    subprocess.run([tally, "run", "-n", "3", late, "computes", "2", "12"], env=env, check=True, stdout=subprocess.DEVNULL)
+    assert sorted(os.listdir(folder)) == ["job.0.prom", "job.1.prom", "job.2.prom"], os.listdir(folder)
+    for rank in range(3):
+        samples = read(f"{folder}/job.{rank}.prom")
+        # The file is written at the first step, and not again in this short run.
+        assert value(samples, "tally_steps", rank=str(rank)) == 1
+        assert value(samples, "tally_step_seconds", rank=str(rank)) > 0.012
+        assert 0 < value(samples, "tally_wire_bytes", rank=str(rank), hook="allreduce") < 1e7
+        assert value(samples, "tally_skipped_steps", rank=str(rank)) == 0
+        for cause in ("computes", "lane", "link"):
+            assert value(samples, "tally_late_seconds", rank=str(rank), cause=cause) >= 0
+
+
+def replaced_while_it_runs(tally, train, folder):
+    """Whoever reads the file sees a whole one, and after 15 s a later one."""
+    env = {**os.environ, "TALLY_METRICS": f"{folder}/rank%r.prom"}
+    with subprocess.Popen([tally, "run", "-n", "2", train], env=env, stderr=subprocess.DEVNULL) as job:
+        try:
+            deadline = time.monotonic() + 60
+            path, steps = f"{folder}/rank1.prom", set()
+            while len(steps) < 2 and time.monotonic() < deadline:
+                time.sleep(0.02)
+                if os.path.exists(path):
+                    samples = read(path)
+                    steps.add(value(samples, "tally_steps", rank="1"))
+            assert len(steps) == 2 and min(steps) == 1, steps
+            assert value(samples, "tally_step_seconds", rank="1") > 14, samples
+        finally:
+            job.terminate()
+    assert [name for name in os.listdir(folder) if not name.endswith(".prom")] == []
+
+
+def where_it_cannot_be_written(tally, late, folder):
+    env = {**os.environ, "TALLY_METRICS": f"{folder}/missing/job.prom", "TALLY_LOG": "warn"}
+    done = subprocess.run([tally, "run", "-n", "2", late, "none", "0", "3"], env=env, check=True, text=True,
+                          stdout=subprocess.PIPE)
+    lines = [line for line in done.stdout.split("\n") if "TALLY_METRICS: cannot write" in line]
+    assert len(lines) == 2 and "No such file" in lines[0], done.stdout
+    env["TALLY_METRICS"] = folder + "/" + "x" * 2000
+    done = subprocess.run([tally, "run", "-n", "1", late, "none", "0", "1"], env=env, check=True, text=True,
+                          stdout=subprocess.PIPE)
+    assert "the name of the file is too long" in done.stdout, done.stdout
+
+
+def main():
+    tally, train, late = sys.argv[1:]
+    for case, program in ((figures_of_a_late_rank, late), (where_it_cannot_be_written, late),
+                          (replaced_while_it_runs, train)):
+        with tempfile.TemporaryDirectory() as folder:
+            case(tally, program, folder)
+            print(f"{case.__name__}: good")
+
+
+if __name__ == "__main__":
+    main()
