@@ -311,6 +311,7 @@ static void ask_ddp(struct api_rank *rank)
     int i = (int)api_pick(rank, API_MAX_PARAMS + 2) - 1;
     tally_ddp_stats stats = {.size = api_chance(rank, 9) ? 4 : sizeof stats};
     tally_bucket_stats bucket = {.size = sizeof bucket};
+    tally_bucket_choice choice = {.size = sizeof choice};
     int numbers[API_MAX_PARAMS];
     int unused;
 
@@ -326,6 +327,9 @@ static void ask_ddp(struct api_rank *rank)
     (void)CALL(rank, tally_ddp_is_unused(model->ddp, i, &unused));
     (void)CALL(rank, tally_ddp_get_stats(model->ddp, &stats));
     (void)CALL(rank, tally_ddp_get_bucket_stats(model->ddp, api_pick(rank, 3), &bucket));
+    (void)CALL(rank, tally_ddp_explain(model->ddp, api_pick(rank, 3), &choice));
+    (void)ASK(rank, tally_ddp_param_name(model->ddp, i));
+    (void)ASK(rank, tally_ddp_param_count(model->ddp, i));
     (void)ASK(rank,
               tally_ddp_bucket_params(model->ddp, api_pick(rank, 3), numbers, API_MAX_PARAMS));
     (void)ASK(rank, tally_ddp_ready_order(model->ddp, numbers, API_MAX_PARAMS));
