@@ -4,13 +4,17 @@
  * auto, and times steps of its candidates in turn.
  *
  *   auto_rank cell MODEL BYTES BACKWARD ROUNDS PLAN
- *       lets auto settle and write its choice to the file PLAN; then takes ROUNDS rounds of one
- * step of each candidate and of the choice. Backward sleeps for BACKWARD times the communication of
- * allreduce. Rank 0 prints one JSON object. auto_rank follow MODEL BYTES SECONDS REVIEW takes steps
- * under auto; rank 0 prints the step and the choice whenever it changes.
  *
- * MODEL is matrices or small. Gradients are of low rank with some noise, and the same in all steps.
- * Times are of the slowest rank.
+ * lets auto settle and write its choice to the file PLAN, and its figures to PLAN.json; then takes
+ * ROUNDS rounds of one step of each candidate and of the choice. Backward sleeps for BACKWARD times
+ * the communication of allreduce. Rank 0 prints one JSON object.
+ *
+ *   auto_rank follow MODEL BYTES BACKWARD_MS SECONDS REVIEW
+ *
+ * takes steps under auto, for some seconds; rank 0 prints step and choice whenever it changes.
+ *
+ * MODEL is matrices or small. Gradients are of low rank with some noise, which changes from step to
+ * step. Times are of the slowest rank.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,6 +24,7 @@
 #include <time.h>
 
 #define MAX_PARAMS 4096
+#define N_SOURCES 3 /* gradients of steps, in turn: they differ in their noise */
 #define MAX_ROUNDS 200
 #define MAX_SETTLE 90
 #define SIDE 512 /* of a large matrix */
@@ -38,7 +43,8 @@ struct work {
     size_t (*shapes)[2];
     char (*names)[24];
     float *data;
-    float *source;
+    float *source; /* N_SOURCES times n */
+    size_t n_steps;
     double backward_s;
 };
 
@@ -113,14 +119,14 @@ static float noise(size_t i)
 }
 
 /* A matrix of rank one with a little noise; a vector is noise. */
-static void fill(const struct work *work, size_t p, float *to)
+static void fill(const struct work *work, size_t p, size_t k, float *to)
 {
     size_t rows = work->params[p].n_dims == 2 ? work->shapes[p][0] : 1;
     size_t columns = work->params[p].n_dims == 2 ? work->shapes[p][1] : work->shapes[p][0];
 
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < columns; j++) {
-            float own = noise((i * columns + j) * 64 + (size_t)work->rank + 1);
+            float own = noise((i * columns + j) * 64 + (size_t)work->rank * N_SOURCES + k + 1);
             float low = noise(3 * i + p) * noise(7 * j + p + 1);
 
             to[i * columns + j] = rows > 1 ? low + 0.01f * own : own;
@@ -137,7 +143,7 @@ static void make_model(struct work *work, bool is_small, size_t bytes)
     work->names = allocate(MAX_PARAMS, sizeof *work->names);
     while (left > 0 && work->n_params < MAX_PARAMS) {
         size_t p = work->n_params++;
-        size_t side = is_small ? SMALL : SIDE;
+        size_t side = is_small ? SMALL : bytes < SIDE * SIDE * 16 ? SIDE / 4 : SIDE;
         bool is_matrix = p % 2 == 0 && left >= side * side;
         size_t n = is_matrix ? side * side : is_small ? 512 + p % 512 : side;
 
@@ -154,12 +160,14 @@ static void make_model(struct work *work, bool is_small, size_t bytes)
         left -= n;
     }
     work->data = allocate(work->n, sizeof *work->data);
-    work->source = allocate(work->n, sizeof *work->source);
+    work->source = allocate(N_SOURCES * work->n, sizeof *work->source);
     for (size_t p = 0, at = 0; p < work->n_params; p++) {
         size_t n = work->shapes[p][0] * (work->params[p].n_dims == 2 ? work->shapes[p][1] : 1);
 
         work->params[p].data = (void *)(work->data + at);
-        fill(work, p, work->source + at);
+        for (size_t k = 0; k < N_SOURCES; k++) {
+            fill(work, p, k, work->source + k * work->n + at);
+        }
         at += n;
     }
 }
@@ -181,13 +189,14 @@ static tally_ddp *make_side(const struct work *work, const char *hook)
 /* ---- steps ---- */
 
 /* Every gradient has its part of backward, by its size. */
-static double step(const struct work *work, tally_ddp *ddp)
+static double step(struct work *work, tally_ddp *ddp)
 {
+    const float *source = work->source + work->n_steps++ % N_SOURCES * work->n;
     double start_s = now_s();
     size_t done = 0;
 
     for (size_t p = work->n_params; p-- > 0;) {
-        const float *from = work->source + ((float *)work->params[p].data - work->data);
+        const float *from = source + ((float *)work->params[p].data - work->data);
         size_t n = tally_ddp_param_count(ddp, (int)p);
 
         memcpy(tally_ddp_grad(ddp, (int)p), from, n * sizeof *from);
@@ -210,7 +219,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* The communication of allreduce alone. */
-static double communication_s(const struct work *work)
+static double communication_s(struct work *work)
 {
     tally_ddp *ddp = make_side(work, "allreduce");
     double times[5];
@@ -254,8 +263,7 @@ static bool describe(tally_ddp *ddp, char *text, size_t room, char *reason)
 }
 
 /* Steps under auto until its choice is settled; returns their number. */
-static int settle(const struct work *work, const char *hook, double *total_s, char *choice,
-                  char *reason)
+static int settle(struct work *work, const char *hook, double *total_s, char *choice, char *reason)
 {
     tally_ddp *ddp = make_side(work, hook);
     double start_s = now_s();
@@ -291,7 +299,7 @@ static void cell(struct work *work, double backward, int rounds, const char *pla
     int n_settle;
 
     work->backward_s = backward * comm_s;
-    (void)snprintf(hook, sizeof hook, "auto:plan=%s", plan);
+    (void)snprintf(hook, sizeof hook, "auto:plan=%s,profile=%s.json", plan, plan);
     n_settle = settle(work, hook, &settle_s, choice, reason);
     for (size_t k = 0; k < N_SIDES; k++) {
         sides[k] = make_side(work, k + 1 < N_SIDES ? candidates[k] : hook);
@@ -323,7 +331,7 @@ static void cell(struct work *work, double backward, int rounds, const char *pla
     }
 }
 
-static void follow(const struct work *work, double seconds, const char *review)
+static void follow(struct work *work, double seconds, const char *review)
 {
     char hook[100];
     char choice[100];
@@ -358,10 +366,9 @@ int main(int argc, char **argv)
     struct work work = {.rank = 0};
     bool is_cell = argc == 7 && strcmp(argv[1], "cell") == 0;
 
-    if (!is_cell && (argc != 6 || strcmp(argv[1], "follow") != 0)) {
-        give_up("usage",
-                "auto_rank cell MODEL BYTES BACKWARD ROUNDS PLAN, or auto_rank follow MODEL "
-                "BYTES SECONDS REVIEW");
+    if (!is_cell && (argc != 7 || strcmp(argv[1], "follow") != 0)) {
+        give_up("usage", "auto_rank cell MODEL BYTES BACKWARD ROUNDS PLAN, or auto_rank follow "
+                         "MODEL BYTES BACKWARD_MS SECONDS REVIEW");
     }
     check(tally_group_open(NULL, &work.group), "tally_group_open");
     work.rank = tally_group_rank(work.group);
@@ -371,7 +378,8 @@ int main(int argc, char **argv)
 
         cell(&work, strtod(argv[4], NULL), rounds > MAX_ROUNDS ? MAX_ROUNDS : (int)rounds, argv[6]);
     } else {
-        follow(&work, strtod(argv[4], NULL), argv[5]);
+        work.backward_s = 1e-3 * strtod(argv[4], NULL);
+        follow(&work, strtod(argv[5], NULL), argv[6]);
     }
     meet(&work);
     check(tally_group_close(work.group), "tally_group_close");

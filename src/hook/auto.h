@@ -117,6 +117,7 @@ struct tally__auto {
     enum tally__auto_phase phase;
     uint64_t tick;     /* steps since attach, of any phase */
     uint64_t in_phase; /* steps since the phase began */
+    double least_gain; /* that a referee asks for */
     bool has_errors;   /* candidates were probed for their errors */
     size_t n_probed;   /* steps that were */
     bool is_live;      /* samples of means are taken, to measure the error */
@@ -214,9 +215,15 @@ void tally__auto_loaded(struct tally__auto *self, bool is_settled);
 
 /* Fills the profile from this rank's figures and takes maxima over ranks. Collective. */
 int tally__auto_gather(struct tally__auto *self, tally_lane *lane);
-/* Writes the choice that rank 0 makes to proposal, and by which part of a step it beats the settled
- * one to *gain. Errors count if has_errors is set. Collective. */
-int tally__auto_propose(struct tally__auto *self, tally_lane *lane, double *gain);
+/* A proposal beside the settled choice. */
+struct tally__offer {
+    double gain; /* part of a step */
+    uint64_t is_more_exact;
+};
+
+/* Writes the choice that rank 0 makes to proposal. Errors count if has_errors is set. Collective.
+ */
+int tally__auto_propose(struct tally__auto *self, tally_lane *lane, struct tally__offer *offer);
 /* The question of the last decision; and a choice per parameter as one per bucket, in of_buckets.
  */
 struct tally__question tally__auto_question(const struct tally__auto *self);

@@ -291,7 +291,7 @@ int tally__auto_gather(struct tally__auto *self, tally_lane *lane)
 /* ---- choosing ---- */
 
 /* Rank 0's choice and its gain, on its way to all ranks. */
-static int choose(struct tally__auto *self, double *gain)
+static int choose(struct tally__auto *self, struct tally__offer *offer)
 {
     struct tally__question question = tally__auto_question(self);
     struct tally__answer now;
@@ -302,7 +302,8 @@ static int choose(struct tally__auto *self, double *gain)
     for (size_t i = 0; i < self->n_params; i++) {
         self->proposal[i] = self->home[i] >= 0 ? self->of_buckets[self->home[i]] : 0;
     }
-    *gain = now.step_s > 0 ? (now.step_s - then.step_s) / now.step_s : 0;
+    offer->gain = now.step_s > 0 ? (now.step_s - then.step_s) / now.step_s : 0;
+    offer->is_more_exact = self->has_errors && then.error < now.error;
     return TALLY_OK;
 }
 
@@ -317,17 +318,17 @@ static void compare(const struct tally__auto *self, const unsigned char *own)
     }
 }
 
-int tally__auto_propose(struct tally__auto *self, tally_lane *lane, double *gain)
+int tally__auto_propose(struct tally__auto *self, tally_lane *lane, struct tally__offer *offer)
 {
     unsigned char *own = tally__alloc_array(self->n_params, 1, WHAT);
-    int rc = own ? choose(self, gain) : TALLY_NOMEM;
+    int rc = own ? choose(self, offer) : TALLY_NOMEM;
 
     if (rc == TALLY_OK) {
         memcpy(own, self->proposal, self->n_params);
         rc = tally_lane_broadcast(lane, self->proposal, self->n_params, 0);
     }
     if (rc == TALLY_OK) {
-        rc = tally_lane_broadcast(lane, gain, sizeof *gain, 0);
+        rc = tally_lane_broadcast(lane, offer, sizeof *offer, 0);
     }
     if (rc == TALLY_OK) {
         compare(self, own);
@@ -343,23 +344,29 @@ int tally__auto_propose(struct tally__auto *self, tally_lane *lane, double *gain
 
 /* ---- the error of the choice ---- */
 
-/* Adds the samples of bucket b: what is missing, and the sum with it. */
+/* Adds the samples of bucket b: what is missing, and the sum with it. A hook that also delivers
+ * what an earlier one left out is not blamed for it: at most what is left in the end counts. */
 static void add_error(const struct tally__auto *self, size_t b, double *loss, double *sum)
 {
     const struct tally__samples *samples = &self->samples;
+    double grown = 0;
+    double left = 0;
 
     for (size_t i = 0; i < self->n_params; i++) {
         double step = (double)samples->step[i];
 
         for (size_t s = samples->first[i]; self->home[i] == (int)b && s < samples->first[i + 1];
              s++) {
-            double left = (double)self->live_end[s];
-            double exact = (double)self->live_sums[s] + left;
+            double end = (double)self->live_end[s];
+            double change = end - (double)self->live_start[s];
+            double exact = (double)self->live_sums[s] + change;
 
-            *loss += step * left * left;
+            grown += step * change * change;
+            left += step * end * end;
             *sum += step * exact * exact;
         }
     }
+    *loss += fmin(grown, left);
 }
 
 static void find_live_errors(struct tally__auto *self, double *values)
@@ -400,8 +407,8 @@ int tally__auto_measure_error(struct tally__auto *self, tally_lane *lane, bool *
     double *values = tally__alloc_array(n, sizeof *values, WHAT);
     int rc = values ? TALLY_OK : TALLY_NOMEM;
 
-    for (size_t s = 0; s < self->samples.n; s++) {
-        self->live_end[s] -= self->live_start[s];
+    if (rc == TALLY_OK) {
+        rc = tally_lane_all_reduce(lane, self->live_start, self->samples.n, TALLY_F32, TALLY_SUM);
     }
     if (rc == TALLY_OK) {
         rc = tally_lane_all_reduce(lane, self->live_end, self->samples.n, TALLY_F32, TALLY_SUM);

@@ -136,13 +136,18 @@ static int begin_probes(struct tally__auto *self, tally_lane *lane)
     return TALLY_OK;
 }
 
-/* A proposal that should gain more than the margin is tried. */
+/* A proposal that should gain more than the margin is tried; so is one with less error that should
+ * cost less than half of it. */
 static int consider(struct tally__auto *self, tally_lane *lane)
 {
-    double gain;
+    struct tally__offer offer;
+    bool is_new;
 
-    TRY(tally__auto_propose(self, lane, &gain));
-    if (gain > self->margin && memcmp(self->proposal, self->settled, self->n_params) != 0) {
+    TRY(tally__auto_propose(self, lane, &offer));
+    is_new = memcmp(self->proposal, self->settled, self->n_params) != 0;
+    self->least_gain = offer.gain > self->margin ? self->margin : -self->margin / 2;
+    if (is_new &&
+        (offer.gain > self->margin || (offer.is_more_exact && offer.gain > self->least_gain))) {
         begin(self, TALLY__AUTO_REFEREE);
     } else {
         settle(self);
@@ -174,13 +179,13 @@ static int end_plain(struct tally__auto *self, tally_lane *lane)
  * nothing more to measure. */
 static int end_probe(struct tally__auto *self, tally_lane *lane)
 {
-    double gain;
+    struct tally__offer offer;
 
     self->n_probed++;
     if (self->n_probed == 1) {
         TRY(tally__auto_gather(self, lane));
-        TRY(tally__auto_propose(self, lane, &gain));
-        if (gain <= self->margin) {
+        TRY(tally__auto_propose(self, lane, &offer));
+        if (offer.gain <= self->margin) {
             tally__auto_end_probes(self);
             settle(self);
         }
@@ -262,11 +267,12 @@ static int judge(struct tally__auto *self, tally_lane *lane)
         gains[p] = old_s > 0 ? (old_s - new_s) / old_s : 0;
     }
     gain = median(gains, N_PAIRS);
-    is_kept = gain > self->margin;
+    is_kept = gain > self->least_gain;
     end_trial(self, is_kept);
     (void)snprintf(self->verdict, sizeof self->verdict,
-                   "%d pairs of steps %s: %.3g %% gained, margin %g %%", N_PAIRS,
-                   is_kept ? "confirmed it" : "refuted a change", 100 * gain, 100 * self->margin);
+                   "%d pairs of steps %s: %.3g %% gained, at least %g %% asked", N_PAIRS,
+                   is_kept ? "confirmed it" : "refuted a change", 100 * gain,
+                   100 * self->least_gain);
     settle(self);
     return TALLY_OK;
 }
@@ -285,9 +291,9 @@ static int end_referee(struct tally__auto *self, tally_lane *lane)
 /* The choice is over its budget: the next best one takes over without a referee. */
 static int replace_choice(struct tally__auto *self, tally_lane *lane)
 {
-    double gain;
+    struct tally__offer offer;
 
-    TRY(tally__auto_propose(self, lane, &gain));
+    TRY(tally__auto_propose(self, lane, &offer));
     memcpy(self->settled, self->proposal, self->n_params);
     settle(self);
     return TALLY_OK;

@@ -222,10 +222,11 @@ static int time_exchange(tally_lane *lane, float *data, size_t bytes, double *se
 }
 
 /* The rate between two exchanges of different size: latency and the bucket of a shaper cancel. */
-static int find_gbit(tally_lane *lane, struct tally__profile *profile, float *data, size_t most)
+static int find_gbit(const struct tally__auto *self, tally_lane *lane, float *data, size_t most,
+                     struct tally__link *link)
 {
-    const struct tally__cluster cluster = {profile->hosts, profile->ranks_per_host, profile->link,
-                                           profile->memory};
+    const struct tally__cluster cluster = {
+        .hosts = self->hosts, .ranks_per_host = self->ranks_per_host, .link = *link};
     double before_s = 0;
     double before = 0;
     double gbit = 0;
@@ -243,7 +244,7 @@ static int find_gbit(tally_lane *lane, struct tally__profile *profile, float *da
         before_s = s;
         before = sent;
     }
-    profile->link.gbit = gbit;
+    link->gbit = gbit;
     return TALLY_OK;
 }
 
@@ -284,7 +285,7 @@ int tally__auto_measure_line(struct tally__auto *self, tally_lane *lane,
     profile->link.latency_s = flights > 0 ? round_s / flights : round_s;
     profile->link.message_s = profile->link.latency_s / 2 / (n_ranks - 1);
     data = tally__alloc(2 * most, WHAT);
-    rc = data ? find_gbit(lane, profile, data, most) : TALLY_NOMEM;
+    rc = data ? find_gbit(self, lane, data, most, &profile->link) : TALLY_NOMEM;
     if (rc == TALLY_OK) {
         rc = measure_memory(self, lane, data, most, &profile->memory);
     }

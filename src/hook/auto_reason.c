@@ -123,12 +123,17 @@ static void log_rows(const struct tally__auto *self)
     for (size_t b = 0; b < self->n_rows; b++) {
         const struct tally__auto_row *row = &self->rows[b];
 
+        const struct tally__auto_slot *slot = &self->slots[b];
+        char measured[40] = "";
+
+        /* The last step may have been one of another choice. */
+        if (self->used[slot->param] == row->choice) {
+            (void)snprintf(measured, sizeof measured, ", %.3g ms measured", 1e3 * slot->took_s);
+        }
         tally__log(TALLY_LOG_INFO,
-                   "auto: bucket %zu: %s, %.3g ms predicted, %.3g ms measured; next %s, %.3g ms; "
-                   "error %.2g: %s",
-                   b, name_of(self, row->choice), 1e3 * row->predicted_s,
-                   1e3 * self->slots[b].took_s, name_of(self, row->runner_up),
-                   1e3 * row->runner_up_s, row->error, row->reason);
+                   "auto: bucket %zu: %s, %.3g ms predicted%s; next %s, %.3g ms; error %.2g: %s", b,
+                   name_of(self, row->choice), 1e3 * row->predicted_s, measured,
+                   name_of(self, row->runner_up), 1e3 * row->runner_up_s, row->error, row->reason);
     }
 }
 
