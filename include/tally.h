@@ -1311,6 +1311,26 @@ typedef struct tally_rank_stats {
  */
 TALLY_API int tally_ddp_get_rank_stats(tally_ddp *ddp, int rank, tally_rank_stats *stats);
 
+/* The decision of the hook "auto" for one bucket. Times are in seconds. */
+typedef struct tally_bucket_choice {
+    size_t size;           /* set by the caller: sizeof(tally_bucket_choice) */
+    int settled;           /* 0: auto is still measuring, and may change the choice */
+    const char *hook;      /* by which the bucket travels; valid until the ddp has another hook */
+    const char *runner_up; /* the next best of auto's candidates; NULL: none */
+    double predicted_s;    /* the bucket's time as computed from measurements; 0: not computed */
+    double measured_s;     /* and in the last step; 0: no step yet */
+    double runner_up_s;    /* the bucket's time with the runner-up, as computed; 0: not computed */
+    double error;          /* that hook leaves out of a sum over 32 steps, relative to the sum */
+    char reason[200];      /* one sentence */
+} tally_bucket_choice;
+
+/*
+ * Explains by which hook a bucket travels, and why. With a hook other than "auto", hook is that
+ * hook for all buckets. Between steps; never waits for other ranks. Errors: ARG for the bucket;
+ * STATE in the middle of a step.
+ */
+TALLY_API int tally_ddp_explain(tally_ddp *ddp, size_t bucket, tally_bucket_choice *choice);
+
 /*
  * Writes the numbers of the parameters in a bucket, in their order there, up to n of them. Returns
  * how many the bucket has; 0 for NULL or if there is no such bucket. Delayed buckets follow the

@@ -341,6 +341,14 @@ TALLY_API int tally_hook_wrap(const char *text, tally_hook *inner, tally_hook **
  */
 TALLY_API tally_group *tally_ddp_group(const tally_ddp *ddp);
 
+/*
+ * Return the name of parameter i and the number of its elements, for a hook that prepares when it
+ * is attached; NULL and 0 if there is no such parameter. The name is valid until the ddp is freed.
+ * Any thread; never block.
+ */
+TALLY_API const char *tally_ddp_param_name(const tally_ddp *ddp, int i);
+TALLY_API size_t tally_ddp_param_count(const tally_ddp *ddp, int i);
+
 /* ---- buckets that belong to somebody else --------------------------------------------------- */
 
 /*

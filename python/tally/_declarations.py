@@ -218,6 +218,14 @@ class tally_rank_stats(ctypes.Structure):
     ]
 
 
+class tally_bucket_choice(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t), ("settled", c_int), ("hook", c_char_p), ("runner_up", c_char_p),
+        ("predicted_s", c_double), ("measured_s", c_double), ("runner_up_s", c_double),
+        ("error", c_double), ("reason", c_char * 200),
+    ]
+
+
 class tally_optimizer_stats(ctypes.Structure):
     _fields_ = [
         ("size", c_size_t), ("step", c_ulonglong), ("skipped", c_ulonglong),
@@ -317,6 +325,7 @@ STRUCTS = {
     "tally_ddp_stats": tally_ddp_stats,
     "tally_bucket_stats": tally_bucket_stats,
     "tally_rank_stats": tally_rank_stats,
+    "tally_bucket_choice": tally_bucket_choice,
     "tally_optimizer_stats": tally_optimizer_stats,
     "tally_averager_stats": tally_averager_stats,
     "tally_env_var": tally_env_var,
@@ -406,6 +415,7 @@ FUNCTIONS = {
     "tally_ddp_get_stats": (c_int, [c_void_p, ctypes.POINTER(tally_ddp_stats)]),
     "tally_ddp_get_bucket_stats": (c_int, [c_void_p, c_size_t, ctypes.POINTER(tally_bucket_stats)]),
     "tally_ddp_get_rank_stats": (c_int, [c_void_p, c_int, ctypes.POINTER(tally_rank_stats)]),
+    "tally_ddp_explain": (c_int, [c_void_p, c_size_t, ctypes.POINTER(tally_bucket_choice)]),
     "tally_ddp_bucket_params": (c_size_t, [c_void_p, c_size_t, ctypes.POINTER(c_int), c_size_t]),
     "tally_ddp_ready_order": (c_size_t, [c_void_p, ctypes.POINTER(c_int), c_size_t]),
     "tally_optimizer_get_stats": (c_int, [c_void_p, ctypes.POINTER(tally_optimizer_stats)]),
@@ -451,6 +461,8 @@ FUNCTIONS = {
     "tally_hook_create": (c_int, [ctypes.POINTER(tally_hook_table), c_void_p, ctypes.POINTER(c_void_p)]),
     "tally_hook_wrap": (c_int, [c_char_p, c_void_p, ctypes.POINTER(c_void_p)]),
     "tally_ddp_group": (c_void_p, [c_void_p]),
+    "tally_ddp_param_name": (c_char_p, [c_void_p, c_int]),
+    "tally_ddp_param_count": (c_size_t, [c_void_p, c_int]),
     "tally_reducer_create": (c_int, [c_void_p, ctypes.POINTER(tally_param), c_size_t, c_char_p, ctypes.POINTER(c_void_p)]),
     "tally_reducer_free": (c_int, [c_void_p]),
     "tally_reducer_reduce": (c_int, [c_void_p, ctypes.POINTER(c_int), c_size_t, c_void_p, c_int, c_double, ctypes.POINTER(c_void_p)]),

@@ -24,9 +24,16 @@
 /*
  * An option. Its value is a double: the number itself, or the index of the word in accepts. COUNT
  * takes whole numbers, REAL any number, both within min..max; unit, if not 0, is the divisor of a
- * valid COUNT. CHOICE takes one word of accepts, such as "two_phase|gather".
+ * valid COUNT. CHOICE takes one word of accepts, such as "two_phase|gather". TEXT takes any
+ * printable characters without blanks, up to a ',' or ')' outside of brackets; its value says where
+ * the setting has the text (tally__setting_text).
  */
-enum tally__option_type { TALLY__OPTION_COUNT, TALLY__OPTION_REAL, TALLY__OPTION_CHOICE };
+enum tally__option_type {
+    TALLY__OPTION_COUNT,
+    TALLY__OPTION_REAL,
+    TALLY__OPTION_CHOICE,
+    TALLY__OPTION_TEXT
+};
 
 struct tally__option {
     const char *name;
@@ -53,6 +60,12 @@ struct tally__option {
     {                                                                                      \
         .name = option, .type = TALLY__OPTION_CHOICE, .accepts = words, .fallback = value, \
         .help = text                                                                       \
+    }
+
+#define TALLY__TEXT_OPTION(option, range, value, text)                                   \
+    {                                                                                    \
+        .name = option, .type = TALLY__OPTION_TEXT, .accepts = range, .fallback = value, \
+        .help = text                                                                     \
     }
 
 /* A row. It is the first member of the struct of its owner. */
@@ -100,7 +113,8 @@ void tally__list_add(struct tally__list *list, const char *name);
 /* Whether text is a word of a list such as "a|b", and at which index. */
 bool tally__find_word(const char *list, const char *text, size_t *index);
 
-/* Reads text as a value of option; false if it is not one. Independent of the locale. */
+/* Reads text as a value of option; false if it is not one. Independent of the locale. A TEXT option
+ * accepts its fallback, with the value 0. */
 bool tally__option_read(const struct tally__option *option, const char *text, double *value);
 
 /* The canonical text of a value: reading it gives value again. */
@@ -116,7 +130,12 @@ struct tally__setting {
     bool has_options; /* the text gives options */
     const struct tally__row *row;
     double values[TALLY__MAX_OPTIONS];
+    char texts[TALLY__MAX_TEXT + TALLY__MAX_OPTIONS]; /* of TEXT options, each with its NUL */
+    size_t n_texts;                                   /* characters */
 };
+
+/* The text of option i, which is a TEXT option. */
+const char *tally__setting_text(const struct tally__setting *setting, size_t i);
 
 /* Checks that text is not NULL and not too long. Errors: ARG; for NULL it names function. */
 int tally__text_check(const char *function, const struct tally__rows *rows, const char *text);

@@ -215,6 +215,60 @@ static int read_key(struct tally__scan *scan, const struct tally__row *row, cons
     return TALLY_OK;
 }
 
+/* A TEXT value: printable characters up to a ',' or ')' outside of brackets. */
+static void scan_text(struct tally__scan *scan, struct word *word)
+{
+    size_t length = 0;
+    int depth = 0;
+
+    skip_blanks(scan);
+    word->at = scan->at;
+    for (char c = scan->text[scan->at]; c > ' ' && c <= '~'; c = scan->text[++scan->at]) {
+        if (depth == 0 && (c == ',' || c == ')')) {
+            break;
+        }
+        depth += (c == '(') - (c == ')');
+        assert(length < TALLY__MAX_TEXT);
+        word->text[length++] = c;
+    }
+    word->text[length] = '\0';
+}
+
+/* Keeps the text of option i, and has values[i] say where. */
+static void keep_text(struct tally__setting *setting, size_t i, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+
+    assert(setting->n_texts + bytes <= sizeof setting->texts);
+    memcpy(setting->texts + setting->n_texts, text, bytes);
+    setting->values[i] = (double)(1 + setting->n_texts);
+    setting->n_texts += bytes;
+}
+
+static int read_text(struct tally__scan *scan, struct tally__setting *setting, size_t i)
+{
+    const struct tally__option *option = &setting->row->options[i];
+    struct word word;
+
+    scan_text(scan, &word);
+    if (word.text[0] == '\0') {
+        return TALLY__FAIL_AT(scan, word.at, "expected the value of %s: %s", option->name,
+                              option->accepts);
+    }
+    if (!tally__option_read(option, word.text, &setting->values[i])) {
+        keep_text(setting, i, word.text);
+    }
+    return TALLY_OK;
+}
+
+const char *tally__setting_text(const struct tally__setting *setting, size_t i)
+{
+    size_t at = (size_t)setting->values[i];
+
+    assert(setting->row->options[i].type == TALLY__OPTION_TEXT);
+    return at > 0 ? setting->texts + at - 1 : setting->row->options[i].fallback;
+}
+
 static int read_value(struct tally__scan *scan, const struct tally__option *option, double *value)
 {
     struct word word;
@@ -244,7 +298,9 @@ static int read_options(struct tally__scan *scan, struct tally__setting *setting
 
         TRY(read_key(scan, row, given, &i));
         given[i] = true;
-        TRY(read_value(scan, &row->options[i], &setting->values[i]));
+        TRY(row->options[i].type == TALLY__OPTION_TEXT
+                ? read_text(scan, setting, i)
+                : read_value(scan, &row->options[i], &setting->values[i]));
     } while (tally__scan_mark(scan, ','));
     return TALLY_OK;
 }
@@ -313,7 +369,9 @@ int tally__name_add_setting(struct tally__name *name, const struct tally__rows *
         tally__name_add(name, mark);
         tally__name_add(name, row->options[i].name);
         tally__name_add(name, "=");
-        tally__name_add(name, value);
+        tally__name_add(name, row->options[i].type == TALLY__OPTION_TEXT
+                                  ? tally__setting_text(setting, i)
+                                  : value);
         mark = ",";
     }
     return TALLY_OK;

@@ -126,6 +126,9 @@ bool tally__option_read(const struct tally__option *option, const char *text, do
         read = tally__find_word(option->accepts, text, &index);
         *value = read ? (double)index : *value;
         return read;
+    case TALLY__OPTION_TEXT:
+        *value = 0;
+        return strcmp(text, option->fallback) == 0;
     case TALLY__OPTION_COUNT:
         read = read_count(text, value);
         break;
@@ -167,6 +170,9 @@ void tally__option_write(const struct tally__option *option, double value,
         return;
     case TALLY__OPTION_REAL:
         write_real(value, text);
+        return;
+    case TALLY__OPTION_TEXT: /* the setting has it */
+        text[0] = '\0';
         return;
     }
 }

@@ -14,11 +14,9 @@
 #include "comm/mpi/mpi_messenger.h"
 #include "comm/round.h"
 
-/* Bytes with a line to one rank, with room for a mark (exchange/far_pieces.h); payload with a line
- * where each rank sends to all: measured, more is faster in two phases, which send less (two ranks
- * send the same number of bytes, and take RIDER_BYTES); and all ranks' payload together where lines
- * are spread. */
-#define RIDER_BYTES ((size_t)32 * 1024 + 64)
+/* Bytes with a line to one rank are in messages.h. Payload with a line where each rank sends to
+ * all: measured, more is faster in two phases, which send less; two ranks send the same number of
+ * bytes in one phase or two. And all ranks' payload together where lines are spread. */
 #define PAIR_PAYLOAD ((size_t)24 * 1024)
 #define DIRECT_PAYLOAD ((size_t)16 * 1024)
 #define SPREAD_PAYLOAD ((size_t)64 * 1024)
@@ -27,11 +25,11 @@
 
 _Static_assert(sizeof(struct tally__entry) <= TALLY__HEAD_BYTES, "an entry fits before a stage");
 _Static_assert(sizeof(struct tally__entry) % 8 == 0, "payload is aligned");
-_Static_assert(sizeof(struct tally__entry) + RIDER_BYTES <= TALLY__LINES_BYTES,
+_Static_assert(sizeof(struct tally__entry) + TALLY__RIDER_BYTES <= TALLY__LINES_BYTES,
                "a line fits in one message");
-_Static_assert(RIDER_BYTES <= UINT16_MAX, "the parts of a line are counted in 16 bits");
+_Static_assert(TALLY__RIDER_BYTES <= UINT16_MAX, "the parts of a line are counted in 16 bits");
 
-static size_t payload_for(int size, int n_far)
+size_t tally__payload_for(int size, int n_far)
 {
     size_t most;
 
@@ -98,8 +96,8 @@ int tally__far_make(tally_group *group, uint32_t channel)
     far->channel = channel;
     far->n = n_far;
     far->n_near = group->size - n_far;
-    far->payload_bytes = payload_for(group->size, n_far);
-    far->inbox_bytes = tally__is_spread(group) ? far->payload_bytes : RIDER_BYTES;
+    far->payload_bytes = tally__payload_for(group->size, n_far);
+    far->inbox_bytes = tally__is_spread(group) ? far->payload_bytes : TALLY__RIDER_BYTES;
     far->n_pending = n_lanes * (1 + size * TALLY__N_FLOWS * TALLY__N_WINDOWS);
     far->slots = tally__alloc_array(n_lanes * size, sizeof *far->slots, "a group's messages");
     far->left_after =

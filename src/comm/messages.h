@@ -20,6 +20,12 @@
 /* Most far ranks to which each rank sends its line itself. */
 #define TALLY__MOST_DIRECT 8
 
+/* Bytes that go with a line to one rank, with room for a mark (exchange/far_pieces.h). */
+#define TALLY__RIDER_BYTES ((size_t)32 * 1024 + 64)
+
+/* The most that goes with a line to all ranks, of which there are size, n_far of them far. */
+size_t tally__payload_for(int size, int n_far);
+
 /* Pieces of an exchange that are under way at once, in each direction. */
 #define TALLY__N_WINDOWS 3
 /* Kinds of transfers of an exchange, with a counter per kind, window and rank each. */

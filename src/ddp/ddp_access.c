@@ -14,6 +14,16 @@ size_t tally_ddp_n_params(const tally_ddp *ddp)
     return ddp ? ddp->n_params : 0;
 }
 
+const char *tally_ddp_param_name(const tally_ddp *ddp, int i)
+{
+    return tally__has_param(ddp, i) ? ddp->params[i].name : NULL;
+}
+
+size_t tally_ddp_param_count(const tally_ddp *ddp, int i)
+{
+    return tally__has_param(ddp, i) ? ddp->params[i].n : 0;
+}
+
 void *tally_ddp_grad(const tally_ddp *ddp, int i)
 {
     return tally__has_param(ddp, i) ? ddp->params[i].grad.array : NULL;

@@ -237,6 +237,7 @@ static void leave_bucket(const struct tally__guest_request *request, bool failed
         (void)pthread_mutex_lock(&reducer->ddp->mutex);
         end_step(reducer);
         (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+        reducer->ddp->hook->private.step_over(reducer->ddp->hook->state, true);
     }
     reducer->now.index = 0;
     reducer->pass++;
@@ -257,6 +258,9 @@ static int bucket_job(tally_lane *lane, void *user)
     tally__reduction_enter(&reduction);
     rc = reduce(lane, request, &is_known);
     tally__reduction_enter(NULL);
+    if (rc == TALLY_OK && request->is_last && !reducer->now.failed) {
+        rc = reducer->ddp->hook->private.step_end(reducer->ddp->hook->state, lane);
+    }
     rc = tally__end_job(lane, TALLY__ENDS_WITH_ROUND, rc);
     reduction.counts.host_bytes = lane->job.host_bytes;
     reducer->now.comm_ns += tally__now_ns() - start_ns;

@@ -57,7 +57,7 @@ static struct range next_range(const struct tally__bucket *bucket, int first)
     if (hook->private.sends_nothing) {
         return range;
     }
-    if (!hook->table.elementwise) {
+    if (!tally__hook_is_elementwise(hook, &bucket->seen)) {
         range.end = bucket->seen.n_params;
         return range;
     }
@@ -167,7 +167,8 @@ static bool fits_in_place(const struct tally__bucket *bucket, int k)
     const tally_ddp *ddp = bucket->ddp;
     const tally_hook *hook = ddp->hook;
     int index = bucket->seen.params[k].index;
-    bool is_worth = hook->table.elementwise && bytes_of(bucket, k) >= TALLY__LARGE_BYTES;
+    bool is_worth = bytes_of(bucket, k) >= TALLY__LARGE_BYTES &&
+                    tally__hook_is_elementwise(hook, &bucket->seen);
 
     return (is_worth || hook->private.sends_nothing) && ddp->now.used[index] &&
            ddp->params[index].grad.dtype == bucket->seen.dtype;

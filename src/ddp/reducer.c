@@ -379,6 +379,7 @@ static int end_launched(tally_ddp *ddp, int launched, uint64_t called_ns)
         tally__metrics_step(ddp, ddp->stats.last_end_ns - begin_ns);
     }
     if (rc == TALLY_OK) {
+        ddp->hook->private.step_over(ddp->hook->state, called_ns > 0);
         tally__step_rebuild(ddp);
         tally__checks_local(ddp);
     }

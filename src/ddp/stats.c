@@ -243,6 +243,26 @@ int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats
     return TALLY_OK;
 }
 
+int tally_ddp_explain(tally_ddp *ddp, size_t bucket, tally_bucket_choice *choice)
+{
+    const struct tally__sized *kind = TALLY__SIZED(tally_bucket_choice, reason);
+    const struct tally__bucket_times *last;
+    tally_bucket_choice own = {0};
+
+    TRY(tally__check_between_steps(ddp, "tally_ddp_explain"));
+    TRY(tally__answer_check(kind, "tally_ddp_explain", choice));
+    if (bucket >= ddp->buckets.n) {
+        return tally__fail(TALLY_ARG, "tally_ddp_explain: there is no bucket %zu: they are 0..%zu",
+                           bucket, ddp->buckets.n - 1);
+    }
+    last = &ddp->buckets.bucket[bucket].last;
+    own.hook = ddp->hook->table.name;
+    own.measured_s = seconds(since(last->start_ns, last->done_ns));
+    ddp->hook->private.explain(ddp->hook->state, bucket, &own);
+    tally__sized_write(kind, &own, choice);
+    return TALLY_OK;
+}
+
 size_t tally_ddp_bucket_params(tally_ddp *ddp, size_t bucket, int *params, size_t n)
 {
     const tally_bucket *seen;

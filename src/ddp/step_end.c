@@ -185,6 +185,7 @@ static int end_job(tally_lane *lane, void *user)
 
     tally__doing_step(lane, &words);
     TRY(await_buckets(ddp));
+    TRY(ddp->hook->private.step_end(ddp->hook->state, lane));
     TRY(exchange(lane, ddp));
     record(ddp);
     fill_absent(ddp);

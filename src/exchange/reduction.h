@@ -27,6 +27,8 @@ struct tally__counts {
     uint64_t compressed_from; /* elements before compression */
     uint64_t compressed_to;   /* elements that were sent instead */
     uint64_t host_bytes;      /* payload that stayed within a host, as the lane has counted it */
+    uint64_t offered_bytes;   /* this rank's contributions to exchanges, as they travel */
+    uint64_t exchanges;
 };
 
 struct tally__reduction {

@@ -232,7 +232,12 @@ static int exchange(tally_lane *lane, const struct tally__codec *codec, struct t
                                 .layout = {n, codec->block, codec->segments, codec->shard_starts}};
     struct tally__range all = tally__range_of(&x.layout, 0, tally__layout_blocks(&x.layout));
     size_t wire_bytes = codec->ops->wire_bytes(codec, &all);
+    struct tally__reduction *reduction = tally__reduction_here();
 
+    if (reduction) {
+        reduction->counts.offered_bytes += wire_bytes;
+        reduction->counts.exchanges++;
+    }
     take_lists(&x, codec);
     x.call.count = n;
     x.call.detail = codec_detail(codec);

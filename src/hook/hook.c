@@ -2,6 +2,7 @@
 /* The hook object: a table, a state and a count of its holders. Any thread enters. */
 #include "hook/hook.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -64,6 +65,28 @@ static bool runs_everywhere(const void *state)
     return true;
 }
 
+static int end_no_step(void *state, tally_lane *lane)
+{
+    (void)state;
+    (void)lane;
+    return TALLY_OK;
+}
+
+static void note_no_step(void *state, bool has_input)
+{
+    (void)state;
+    (void)has_input;
+}
+
+static void explain_nothing(const void *state, size_t bucket, tally_bucket_choice *choice)
+{
+    (void)state;
+    (void)bucket;
+    choice->settled = 1;
+    (void)snprintf(choice->reason, sizeof choice->reason,
+                   "this hook was set for all buckets; \"auto\" would choose for each");
+}
+
 #define DEFAULT(entry, function) ((entry) = (entry) ? (entry) : (function))
 
 static void fill_defaults(tally_hook_table *table, struct tally__hook_private *private)
@@ -76,6 +99,9 @@ static void fill_defaults(tally_hook_table *table, struct tally__hook_private *p
     DEFAULT(private->enter, attach_nothing);
     DEFAULT(private->leave, do_nothing);
     DEFAULT(private->runs_here, runs_everywhere);
+    DEFAULT(private->step_end, end_no_step);
+    DEFAULT(private->step_over, note_no_step);
+    DEFAULT(private->explain, explain_nothing);
 }
 
 /* ---- making and freeing ---- */
@@ -162,6 +188,12 @@ int tally__hook_reduce(const tally_hook *hook, tally_lane *lane, const tally_buc
     return shard_starts && hook->table.scatter
                ? hook->table.scatter(hook->state, lane, bucket, shard_starts)
                : hook->table.reduce(hook->state, lane, bucket);
+}
+
+bool tally__hook_is_elementwise(const tally_hook *hook, const tally_bucket *bucket)
+{
+    return hook->private.is_elementwise ? hook->private.is_elementwise(hook->state, bucket)
+                                        : hook->table.elementwise != 0;
 }
 
 int tally__hook_attach(const tally_hook *hook, tally_ddp *ddp)

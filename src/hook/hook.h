@@ -3,8 +3,8 @@
  * The hook object, as ddp and the hooks see it. Every hook, tally's own or the application's, is
  * one table: the public part (tally_hook_table) and a private part with what tally does not
  * promise. tally__hook_make fills every entry that is not set with one that does nothing, so
- * callers call all entries without asking whether they are there. Only scatter may be NULL:
- * tally__hook_reduce then calls reduce.
+ * callers call all entries without asking whether they are there. Only scatter and is_elementwise
+ * may be NULL: tally__hook_reduce and tally__hook_is_elementwise know.
  */
 #ifndef TALLY_HOOK_HOOK_H
 #define TALLY_HOOK_HOOK_H
@@ -28,12 +28,24 @@ struct tally__hook_private {
     uint64_t local_start;
     bool divides; /* makes groups of some ranks of the ddp: it cannot run in such a group itself */
     bool is_led;  /* calls the hook inside on some ranks only; rank 0 is one of them */
+    bool follows_steps; /* needs step_end and step_over, which a ddp calls: no hook wraps it */
     /* Before attach, and after detach: makes and closes groups. Separate from attach, because the
      * hook inside may be attached already. Collective; between steps. */
     int (*enter)(void *state, tally_ddp *ddp);
     void (*leave)(void *state);
     /* Whether the hook inside is called on this rank. */
     bool (*runs_here)(const void *state);
+    /* Whether the next reduce of this bucket treats elements one by one, as table.elementwise says
+     * for all buckets. On the bucket's lane. NULL: as the table says. */
+    bool (*is_elementwise)(const void *state, const tally_bucket *bucket);
+    /* In a job on lane 0, behind all buckets of a step that have their means, before the next step.
+     * Collective. Errors: those of an exchange. */
+    int (*step_end)(void *state, tally_lane *lane);
+    /* At the end of wait, after statistics are recorded: the step has succeeded. has_input: this
+     * rank's times are in the statistics. Never waits for other ranks. */
+    void (*step_over)(void *state, bool has_input);
+    /* Fills in the decision for a bucket; hook and measured_s are set. Between steps. */
+    void (*explain)(const void *state, size_t bucket, tally_bucket_choice *choice);
 };
 
 struct tally_hook {
@@ -56,6 +68,9 @@ int tally__hook_make(const tally_hook_table *table, const struct tally__hook_pri
  */
 int tally__hook_reduce(const tally_hook *hook, tally_lane *lane, const tally_bucket *bucket,
                        const size_t *shard_starts);
+
+/* Whether the next reduce of the bucket treats elements one by one. */
+bool tally__hook_is_elementwise(const tally_hook *hook, const tally_bucket *bucket);
 
 /* The reduce of allreduce, which has no state: leaves the mean of the bucket, sent in the wire type
  * of the reduction. */

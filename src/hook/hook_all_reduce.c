@@ -57,8 +57,10 @@ static int reduce_native(void *state, tally_lane *lane, const tally_bucket *buck
 
 enum { ENGINE_EXCHANGE, ENGINE_NATIVE };
 
-static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+static int make(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                tally_hook **hook)
 {
+    const double *values = setting->values;
     bool is_native = values[0] == ENGINE_NATIVE;
     const tally_hook_table table = {.size = sizeof table,
                                     .name = name,

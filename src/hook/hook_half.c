@@ -60,8 +60,10 @@ enum { ACCUMULATE_F32, ACCUMULATE_WIRE };
         "accumulate", "fp32|wire", "fp32", \
         "add in fp32, or as PyTorch does: divide first, and round after each addition")
 
-static int make_f16(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+static int make_f16(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                    tally_hook **hook)
 {
+    const double *values = setting->values;
     const struct tally__wire wire = {
         .dtype = TALLY_F16, .stepwise = values[0] == ACCUMULATE_WIRE, .saturates = values[1] != 0};
 
@@ -71,8 +73,10 @@ static int make_f16(const char *name, const double *values, tally_hook *inner, t
     return wrap(name, wire, inner, hook);
 }
 
-static int make_bf16(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+static int make_bf16(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                     tally_hook **hook)
 {
+    const double *values = setting->values;
     const struct tally__wire wire = {.dtype = TALLY_BF16, .stepwise = values[0] == ACCUMULATE_WIRE};
 
     return wrap(name, wire, inner, hook);

@@ -202,8 +202,10 @@ static bool runs_here(const void *state)
     return ((const struct hosts *)state)->leaders != NULL;
 }
 
-static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+static int make(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                tally_hook **hook)
 {
+    const double *values = setting->values;
     struct tally__wrapper_table table = tally__wrapper_table(name, inner);
     struct hosts *hosts;
 

@@ -89,8 +89,10 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 
 enum { BLOCK, EXEMPT, FEEDBACK, NONFINITE };
 
-static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+static int make(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                tally_hook **hook)
 {
+    const double *values = setting->values;
     const tally_hook_table table = {
         .size = sizeof table,
         .name = name,

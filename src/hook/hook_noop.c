@@ -12,13 +12,14 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     return TALLY_OK;
 }
 
-static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+static int make(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                tally_hook **hook)
 {
     const tally_hook_table table = {
         .size = sizeof table, .name = name, .concurrent = 1, .reduce = reduce};
     const struct tally__hook_private private = {.sends_nothing = true};
 
-    (void)values;
+    (void)setting;
     (void)inner;
     return tally__hook_make(&table, &private, NULL, hook);
 }

@@ -101,8 +101,10 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 
 enum { START, GROUP };
 
-static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+static int make(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                tally_hook **hook)
 {
+    const double *values = setting->values;
     struct tally__wrapper_table table = tally__wrapper_table(name, inner);
     struct post_local *local;
 

@@ -112,8 +112,10 @@ static struct tally__power_options options_of(const double *values)
     };
 }
 
-static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+static int make(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                tally_hook **hook)
 {
+    const double *values = setting->values;
     struct tally__power_options options = options_of(values);
 
     (void)inner;
@@ -122,9 +124,10 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     return make_power(name, options, hook);
 }
 
-static int make_batched(const char *name, const double *values, tally_hook *inner,
+static int make_batched(const char *name, const struct tally__setting *setting, tally_hook *inner,
                         tally_hook **hook)
 {
+    const double *values = setting->values;
     struct tally__power_options options = options_of(values);
 
     (void)inner;

@@ -123,18 +123,22 @@ static int make(const char *name, const double *values, size_t block, tally_hook
     return tally__hook_make(&table, &private, quantize, hook);
 }
 
-static int make_per_tensor(const char *name, const double *values, tally_hook *inner,
-                           tally_hook **hook)
+static int make_per_tensor(const char *name, const struct tally__setting *setting,
+                           tally_hook *inner, tally_hook **hook)
 {
+    const double *values = setting->values;
+
     (void)inner;
     TRY(make(name, values, TENSOR_BLOCK, hook));
     ((struct quantize *)(*hook)->state)->per_tensor = true;
     return TALLY_OK;
 }
 
-static int make_per_channel(const char *name, const double *values, tally_hook *inner,
-                            tally_hook **hook)
+static int make_per_channel(const char *name, const struct tally__setting *setting,
+                            tally_hook *inner, tally_hook **hook)
 {
+    const double *values = setting->values;
+
     (void)inner;
     return make(name, values, (size_t)values[BLOCK], hook);
 }

@@ -103,7 +103,7 @@ static int make_link(const struct tally__rows *rows, const struct tally__setting
     int rc;
 
     TRY(name_link(rows, link, inner, &name));
-    rc = tally__hook_kind_of(link->row)->make(name.text, link->values, inner, hook);
+    rc = tally__hook_kind_of(link->row)->make(name.text, link, inner, hook);
     if (rc == TALLY_OK) {
         (*hook)->kind = tally__hook_kind_of(link->row);
     }

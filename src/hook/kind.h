@@ -16,11 +16,12 @@ struct tally__hook_kind {
     struct tally__row row; /* first member */
     bool wraps;            /* takes a hook in brackets */
     /*
-     * Makes the hook; name is its canonical text, values are in the order of options, inner is NULL
-     * unless it wraps. Takes a hold of inner on success, none on failure. Errors: ARG for
-     * incompatible values (the caller prefixes the name), NOMEM.
+     * Makes the hook; name is its canonical text, setting has the values, in the order of options,
+     * inner is NULL unless it wraps. Takes a hold of inner on success, none on failure. Errors: ARG
+     * for incompatible values (the caller prefixes the name), NOMEM.
      */
-    int (*make)(const char *name, const double *values, tally_hook *inner, tally_hook **hook);
+    int (*make)(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                tally_hook **hook);
 };
 
 /* Every hook, in the order of `tally hooks`. */
@@ -35,6 +36,7 @@ struct tally__hook_kind {
     X(batched_power)        \
     X(hosts)                \
     X(post_local)           \
+    X(auto_choice)          \
     X(noop)
 
 #define TALLY__HOOK_DECLARE(name) extern const struct tally__hook_kind tally__hook_kind_##name;

@@ -94,6 +94,12 @@ struct tally__wrapper_table tally__wrapper_table(const char *name, const tally_h
 int tally__wrapper_make(const struct tally__wrapper_table *table, struct tally__wrapper *state,
                         tally_hook *inner, tally_hook **hook)
 {
+    if (inner->private.follows_steps) {
+        tally__free(state);
+        return tally__fail(TALLY_ARG,
+                           "'%s' cannot be inside another hook: put wrappers into its candidates",
+                           inner->table.name);
+    }
     state->inner = inner;
     tally__hook_hold(inner); /* destroy drops it */
     TRY(tally__hook_make(&table->table, &table->private, state, hook));

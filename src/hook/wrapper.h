@@ -20,7 +20,7 @@ struct tally__wrapper_table tally__wrapper_table(const char *name, const tally_h
 
 /*
  * Makes the hook around inner, which it then holds. state is from tally__alloc; on failure it is
- * freed. Errors: NOMEM.
+ * freed. Errors: ARG if inner needs the steps of a ddp; NOMEM.
  */
 int tally__wrapper_make(const struct tally__wrapper_table *table, struct tally__wrapper *state,
                         tally_hook *inner, tally_hook **hook);

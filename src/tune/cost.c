@@ -4,37 +4,25 @@
 
 #include <math.h>
 
-/* As comm/messages.c and exchange/two_phase.c have them. */
-#define DIRECT_PAYLOAD 16384.0     /* goes with a line to each of few far ranks */
-#define SPREAD_PAYLOAD 65536.0     /* goes with all lines of a spread round */
-#define MOST_SPREAD_PAYLOAD 4096.0 /* goes with one of them */
-#define LEAST_SPREAD_PAYLOAD 256.0
-#define RIDER_BYTES 32768.0    /* a shard that goes with a line */
-#define NEAR_PAYLOAD 2048.0    /* one phase through memory */
+#include "comm/messages.h"
+
+/* As exchange/two_phase.c has it: one phase through memory. tests/unit/test_tune_cost.c compares.
+ */
+#define NEAR_PAYLOAD 2048.0
 #define MESSAGE_BYTES 262144.0 /* a piece of a larger shard */
-
-static double at_most(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static double at_least(double a, double b)
-{
-    return a > b ? a : b;
-}
 
 double tally__round_flights(double n_ranks, double n_far)
 {
     if (n_far <= 0) {
         return 0;
     }
-    return n_far <= TALLY__DIRECT_FAR ? 1 : ceil(log2(n_ranks));
+    return n_far <= TALLY__MOST_DIRECT ? 1 : ceil(log2(n_ranks));
 }
 
 /* Messages that a rank sends in a round. */
 static double round_messages(double n_ranks, double n_far)
 {
-    return n_far <= TALLY__DIRECT_FAR ? n_far : ceil(log2(n_ranks));
+    return n_far <= TALLY__MOST_DIRECT ? n_far : ceil(log2(n_ranks));
 }
 
 /* The most bytes that one phase carries. */
@@ -43,10 +31,7 @@ static double payload(double n_ranks, double n_far)
     if (n_far <= 0) {
         return NEAR_PAYLOAD;
     }
-    if (n_far <= TALLY__DIRECT_FAR) {
-        return DIRECT_PAYLOAD;
-    }
-    return at_least(LEAST_SPREAD_PAYLOAD, at_most(MOST_SPREAD_PAYLOAD, SPREAD_PAYLOAD / n_ranks));
+    return (double)tally__payload_for((int)n_ranks, (int)n_far);
 }
 
 static double seconds_for(const struct tally__link *link, double bytes)
@@ -74,7 +59,7 @@ static void add_exchange(const struct tally__cluster *cluster, double per_host, 
     if (bytes <= payload(n_ranks, n_far)) {
         sent = n_peers * bytes;
     } else {
-        bool rides = is_far && n_far <= TALLY__DIRECT_FAR && shard <= RIDER_BYTES;
+        bool rides = is_far && n_far <= TALLY__MOST_DIRECT && shard <= (double)TALLY__RIDER_BYTES;
         double pieces = ceil(shard / MESSAGE_BYTES);
 
         sent = 2 * n_peers * shard;

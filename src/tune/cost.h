@@ -54,8 +54,7 @@ struct tally__load {
     double host_bytes; /* that leave one host */
 };
 
-/* The flights of a round: more than TALLY__DIRECT_FAR far ranks take log2 W. */
-#define TALLY__DIRECT_FAR 8
+/* The flights of a round: many far ranks take log2 W. */
 double tally__round_flights(double n_ranks, double n_far);
 
 struct tally__load tally__load_of(const struct tally__cluster *cluster, enum tally__scheme scheme,

@@ -16,7 +16,7 @@ set_tests_properties(world_threads PROPERTIES LABELS bench TIMEOUT 300 PROCESSOR
 
 # `make bench`: a program in Python, in which the sanitizers have nothing to find.
 if(NOT TALLY_SANITIZE)
-  foreach(bench all links mpi plan)
+  foreach(bench all auto links mpi plan)
     add_test(NAME bench_${bench}
       COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bench/test_bench_${bench}.sh $<TARGET_FILE:tally_tool>)
     set_tests_properties(bench_${bench} PROPERTIES LABELS bench TIMEOUT 300 PROCESSORS 2 SKIP_RETURN_CODE 77)

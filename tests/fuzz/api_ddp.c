@@ -312,6 +312,7 @@ static void ask_ddp(struct api_rank *rank)
     tally_ddp_stats stats = {.size = api_chance(rank, 9) ? 4 : sizeof stats};
     tally_bucket_stats bucket = {.size = sizeof bucket};
     tally_rank_stats late = {.size = api_chance(rank, 9) ? 4 : sizeof late};
+    tally_bucket_choice choice = {.size = sizeof choice};
     int numbers[API_MAX_PARAMS];
     int unused;
 
@@ -328,6 +329,9 @@ static void ask_ddp(struct api_rank *rank)
     (void)CALL(rank, tally_ddp_get_stats(model->ddp, &stats));
     (void)CALL(rank, tally_ddp_get_bucket_stats(model->ddp, api_pick(rank, 3), &bucket));
     (void)CALL(rank, tally_ddp_get_rank_stats(model->ddp, (int)api_pick(rank, 5) - 1, &late));
+    (void)CALL(rank, tally_ddp_explain(model->ddp, api_pick(rank, 3), &choice));
+    (void)ASK(rank, tally_ddp_param_name(model->ddp, i));
+    (void)ASK(rank, tally_ddp_param_count(model->ddp, i));
     (void)ASK(rank,
               tally_ddp_bucket_params(model->ddp, api_pick(rank, 3), numbers, API_MAX_PARAMS));
     (void)ASK(rank, tally_ddp_ready_order(model->ddp, numbers, API_MAX_PARAMS));

@@ -36,6 +36,7 @@ tally_fuzzer(optimizer_blob fuzz/blob_changes.c fuzz/blob_fuzz.c)
 tally_fuzzer(averager_blob fuzz/blob_changes.c fuzz/blob_fuzz.c)
 tally_fuzzer(manifest)
 tally_fuzzer(profile)
+tally_fuzzer(plan)
 
 # Files that the command reads.
 set(tools ${PROJECT_SOURCE_DIR}/tools)

@@ -24,8 +24,10 @@ static void destroy(void *state)
     tally_hook_free(state);
 }
 
-static int make(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+static int make(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                tally_hook **hook)
 {
+    const double *values = setting->values;
     const tally_hook_table table = {
         .size = sizeof table, .name = name, .reduce = reduce, .destroy = destroy};
 
@@ -41,10 +43,13 @@ static int make(const char *name, const double *values, tally_hook *inner, tally
     return TALLY_OK;
 }
 
-static int make_picky(const char *name, const double *values, tally_hook *inner, tally_hook **hook)
+static int make_picky(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                      tally_hook **hook)
 {
+    const double *values = setting->values;
+
     return values[0] != 0 && values[1] != 0 ? tally__fail(TALLY_ARG, "a and b do not go together")
-                                            : make(name, values, inner, hook);
+                                            : make(name, setting, inner, hook);
 }
 
 #define N_OF(array) (sizeof(array) / sizeof(array)[0])

@@ -31,7 +31,7 @@ static void check_option(const char *hook_name, size_t index, size_t i)
         !tally__option_read(row, option.fallback, &value)) {
         fail_msg("%s:%s is badly described", hook_name, option.name);
     }
-    if (row->type != TALLY__OPTION_CHOICE) {
+    if (row->type != TALLY__OPTION_CHOICE && row->type != TALLY__OPTION_TEXT) {
         char text[TALLY__MAX_OPTION_VALUE];
 
         assert_true(row->min < row->max);

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "comm/group.h"
+#include "exchange/two_phase.h"
 #include "tune/replay.h"
 
 #define TINY 1e-12
@@ -211,15 +213,28 @@ static void test_shared_cpu(void **state)
     near(replayed.exposed_s, 1);
 }
 
+/* One phase through memory ends where the exchange has it: beyond, a rank sends two shards of half
+ * the data, in one more flight each. */
+static void test_near_limit(void **state)
+{
+    static const tally_group group; /* without far ranks */
+    double most = (double)tally__one_phase_bytes(&group);
+
+    (void)state;
+    near(load(1, 3, TALLY__FLAT, most).rank_bytes, 2 * most);
+    near(load(1, 3, TALLY__FLAT, most + 3).rank_bytes, 4 * (most + 3) / 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_phases),     cmocka_unit_test(test_riders),
-        cmocka_unit_test(test_one_phase),      cmocka_unit_test(test_shared_link),
-        cmocka_unit_test(test_alone_and_near), cmocka_unit_test(test_many_ranks),
-        cmocka_unit_test(test_slowest),        cmocka_unit_test(test_lane_order),
-        cmocka_unit_test(test_two_lanes),      cmocka_unit_test(test_hidden),
-        cmocka_unit_test(test_stolen_cpu),     cmocka_unit_test(test_shared_cpu),
+        cmocka_unit_test(test_near_limit),  cmocka_unit_test(test_two_phases),
+        cmocka_unit_test(test_riders),      cmocka_unit_test(test_one_phase),
+        cmocka_unit_test(test_shared_link), cmocka_unit_test(test_alone_and_near),
+        cmocka_unit_test(test_many_ranks),  cmocka_unit_test(test_slowest),
+        cmocka_unit_test(test_lane_order),  cmocka_unit_test(test_two_lanes),
+        cmocka_unit_test(test_hidden),      cmocka_unit_test(test_stolen_cpu),
+        cmocka_unit_test(test_shared_cpu),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

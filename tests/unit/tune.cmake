@@ -2,3 +2,4 @@
 # The cost model and its profiles.
 tally_unit_test(test_tune_cost)
 tally_unit_test(test_tune_forecast)
+tally_unit_test(test_tune_choose)

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hook auto, as its files share it. It holds several hooks, the candidates, of which the first
+ * is exact, and reduces each bucket by one of them. Its life, counted in steps of a ddp:
+ *
+ *   WARM_UP   the first steps, while buckets may still be arranged
+ *   PLAIN     measures ready times, backward and steps, with the hooks chosen so far
+ *   PROBE     also codes each bucket with every candidate, without sending, on the lane
+ *   REFEREE   takes pairs of steps, one with the old choice and one with the proposal
+ *   SETTLED   watches step times, and reviews the choice now and then
+ *   FIXED     the choice comes from a plan file and stays
+ *
+ * All decisions are made in step_end, a job behind all buckets of a step, from maxima over ranks;
+ * rank 0 decides. So all ranks change phase and choice between the same two steps.
+ *
+ * Choices are kept per parameter; that of a bucket is the choice of its first parameter.
+ */
+#ifndef TALLY_HOOK_AUTO_H
+#define TALLY_HOOK_AUTO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "exchange/residuals.h"
+#include "hook/hook.h"
+#include "tune/choose.h"
+#include "tune/profile.h"
+
+enum tally__auto_phase {
+    TALLY__AUTO_WARM_UP,
+    TALLY__AUTO_PLAIN,
+    TALLY__AUTO_PROBE,
+    TALLY__AUTO_REFEREE,
+    TALLY__AUTO_SETTLED,
+    TALLY__AUTO_FIXED
+};
+
+/* Steps in which buckets are coded by all candidates. */
+#define TALLY__AUTO_PROBES 3
+/* Steps over which an error counts. */
+#define TALLY__AUTO_ERROR_STEPS 32
+/* Step times that are kept. */
+#define TALLY__AUTO_WINDOW 16
+#define TALLY__AUTO_REASON 200
+#define TALLY__AUTO_VERDICT 100
+
+/* A bucket, by its index. Lanes write it while they reduce the bucket. */
+struct tally__auto_slot {
+    uint64_t tick;       /* the step that reduced it last */
+    int param;           /* its first parameter */
+    unsigned generation; /* of the layout */
+    double bytes;        /* of its gradients */
+    double took_s;       /* in the last step */
+    double cpu_s;        /* sum over the window: CPU time of its lane */
+    double ready_s;      /* sum over the window */
+    size_t n_cpu;        /* terms of these sums */
+    size_t n_ready;
+};
+
+/* A candidate's work on a bucket, coded without sending. */
+struct tally__auto_probe {
+    double code_s;
+    double bytes; /* of this rank's contribution */
+    double exchanges;
+    double left[TALLY__AUTO_PROBES]; /* the square of what is left out, after each step; without
+                                        feedback: by that step */
+};
+
+/* Some elements of each parameter, evenly spaced, which stand for all. */
+struct tally__samples {
+    size_t n;
+    size_t *first; /* per parameter, and the end: its samples */
+    size_t *step;  /* per parameter: elements between two of them */
+};
+
+/* The decision for a bucket, as tally_ddp_explain gives it. */
+struct tally__auto_row {
+    unsigned char choice;
+    unsigned char runner_up; /* equal to choice: none */
+    double predicted_s;
+    double runner_up_s; /* the bucket's time with the runner-up */
+    double error;
+    char reason[TALLY__AUTO_REASON];
+};
+
+/* Replaces measurements, for tests: decisions are then the same on every machine. Both entries are
+ * called on each rank, before maxima are taken. */
+struct tally__auto_seam {
+    void (*profile)(void *user, struct tally__profile *profile);
+    /* The time of a step; of the proposal, in the referee. */
+    double (*step_s)(void *user, bool is_proposal);
+    void *user;
+};
+
+struct tally__auto {
+    double budget;
+    double margin;
+    uint64_t review;
+    char *plan_path;    /* NULL: none */
+    char *profile_path; /* NULL: none */
+    size_t n;
+    tally_hook *candidates[TALLY__MOST_CANDIDATES];
+    tally_hook *probers[TALLY__MOST_CANDIDATES]; /* the same hooks, for coding without sending */
+    bool is_probing[TALLY__MOST_CANDIDATES];     /* the prober is attached */
+    bool banned[TALLY__MOST_CANDIDATES];         /* it left out more than the budget */
+    struct tally__auto_seam seam;
+
+    tally_ddp *ddp;
+    tally_group *alone; /* this rank */
+    int n_entered;
+    int rank;
+    int n_ranks;
+    double hosts; /* 0: not counted yet */
+    double ranks_per_host;
+    size_t lanes;
+
+    enum tally__auto_phase phase;
+    uint64_t tick;     /* steps since attach, of any phase */
+    uint64_t in_phase; /* steps since the phase began */
+    double least_gain; /* that a referee asks for */
+    bool has_errors;   /* candidates were probed for their errors */
+    size_t n_probed;   /* steps that were */
+    bool is_live;      /* samples of means are taken, to measure the error */
+    uint64_t n_live;   /* steps of them */
+    unsigned generation;
+    double reference_s; /* step time when the choice was settled */
+
+    /* Per parameter. */
+    size_t n_params;
+    unsigned char *settled;      /* the choice in force */
+    unsigned char *proposal;     /* the choice under test */
+    const unsigned char *active; /* one of these: of the step under way */
+    unsigned char *used;         /* in the last step */
+    unsigned char *holds;        /* the candidate whose residuals the parameter has */
+    int *home;                   /* the bucket that it was in last; -1: none */
+
+    /* Per bucket; there are at most as many as parameters. */
+    size_t n_buckets;
+    struct tally__auto_slot *slots;
+    struct tally__auto_probe *probes; /* candidate * n_params + bucket */
+    double *squares;                  /* of gradients, over the probed steps */
+    double *sums;                     /* as struct tally__question has them */
+    double *losses;                   /* candidate * n_buckets + bucket */
+    unsigned char *of_buckets;        /* a choice per bucket */
+    struct tally__auto_row *rows;
+    size_t n_rows;
+    char verdict[TALLY__AUTO_VERDICT]; /* of the last referee, as the end of a sentence */
+
+    struct tally__samples samples;
+    float *probe_sums; /* of gradients, over the probed steps */
+    float *live_sums;  /* of means */
+    float *live_start; /* residuals before the first of these steps, */
+    float *live_end;   /* and after the last */
+    struct tally__residuals *probe_residuals[TALLY__MOST_CANDIDATES];
+    const struct tally__residuals *residuals; /* of the ddp */
+
+    struct tally__profile profile; /* the figures that the last decision used */
+    bool has_profile;
+    double forward_s; /* sums over the window, and their number */
+    double backward_s;
+    size_t n_times;
+    double probe_backward_s; /* sum over the probed steps, */
+    double probe_cpu_s;      /* with the coding beside it */
+    size_t n_probe_times;
+    uint64_t last_over_ns;
+    double step_s[2 * TALLY__AUTO_WINDOW]; /* a ring, by tick */
+};
+
+/* ---- hook_auto.c ---- */
+
+/* Tests: the hook, made from the text of auto, gets its measurements here. Before it is attached.
+ */
+void tally__auto_set_seam(tally_hook *hook, const struct tally__auto_seam *seam);
+/* The choice of a bucket in the step under way. */
+size_t tally__auto_choice(const struct tally__auto *self, const tally_bucket *bucket);
+
+/* ---- auto_probe.c: in jobs ---- */
+
+/* Codes a copy of the bucket's gradients, which are not reduced yet, by all candidates. */
+int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket);
+/* Attaches the probers, with residuals of their own. Between steps. Errors: NOMEM; then none is. */
+int tally__auto_begin_probes(struct tally__auto *self);
+/* Detaches the probers and frees their residuals. Between steps. */
+void tally__auto_end_probes(struct tally__auto *self);
+/* The latency of a round and the rate of the line. Collective. */
+int tally__auto_measure_line(struct tally__auto *self, tally_lane *lane,
+                             struct tally__profile *profile);
+/* Hosts, and ranks on the fullest of them. Collective. */
+int tally__auto_count_hosts(struct tally__auto *self, tally_lane *lane);
+
+/* ---- auto_samples.c ---- */
+
+/* Errors: NOMEM. */
+int tally__samples_make(tally_ddp *ddp, size_t n_params, struct tally__samples *samples);
+void tally__samples_free(struct tally__samples *samples);
+/* Adds the samples of a parameter to sums, and the square of its norm, as they tell it, to *square.
+ */
+void tally__samples_add(const struct tally__samples *samples, const tally_bucket_param *param,
+                        float *sums, double *square);
+/* Writes the samples of a parameter's residual: what this rank's contributions lack, as a part of
+ * the mean, and what the means of its shard lack. Errors: NOMEM. */
+int tally__samples_residual(const struct tally__samples *samples, const tally_bucket *bucket, int k,
+                            struct tally__residuals *residuals, float *to);
+
+/* ---- auto_meet.c: the phases ---- */
+
+int tally__auto_step_end(void *state, tally_lane *lane);
+void tally__auto_step_over(void *state, bool has_input);
+/* Begins measuring, or, with a plan, the fixed choice. */
+void tally__auto_start(struct tally__auto *self);
+/* A state was loaded: what was settled stays so, and is measured when it is reviewed. */
+void tally__auto_loaded(struct tally__auto *self, bool is_settled);
+
+/* ---- auto_decide.c: in step_end ---- */
+
+/* Fills the profile from this rank's figures and takes maxima over ranks. Collective. */
+int tally__auto_gather(struct tally__auto *self, tally_lane *lane);
+/* A proposal beside the settled choice. */
+struct tally__offer {
+    double gain; /* part of a step */
+    uint64_t is_more_exact;
+};
+
+/* Writes the choice that rank 0 makes to proposal. Errors count if has_errors is set. Collective.
+ */
+int tally__auto_propose(struct tally__auto *self, tally_lane *lane, struct tally__offer *offer);
+/* The question of the last decision; and a choice per parameter as one per bucket, in of_buckets.
+ */
+struct tally__question tally__auto_question(const struct tally__auto *self);
+const unsigned char *tally__auto_by_bucket(const struct tally__auto *self,
+                                           const unsigned char *choice);
+/* Maxima over ranks. */
+int tally__auto_maxima(tally_lane *lane, double *values, size_t n);
+/* Measures the error of the choice over the steps sampled; *is_over: it is above the budget, and
+ * the candidate that leaves out most is banned. Collective. */
+int tally__auto_measure_error(struct tally__auto *self, tally_lane *lane, bool *is_over);
+
+/* ---- auto_reason.c ---- */
+
+/* Fills the rows for the settled choice, and logs them. */
+void tally__auto_explain_all(struct tally__auto *self);
+void tally__auto_explain(const void *state, size_t bucket, tally_bucket_choice *choice);
+
+/* ---- auto_plan.c: plan files ---- */
+
+/* Identifies the model: names, shapes and dtypes of all parameters, in their order. */
+uint64_t tally__auto_model(tally_ddp *ddp);
+/* Writes the text of a plan, as far as room allows, with a NUL; returns its whole length. */
+size_t tally__plan_write(const struct tally__auto *self, char *text, size_t room);
+/* Reads a plan for a hook with these candidates and parameters; writes a choice per parameter.
+ * Errors: ARG naming the line and what was expected there. */
+int tally__plan_read(const struct tally__auto *self, tally_ddp *ddp, const char *text, size_t n,
+                     unsigned char *choice);
+/* Rank 0 reads the file, all ranks learn its text and take their choice from it; *is_there: it
+ * exists. status is how this rank fared so far. Collective: all ranks fail together. */
+int tally__plan_load(struct tally__auto *self, tally_ddp *ddp, int status, bool *is_there);
+/* Writes the files of plan and profile, on rank 0. A failure is logged: the training goes on. */
+void tally__auto_write_files(const struct tally__auto *self);
+
+/* ---- auto_state.c ---- */
+
+int tally__auto_save(void *state, void *blob, size_t *bytes);
+int tally__auto_load(void *state, const tally_hook_blob *blobs, size_t n_blobs);
+
+#endif

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hook auto: options, making, attaching, and reducing a bucket by the candidate chosen for it
+ * (auto.h). auto_meet.c has the phases. Application threads enter between steps, lanes reduce,
+ * several at once.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "exchange/reduction.h"
+#include "hook/auto.h"
+#include "hook/kind.h"
+
+#define WHAT "the hook auto"
+
+/* ---- reducing ---- */
+
+size_t tally__auto_choice(const struct tally__auto *self, const tally_bucket *bucket)
+{
+    return self->active[bucket->params[0].index];
+}
+
+/* The bucket's residuals become those that its candidate can continue from. Between the two choices
+ * of a referee they stay where they are, and become plain only. */
+static int pass_residuals(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket,
+                          size_t choice)
+{
+    struct tally__residuals *residuals = tally__reduction_here()->residuals;
+    const struct tally__moving passing = {TALLY__MOVE_SENT, bucket, NULL, NULL};
+    bool is_trial = self->phase == TALLY__AUTO_REFEREE;
+    bool passes = false;
+
+    for (int k = 0; k < bucket->n_params; k++) {
+        size_t i = (size_t)bucket->params[k].index;
+
+        if (self->used[i] != choice) {
+            TRY(tally__residual_make_plain(residuals, i));
+        }
+        self->used[i] = (unsigned char)choice;
+        if (!is_trial) {
+            passes = passes || self->holds[i] != choice;
+            self->holds[i] = (unsigned char)choice;
+        }
+    }
+    if (passes && tally__residuals_must_move(residuals, &passing)) {
+        TRY(tally__residuals_move(lane, residuals, &passing));
+    }
+    if (is_trial || self->candidates[choice]->table.feedback) {
+        return TALLY_OK;
+    }
+    return tally__residuals_deliver(residuals, bucket);
+}
+
+static double cpu_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* A bucket may come in parts, one after the other. */
+static void note_bucket(struct tally__auto *self, const tally_bucket *bucket, double took_s,
+                        double used_s)
+{
+    struct tally__auto_slot *slot = &self->slots[bucket->index];
+
+    if (slot->tick != self->tick + 1) {
+        slot->tick = self->tick + 1;
+        slot->param = bucket->params[0].index;
+        slot->generation = bucket->generation;
+        slot->bytes = 0;
+        slot->took_s = 0;
+        slot->n_cpu++;
+    }
+    for (int k = 0; k < bucket->n_params; k++) {
+        self->home[bucket->params[k].index] = bucket->index;
+    }
+    slot->bytes += (double)(bucket->n * tally_dtype_bytes(bucket->dtype));
+    slot->took_s += took_s;
+    slot->cpu_s += used_s;
+}
+
+/* Samples of the means, and of the residuals before the first and after the last of the steps over
+ * which the error counts. */
+static int note_error(struct tally__auto *self, const tally_bucket *bucket, bool is_before)
+{
+    struct tally__residuals *residuals = tally__reduction_here()->residuals;
+    bool is_first = self->n_live == 0;
+    bool is_last = self->n_live + 1 == TALLY__AUTO_ERROR_STEPS;
+    double square = 0;
+
+    for (int k = 0; k < bucket->n_params && bucket->dtype == TALLY_F32; k++) {
+        if (!is_before) {
+            tally__samples_add(&self->samples, &bucket->params[k], self->live_sums, &square);
+        }
+        if ((is_before && is_first) || (!is_before && is_last)) {
+            TRY(tally__samples_residual(&self->samples, bucket, k, residuals,
+                                        is_before ? self->live_start : self->live_end));
+        }
+    }
+    return TALLY_OK;
+}
+
+static int reduce_by_choice(void *state, tally_lane *lane, const tally_bucket *bucket,
+                            const size_t *shard_starts)
+{
+    struct tally__auto *self = state;
+    size_t choice = tally__auto_choice(self, bucket);
+    uint64_t start_ns = tally__now_ns();
+    double used_s = cpu_s();
+
+    self->residuals = tally__reduction_here()->residuals;
+    if (bucket->dtype == TALLY_F32) {
+        TRY(pass_residuals(self, lane, bucket, choice));
+    }
+    if (self->is_live) {
+        TRY(note_error(self, bucket, true));
+    }
+    if (self->phase == TALLY__AUTO_PROBE && bucket->dtype == TALLY_F32) {
+        TRY(tally__auto_code(self, lane, bucket));
+        start_ns = tally__now_ns();
+        used_s = cpu_s();
+    }
+    TRY(tally__hook_reduce(self->candidates[choice], lane, bucket, shard_starts));
+    note_bucket(self, bucket, (double)(tally__now_ns() - start_ns) * 1e-9, cpu_s() - used_s);
+    return self->is_live ? note_error(self, bucket, false) : TALLY_OK;
+}
+
+static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    return reduce_by_choice(state, lane, bucket, NULL);
+}
+
+static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
+                   const size_t *shard_starts)
+{
+    return reduce_by_choice(state, lane, bucket, shard_starts);
+}
+
+/* While buckets are measured they come whole. */
+static bool is_elementwise(const void *state, const tally_bucket *bucket)
+{
+    const struct tally__auto *self = state;
+
+    return self->phase != TALLY__AUTO_PROBE &&
+           self->candidates[tally__auto_choice(self, bucket)]->table.elementwise;
+}
+
+/* ---- attaching ---- */
+
+static void free_arrays(struct tally__auto *self)
+{
+    tally__free(self->settled);
+    tally__free(self->proposal);
+    tally__free(self->used);
+    tally__free(self->holds);
+    tally__free(self->home);
+    tally__free(self->slots);
+    tally__free(self->probes);
+    tally__free(self->squares);
+    tally__free(self->sums);
+    tally__free(self->losses);
+    tally__free(self->of_buckets);
+    tally__free(self->rows);
+    tally__free(self->probe_sums);
+    tally__free(self->live_sums);
+    tally__free(self->live_start);
+    tally__free(self->live_end);
+    tally__samples_free(&self->samples);
+    tally__profile_free(&self->profile);
+    self->settled = NULL;
+    self->proposal = NULL;
+    self->used = NULL;
+    self->holds = NULL;
+    self->home = NULL;
+    self->slots = NULL;
+    self->probes = NULL;
+    self->squares = NULL;
+    self->sums = NULL;
+    self->losses = NULL;
+    self->of_buckets = NULL;
+    self->rows = NULL;
+    self->probe_sums = NULL;
+    self->live_sums = NULL;
+    self->live_start = NULL;
+    self->live_end = NULL;
+    self->active = NULL;
+    self->has_profile = false;
+    self->n_rows = 0;
+}
+
+static int make_arrays(struct tally__auto *self, tally_ddp *ddp)
+{
+    size_t n = tally_ddp_n_params(ddp);
+
+    TRY(tally__samples_make(ddp, n, &self->samples));
+    self->n_params = n;
+    self->settled = tally__alloc_array(n, 1, WHAT);
+    self->proposal = tally__alloc_array(n, 1, WHAT);
+    self->used = tally__alloc_array(n, 1, WHAT);
+    self->holds = tally__alloc_array(n, 1, WHAT);
+    self->home = tally__alloc_array(n, sizeof *self->home, WHAT);
+    self->slots = tally__alloc_array(n, sizeof *self->slots, WHAT);
+    self->probes = tally__alloc_array(n * self->n, sizeof *self->probes, WHAT);
+    self->squares = tally__alloc_array(n, sizeof *self->squares, WHAT);
+    self->sums = tally__alloc_array(n, sizeof *self->sums, WHAT);
+    self->losses = tally__alloc_array(n * self->n, sizeof *self->losses, WHAT);
+    self->of_buckets = tally__alloc_array(n, 1, WHAT);
+    self->rows = tally__alloc_array(n, sizeof *self->rows, WHAT);
+    self->probe_sums = tally__alloc_array(self->samples.n, sizeof *self->probe_sums, WHAT);
+    self->live_sums = tally__alloc_array(self->samples.n, sizeof *self->live_sums, WHAT);
+    self->live_start = tally__alloc_array(self->samples.n, sizeof *self->live_start, WHAT);
+    self->live_end = tally__alloc_array(self->samples.n, sizeof *self->live_end, WHAT);
+    self->active = self->settled;
+    for (size_t i = 0; self->home && i < n; i++) {
+        self->home[i] = -1;
+    }
+    return self->settled && self->proposal && self->used && self->holds && self->home &&
+                   self->slots && self->probes && self->squares && self->sums && self->losses &&
+                   self->of_buckets && self->rows && self->probe_sums && self->live_sums &&
+                   self->live_start && self->live_end
+               ? TALLY_OK
+               : TALLY_NOMEM;
+}
+
+static void detach_first(struct tally__auto *self, tally_ddp *ddp, size_t n)
+{
+    for (size_t h = n; h-- > 0;) {
+        const tally_hook *hook = self->candidates[h];
+
+        hook->table.detach(hook->state, ddp);
+    }
+}
+
+static int attach(void *state, tally_ddp *ddp)
+{
+    struct tally__auto *self = state;
+    int rc = TALLY_OK;
+
+    for (size_t h = 0; h < self->n; h++) {
+        rc = tally__hook_attach(self->candidates[h], ddp);
+        if (rc != TALLY_OK) {
+            detach_first(self, ddp, h);
+            return rc;
+        }
+    }
+    tally__auto_start(self);
+    return TALLY_OK;
+}
+
+static void detach(void *state, tally_ddp *ddp)
+{
+    struct tally__auto *self = state;
+
+    tally__auto_end_probes(self);
+    detach_first(self, ddp, self->n);
+}
+
+/* The group of this rank alone, all memory, and the plan. Separate from attach, because these are
+ * collective. A second entry is for the same ddp, and changes nothing. */
+static int enter(void *state, tally_ddp *ddp)
+{
+    struct tally__auto *self = state;
+    tally_group *all = tally_ddp_group(ddp);
+    tally_group *alone;
+    bool has_plan = false;
+    int rc = TALLY_OK;
+
+    TRY(tally_group_split(all, tally_group_rank(all), 0, &alone));
+    if (self->n_entered > 0) {
+        (void)tally_group_close(alone);
+        if (self->ddp != ddp) {
+            return tally__fail(TALLY_STATE, "an auto hook serves one ddp at a time");
+        }
+        self->n_entered++;
+        return TALLY_OK;
+    }
+    rc = make_arrays(self, ddp);
+    self->rank = tally_group_rank(all);
+    self->n_ranks = tally_group_size(all);
+    self->phase = TALLY__AUTO_WARM_UP;
+    rc = tally__plan_load(self, ddp, rc, &has_plan);
+    if (rc != TALLY_OK) {
+        free_arrays(self);
+        (void)tally_group_close(alone);
+        return rc;
+    }
+    self->phase = has_plan ? TALLY__AUTO_FIXED : TALLY__AUTO_WARM_UP;
+    self->alone = alone;
+    self->ddp = ddp;
+    self->n_entered = 1;
+    return TALLY_OK;
+}
+
+static void leave(void *state)
+{
+    struct tally__auto *self = state;
+
+    if (--self->n_entered == 0) {
+        (void)tally_group_close(self->alone);
+        free_arrays(self);
+        self->alone = NULL;
+        self->ddp = NULL;
+    }
+}
+
+static void destroy(void *state)
+{
+    struct tally__auto *self = state;
+
+    for (size_t h = 0; h < self->n; h++) {
+        tally_hook_free(self->candidates[h]);
+        tally_hook_free(self->probers[h]);
+    }
+    tally__free(self->plan_path);
+    tally__free(self->profile_path);
+    tally__free(self);
+}
+
+void tally__auto_set_seam(tally_hook *hook, const struct tally__auto_seam *seam)
+{
+    ((struct tally__auto *)hook->state)->seam = *seam;
+}
+
+/* ---- making ---- */
+
+enum { BUDGET, CANDIDATES, MARGIN, REVIEW, PLAN, PROFILE };
+
+/* The hooks of the list that are not for auto, and why. */
+static const char *reason_against(const tally_hook *hook)
+{
+    if (hook->private.follows_steps) {
+        return "auto cannot be inside auto";
+    }
+    if (hook->private.sends_nothing || tally__hook_local(hook)) {
+        return "it leaves ranks with different gradients";
+    }
+    return hook->private.divides ? "it divides the ranks into groups" : NULL;
+}
+
+/* Compression that would begin after many steps could not be measured: in a candidate it begins at
+ * once, unless its text says otherwise. */
+static void start_at_once(char *text, size_t room)
+{
+    const char *name = strstr(text, "powersgd");
+    char rest[TALLY__MAX_TEXT + 1];
+    char *at;
+
+    if (!name || strstr(text, "start=")) {
+        return;
+    }
+    at = text + (name - text) + strlen("powersgd");
+    (void)snprintf(rest, sizeof rest, "%s", *at == ':' ? at + 1 : at);
+    (void)snprintf(at, room - (size_t)(at - text), ":start=0%s%s",
+                   rest[0] != '\0' && rest[0] != ')' ? "," : "", rest);
+}
+
+static int add_candidate(struct tally__auto *self, const char *from, size_t length)
+{
+    char text[TALLY__MAX_TEXT + 16];
+    const char *against;
+
+    if (self->n == TALLY__MOST_CANDIDATES) {
+        return tally__fail(TALLY_ARG, "more than %d candidates", TALLY__MOST_CANDIDATES);
+    }
+    (void)snprintf(text, sizeof text, "%.*s", (int)length, from);
+    for (char *c = text; *c != '\0'; c++) {
+        *c = *c == ';' ? ',' : *c;
+    }
+    start_at_once(text, sizeof text);
+    TRY(tally_hook_parse(text, &self->candidates[self->n]));
+    self->n++;
+    TRY(tally_hook_parse(text, &self->probers[self->n - 1]));
+    against = reason_against(self->candidates[self->n - 1]);
+    if (against) {
+        return tally__fail(TALLY_ARG, "candidate '%s': %s", text, against);
+    }
+    for (size_t h = 0; h + 1 < self->n; h++) {
+        if (strcmp(self->candidates[h]->table.name, self->candidates[self->n - 1]->table.name) ==
+            0) {
+            return tally__fail(TALLY_ARG, "candidate '%s' is given twice", text);
+        }
+    }
+    return TALLY_OK;
+}
+
+/* Hooks joined by '+', outside of brackets. */
+static int read_candidates(struct tally__auto *self, const char *text)
+{
+    const char *from = text;
+    int depth = 0;
+
+    for (const char *c = text;; c++) {
+        depth += (*c == '(') - (*c == ')');
+        if (*c == '\0' || (*c == '+' && depth == 0)) {
+            TRY(add_candidate(self, from, (size_t)(c - from)));
+            from = c + 1;
+        }
+        if (*c == '\0') {
+            break;
+        }
+    }
+    if (!self->candidates[0]->private.is_exact) {
+        return tally__fail(TALLY_ARG,
+                           "the first candidate is '%s': it must be allreduce, from which the "
+                           "others are measured",
+                           self->candidates[0]->table.name);
+    }
+    if (self->n == 1) {
+        return tally__fail(TALLY_ARG, "one candidate leaves nothing to choose: use the hook '%s'",
+                           self->candidates[0]->table.name);
+    }
+    return TALLY_OK;
+}
+
+static int copy_path(const char *text, char **path)
+{
+    if (strcmp(text, "-") == 0) {
+        return TALLY_OK;
+    }
+    *path = tally__alloc(strlen(text) + 1, WHAT);
+    if (!*path) {
+        return TALLY_NOMEM;
+    }
+    memcpy(*path, text, strlen(text) + 1);
+    return TALLY_OK;
+}
+
+static int read_options(struct tally__auto *self, const struct tally__setting *setting)
+{
+    self->budget = setting->values[BUDGET];
+    self->margin = setting->values[MARGIN];
+    self->review = (uint64_t)setting->values[REVIEW];
+    TRY(copy_path(tally__setting_text(setting, PLAN), &self->plan_path));
+    TRY(copy_path(tally__setting_text(setting, PROFILE), &self->profile_path));
+    return read_candidates(self, tally__setting_text(setting, CANDIDATES));
+}
+
+static int make(const char *name, const struct tally__setting *setting, tally_hook *inner,
+                tally_hook **hook)
+{
+    tally_hook_table table = {.size = sizeof table,
+                              .name = name,
+                              .concurrent = 1,
+                              .attach = attach,
+                              .reduce = reduce,
+                              .detach = detach,
+                              .save = tally__auto_save,
+                              .load = tally__auto_load,
+                              .destroy = destroy,
+                              .scatter = scatter};
+    struct tally__hook_private private = {.follows_steps = true,
+                                          .enter = enter,
+                                          .leave = leave,
+                                          .is_elementwise = is_elementwise,
+                                          .step_end = tally__auto_step_end,
+                                          .step_over = tally__auto_step_over,
+                                          .explain = tally__auto_explain};
+    struct tally__auto *self = tally__alloc(sizeof *self, "a hook");
+    int rc;
+
+    (void)inner;
+    if (!self) {
+        return TALLY_NOMEM;
+    }
+    rc = read_options(self, setting);
+    if (rc != TALLY_OK) {
+        destroy(self);
+        return rc;
+    }
+    for (size_t h = 0; h < self->n; h++) {
+        table.concurrent = table.concurrent && self->candidates[h]->table.concurrent;
+        table.feedback = table.feedback || self->candidates[h]->table.feedback;
+        private.layout_bound = private.layout_bound || self->candidates[h]->private.layout_bound;
+    }
+    return tally__hook_make(&table, &private, self, hook);
+}
+
+static const struct tally__option options[] = {
+    [BUDGET] = TALLY__REAL_OPTION("error", 0, 1, "0..1", "0.02",
+                                  "the most that may be left out of a sum over 32 steps, relative "
+                                  "to the sum"),
+    [CANDIDATES] = TALLY__TEXT_OPTION(
+        "candidates", "hooks joined by '+', the first exact", "allreduce+bf16+int8+powersgd",
+        "hooks to choose from; options of one are joined by ';'; PowerSGD starts at once"),
+    [MARGIN] = TALLY__REAL_OPTION("margin", 0, 1, "0..1", "0.03",
+                                  "part of a step that a change must gain, or it is taken back"),
+    [REVIEW] = TALLY__COUNT_OPTION("review", 64, 1e15, "64 or more", "1000",
+                                   "steps after which the choice is looked at again"),
+    [PLAN] = TALLY__TEXT_OPTION("plan", "a file, or - for none", "-",
+                                "the choice is read from this file, or written to it if it is not "
+                                "there"),
+    [PROFILE] = TALLY__TEXT_OPTION("profile", "a file, or - for none", "-",
+                                   "the measurements are written to this file, for tally plan"),
+};
+
+const struct tally__hook_kind tally__hook_kind_auto_choice = {
+    .row.name = "auto",
+    .row.help =
+        "measures the job, chooses a hook for each bucket, checks that it pays, and says why",
+    .row.n_options = sizeof options / sizeof options[0],
+    .row.options = options,
+    .make = make,
+};
