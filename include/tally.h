@@ -510,8 +510,8 @@ TALLY_API int tally_ddp_no_sync_begin(tally_ddp *ddp);
 TALLY_API int tally_ddp_no_sync_end(tally_ddp *ddp);
 
 /*
- * Sets all gradients that backward writes to zero. Local; between steps; never blocks. Errors: ARG,
- * STATE.
+ * Sets all gradients that backward writes to zero; what was announced under no_sync counts no
+ * longer. Local; between steps; never blocks. Errors: ARG, STATE.
  */
 TALLY_API int tally_ddp_zero_grad(tally_ddp *ddp);
 

@@ -244,6 +244,30 @@ def dropped(group):
     group.barrier()
 
 
+def forked(group):
+    """A forked child cannot use the objects, is told so, and drops them without a word to others."""
+    import gc
+    made = tally.DDP(group, {"w": numpy.zeros(4, "float32")})
+    child = os.fork()
+    if child == 0:
+        try:
+            refused(group.barrier, tally.TallyError, "STATE", "fork")
+            refused(lambda: made.ready("w"), tally.TallyError, "STATE", "fork")
+            made.close()
+            del made
+            gc.collect()
+            group.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    made.grads["w"][...] = group.rank
+    made.ready("w")
+    made.wait()
+    assert (made.grads["w"] == (group.size - 1) / 2).all()
+    made.close()
+
+
 def errors(group):
     params = {"a": numpy.zeros(4, "float32")}
     with tally.DDP(group, params) as ddp:
@@ -298,7 +322,8 @@ def main():
     declarations()
     libraries()
     for n in (1, 2, 3):
-        for body in (collectives, training, own_gradients, errors, mistakes, closed, dropped):
+        for body in (collectives, training, own_gradients, errors, mistakes, closed, dropped,
+                     forked):
             world(n, body)
     print("test_numpy: ok")
 

@@ -62,6 +62,9 @@ struct tally__found {
  * file is there and has its size. Errors: ARG if there are checkpoints but none is complete. */
 int tally__folders_find(const char *directory, const char *name, struct tally__found *found);
 
+/* Whether a folder is a checkpoint, complete or not, by the first words of its manifest. */
+bool tally__folder_is_checkpoint(const char *folder);
+
 /* Reads the manifest of one folder, and checks that it is complete. */
 int tally__folder_check(const char *folder, char **text, size_t *n_text);
 

@@ -99,14 +99,32 @@ static int list(const char *directory, struct entries *entries)
     return TALLY_OK;
 }
 
-/* A directory with a manifest is not one of checkpoints, but one of its checkpoints. */
+bool tally__folder_is_checkpoint(const char *folder)
+{
+    static const char words[] = "tally checkpoint ";
+    char found[sizeof words - 1];
+    struct tally__file_in in;
+    struct tally__path path;
+    struct tally__aside before;
+    size_t bytes;
+    bool is_one = false;
+
+    tally__put_aside(&before);
+    if (tally__path_join(folder, TALLY__MANIFEST, &path) == TALLY_OK &&
+        tally__file_size(path.text, &bytes) && bytes >= sizeof found &&
+        tally__file_open(path.text, 0, &in) == TALLY_OK) {
+        is_one = tally__file_take(&in, found, sizeof found) == TALLY_OK &&
+                 memcmp(found, words, sizeof found) == 0;
+        tally__file_leave(&in);
+    }
+    (void)tally__take_back(&before, TALLY_OK);
+    return is_one;
+}
+
+/* The caller gave one checkpoint, and not the directory of all. */
 static int refuse_checkpoint(const char *directory)
 {
-    struct tally__path path;
-    size_t bytes;
-
-    TRY(tally__path_join(directory, TALLY__MANIFEST, &path));
-    return tally__file_size(path.text, &bytes)
+    return tally__folder_is_checkpoint(directory)
                ? tally__fail(TALLY_ARG,
                              "'%.300s' is itself a checkpoint: give the directory that contains it "
                              "(config.name chooses a checkpoint to load)",

@@ -117,10 +117,7 @@ static int find_here(const char *directory, struct tally__found *found)
 static int find(const char *directory, const char *name, struct tally__found *found,
                 struct tally__path *folder)
 {
-    size_t bytes;
-
-    TRY(tally__path_join(directory, TALLY__MANIFEST, folder));
-    if (!name && tally__file_size(folder->text, &bytes)) {
+    if (!name && tally__folder_is_checkpoint(directory)) {
         TRY(find_here(directory, found));
         return tally__path_join(directory, ".", folder);
     }

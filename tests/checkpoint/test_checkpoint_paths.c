@@ -131,6 +131,7 @@ static void put_other_things(void)
     put_file(path_of("mine", "precious"));
     put_file(path_of("run", "save-000004-step-9"));
     put_file(path_of("run", "save-other"));
+    put_file(path_of("run", "manifest"));
     put_file(path_of("run", ".deleting-000002"));
     if (symlink("../mine", path_of("run", ".saving-000005")) != 0 ||
         symlink("../mine", path_of("run", ".deleting-000001")) != 0 ||
