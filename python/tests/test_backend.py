@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 
+import worlds  # first: it skips the test without PyTorch, and finds the package
 import torch
 import torch.distributed as dist
 
-import worlds  # first: it finds the package
 
 
 def values(rank, *shape, dtype=torch.float32):

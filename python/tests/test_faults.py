@@ -10,11 +10,11 @@ import sys
 import tempfile
 import time
 
+import worlds  # first: it skips the test without PyTorch, and finds the package
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import worlds  # first: it finds the package
 from tally._ends import close_all
 from tally.torch import hook
 

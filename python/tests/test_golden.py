@@ -3,12 +3,12 @@
 wire mode of fp16 and bf16 and for quantization by gathering; PowerSGD from the same Q over 30 steps
 within 1e-3; optimizers against torch.optim over 100 steps within 1e-6 of the largest parameter."""
 
+import worlds  # first: it skips the test without PyTorch, and finds the package
 import numpy
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-import worlds  # first: it finds the package
 import tally
 from tally.torch import hook
 

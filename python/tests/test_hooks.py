@@ -3,12 +3,12 @@
 ranks: means within upstream's tolerances, the same bits on all ranks, several buckets that are
 arranged again after the first step. The registry has upstream's names."""
 
+import worlds  # first: it skips the test without PyTorch, and finds the package
 import torch
 import torch.distributed as dist
 import torch.distributed.algorithms.ddp_comm_hooks as upstream
 from torch.nn.parallel import DistributedDataParallel
 
-import worlds  # first: it finds the package
 from tally.torch import DDPCommHookType, Hook, TallyError, hook, register_ddp_comm_hook
 
 STEPS = 4

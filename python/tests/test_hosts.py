@@ -8,11 +8,11 @@ import pathlib
 import subprocess
 import sys
 
+import worlds  # first: it skips the test without PyTorch, and finds the package
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import worlds  # first: it finds the package
 import tally.torch
 
 BENCH = worlds.ROOT.parent / "bench"

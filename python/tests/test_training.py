@@ -8,13 +8,13 @@ import itertools
 import threading
 import time
 
+import worlds  # first: it skips the test without PyTorch, and finds the package
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, optimizer_overlap_hooks
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-import worlds  # first: it finds the package
 from tally.torch import hook
 
 STEPS = 12
