@@ -97,26 +97,6 @@ static int count_body(tally_group *group, void *user)
 
 /* ---- the N-th fails on one rank ---- */
 
-/* Announces everything and waits. */
-static int try_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model,
-                    unsigned seed)
-{
-    int rank = tally_group_rank(group);
-
-    for (size_t i = model->n; i-- > 0;) {
-        float *grad = tally_ddp_grad(ddp, (int)i);
-
-        if (model->spec[i].dtype != TALLY_F32) {
-            ddp_fill_grad(model, ddp, i, seed, rank);
-        }
-        for (size_t e = 0; e < model->count[i] && model->spec[i].dtype == TALLY_F32; e++) {
-            grad[e] = hook_value(seed, rank, i, e);
-        }
-        CHECK_OK(group, tally_ddp_grad_ready(ddp, (int)i));
-    }
-    return tally_ddp_wait(ddp);
-}
-
 /* Whether the hook is the one with this text. */
 static bool has(tally_ddp *ddp, const char *text)
 {
@@ -149,7 +129,7 @@ static int with_failure(tally_group *group, const char *hook, size_t n, bool *me
         CHECK_OK(group, tally_ddp_set_hook(ddp, hook));
     }
     ranks_note(group, 0, (uint64_t)rc);
-    rc = try_step(group, ddp, &model, 2);
+    rc = hook_try_step(group, ddp, &model, 2);
     if (rc != TALLY_OK) {
         CHECK_STATUS(group, rc, TALLY_NOMEM);
         CHECK_TEXT(group, tally_last_error(), "cannot allocate");
