@@ -46,14 +46,7 @@ static int make(tally_group *group, struct ddp_model *model, bool copies, tally_
 
 /* ---- none per step ---- */
 
-/* Until all ranks are here for the n-th time; allocates nothing. */
-static int meet(tally_group *group, unsigned n)
-{
-    atomic_fetch_add(&ranks_words()[0], 1);
-    return ranks_await(&ranks_words()[0], n * (uint32_t)tally_group_size(group));
-}
-
-static int count(tally_group *group, const char *hook, bool copies, unsigned *n_met)
+static int count(tally_group *group, const char *hook, bool copies)
 {
     struct ddp_model model;
     tally_ddp *ddp;
@@ -64,16 +57,16 @@ static int count(tally_group *group, const char *hook, bool copies, unsigned *n_
     for (unsigned s = 0; s < 2; s++) {
         CHECK_OK(group, hook_step(group, ddp, &model, s));
     }
-    CHECK(group, meet(group, ++*n_met) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     before = counting_memory_calls();
-    CHECK(group, meet(group, ++*n_met) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     for (unsigned s = 0; s < N_COUNTED; s++) {
         CHECK_OK(group, hook_step(group, ddp, &model, s));
     }
-    CHECK(group, meet(group, ++*n_met) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     CHECK(group, counting_memory_calls() == before);
     /* As threads, the others' ends count too. */
-    CHECK(group, meet(group, ++*n_met) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
     return 0;
@@ -81,12 +74,10 @@ static int count(tally_group *group, const char *hook, bool copies, unsigned *n_
 
 static int count_body(tally_group *group, void *user)
 {
-    unsigned n_met = 0;
-
     (void)user;
     for (size_t k = 0; k < COUNT(hooks); k++) {
         for (int copies = 0; copies < 2; copies++) {
-            if (count(group, hooks[k], copies, &n_met) != 0) {
+            if (count(group, hooks[k], copies) != 0) {
                 (void)fprintf(stderr, "with %s, %s\n", hooks[k], copies ? "copies" : "views");
                 return RANKS_FAILED;
             }
