@@ -44,7 +44,7 @@ static int touch(void *user, uint64_t offset, uint64_t bytes)
 static void *alloc(size_t bytes, tally__take_fn *take, const char *what)
 {
     size_t align = bytes < HUGE_PAGE_BYTES ? TALLY__CACHE_LINE : HUGE_PAGE_BYTES;
-    size_t rounded = (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
+    size_t rounded = tally__to_cache_line(bytes);
     void *block = NULL;
 
     if (rounded < bytes ||

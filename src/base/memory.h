@@ -12,6 +12,12 @@
 /* Every block starts on a cache line, which is also the widest vector. */
 #define TALLY__CACHE_LINE 64
 
+/* Rounds up to whole cache lines. Wraps around near SIZE_MAX. */
+static inline size_t tally__to_cache_line(size_t bytes)
+{
+    return (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
+}
+
 /*
  * Allocates bytes of zeroed memory, aligned to a cache line; a block of 0 bytes is valid. NULL when
  * there is not enough: the error text then says how much was needed for what, and the caller

@@ -25,7 +25,8 @@ int tally__fail_errno(int status, int error, const char *format, ...)
 /*
  * Around a callback of the application: saves the thread's error text before it and restores it
  * after a success, so that a success leaves no trace. tally__take_back is false when the callback
- * failed without a text.
+ * failed without a text. Also around clean-up after a failure, with rc TALLY_OK: the failure's text
+ * stays. To keep a status with its text and fail with it later, see struct tally__outcome.
  */
 struct tally__aside {
     char text[TALLY__ERROR_BYTES];

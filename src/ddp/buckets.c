@@ -184,9 +184,7 @@ static int build(tally_ddp *ddp, const int *from, struct tally__buckets *buckets
 
 static size_t bucket_bytes(const tally_bucket *seen)
 {
-    size_t bytes = seen->n * tally_dtype_bytes(seen->dtype);
-
-    return (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
+    return tally__to_cache_line(seen->n * tally_dtype_bytes(seen->dtype));
 }
 
 int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets *buckets)

@@ -26,6 +26,7 @@ int tally__presence_job(tally_lane *lane, void *user)
 
     tally__doing_call(lane, presence->active ? "the start of a step" : "tally_ddp_join",
                       ddp->step + ddp->steps_before);
+    /* One round for any number of ranks; an agreement has 64 bits. */
     has_input[tally_group_rank(ddp->group)] = presence->active;
     TRY(tally_lane_all_reduce(lane, has_input, (size_t)size, TALLY_U8, TALLY_MAX));
     presence->n_active = 0;

@@ -9,11 +9,6 @@
 #include "base/status.h"
 #include "ddp/ddp.h"
 
-static size_t to_line(size_t bytes)
-{
-    return (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
-}
-
 /* Sets the addresses of all provided parameters in memory; returns the bytes. With NULL it only
  * counts. */
 static size_t lay_out(tally_ddp *ddp, unsigned char *memory)
@@ -32,14 +27,14 @@ static size_t lay_out(tally_ddp *ddp, unsigned char *memory)
             }
             used += param->provided ? param->bytes : 0;
         }
-        used = to_line(used);
+        used = tally__to_cache_line(used);
     }
     for (size_t i = 0; i < ddp->n_params; i++) {
         struct tally__param *param = &ddp->params[i];
 
         if (param->provided && param->bucket < 0) {
             param->data = memory ? memory + used : NULL;
-            used = to_line(used + param->bytes);
+            used = tally__to_cache_line(used + param->bytes);
         }
     }
     return used;

@@ -44,8 +44,8 @@ struct tally__state {
     int world;
     size_t n_params;
     uint64_t n_steps;
-    /* Returns OK only if status is OK on all ranks; then also runs job on lane 0, unless it is
-     * NULL. Collective. */
+    /* tally__ddp_agree, a pointer because this folder does not know ddp: returns OK only if status
+     * is OK on all ranks; then also runs job on lane 0, unless it is NULL. Collective. */
     int (*agree)(tally_ddp *ddp, int status, tally_job_fn job, void *user);
     tally_ddp *ddp;       /* the first argument of agree */
     tally_hook_blob hook; /* state of a ddp's hook, set by snapshot, freed by the driver */

@@ -20,7 +20,7 @@ static void *take_room(struct room *room, size_t bytes)
 {
     void *here = room->memory ? room->memory + room->used : NULL;
 
-    room->used += (bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE;
+    room->used += tally__to_cache_line(bytes);
     return here;
 }
 

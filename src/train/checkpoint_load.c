@@ -216,9 +216,7 @@ static size_t room_for(const struct loading *loading, size_t value)
     const struct tally__part *part = chosen(loading, value);
     bool has_data = value >= loading->manifest.n_params || loading->ddp->params[value].data;
 
-    return part && has_data
-               ? (part->bytes + TALLY__CACHE_LINE - 1) / TALLY__CACHE_LINE * TALLY__CACHE_LINE
-               : 0;
+    return part && has_data ? tally__to_cache_line(part->bytes) : 0;
 }
 
 static int read_values(struct loading *loading)

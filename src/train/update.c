@@ -146,6 +146,7 @@ static int agree_on_factor(tally_lane *lane, tally_optimizer *optimizer, double 
     }
     if (lane) {
         TRY(rc);
+        /* A rank that failed says so in place of this round: no rank has updated anything. */
         return tally_lane_barrier(lane);
     }
     return tally__ddp_agree(optimizer->ddp, rc, NULL, NULL);

@@ -68,13 +68,6 @@ static int step(tally_group *group, const struct scene *scene, unsigned seed)
 
 /* ---- none per step ---- */
 
-/* Until all ranks are here for the n-th time; allocates nothing. */
-static int meet(tally_group *group, unsigned n)
-{
-    atomic_fetch_add(&ranks_words()[0], 1);
-    return ranks_await(&ranks_words()[0], n * (uint32_t)tally_group_size(group));
-}
-
 static int count_body(tally_group *group, void *user)
 {
     struct scene scene;
@@ -86,15 +79,15 @@ static int count_body(tally_group *group, void *user)
     for (unsigned s = 0; s < 5; s++) {
         CHECK_OK(group, step(group, &scene, s));
     }
-    CHECK(group, meet(group, 1) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     before = counting_memory_calls();
-    CHECK(group, meet(group, 2) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     for (unsigned s = 5; s < 11; s++) {
         CHECK_OK(group, step(group, &scene, s));
     }
-    CHECK(group, meet(group, 3) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     CHECK(group, counting_memory_calls() == before);
-    CHECK(group, meet(group, 4) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     CHECK_OK(group, end(group, &scene));
     return 0;
 }

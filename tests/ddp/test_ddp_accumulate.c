@@ -181,26 +181,10 @@ static int train(tally_group *group, struct training *training, enum way way)
     return 0;
 }
 
-/* A hook of two stages: doubled before the sum, halved in the division. */
-static int two_stages(void *state, tally_lane *lane, const tally_bucket *bucket)
-{
-    float *data = bucket->data;
-    int rc;
-
-    (void)state;
-    for (size_t e = 0; e < bucket->n; e++) {
-        data[e] *= 2;
-    }
-    rc = tally_lane_all_reduce(lane, data, bucket->n, bucket->dtype, TALLY_SUM);
-    for (size_t e = 0; e < bucket->n; e++) {
-        data[e] /= 2 * (float)bucket->divisor;
-    }
-    return rc;
-}
-
 static int network_body(tally_group *group, void *user)
 {
-    const tally_hook_table table = {.size = sizeof table, .name = "2 stages", .reduce = two_stages};
+    const tally_hook_table table = {
+        .size = sizeof table, .name = "doubled", .reduce = ddp_doubled_reduce};
 
     (void)user;
     for (int o = 0; o < 4 * N_WAYS; o++) {

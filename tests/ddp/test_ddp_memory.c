@@ -45,15 +45,6 @@ static const struct variant variants[] = {
     {"views, delayed", .delayed = true},
 };
 
-/* Until all ranks are here; allocates nothing. */
-static int meet(tally_group *group, unsigned which)
-{
-    _Atomic uint32_t *word = &ranks_words()[which];
-
-    atomic_fetch_add(word, 1);
-    return ranks_await(word, (uint32_t)tally_group_size(group));
-}
-
 static int step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model,
                 const struct variant *variant, unsigned s)
 {
@@ -77,7 +68,7 @@ static int step(tally_group *group, tally_ddp *ddp, const struct ddp_model *mode
     return 0;
 }
 
-static int count(tally_group *group, const struct variant *variant, unsigned first_word)
+static int count(tally_group *group, const struct variant *variant)
 {
     struct ddp_spec specs[DDP_N_MIXED];
     struct ddp_model model;
@@ -102,16 +93,16 @@ static int count(tally_group *group, const struct variant *variant, unsigned fir
     for (unsigned s = 0; s < N_WARM_UP; s++) {
         CHECK_OK(group, step(group, ddp, &model, variant, s));
     }
-    CHECK(group, meet(group, first_word) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     before = counting_memory_calls();
-    CHECK(group, meet(group, first_word + 1) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     for (unsigned s = 0; s < N_COUNTED; s++) {
         CHECK_OK(group, step(group, ddp, &model, variant, s));
     }
-    CHECK(group, meet(group, first_word + 2) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     CHECK(group, counting_memory_calls() == before);
     /* As threads, the others' ends count too. */
-    CHECK(group, meet(group, first_word + 3) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
     return 0;
@@ -121,7 +112,7 @@ static int count_body(tally_group *group, void *user)
 {
     (void)user;
     for (unsigned v = 0; v < sizeof variants / sizeof variants[0]; v++) {
-        if (count(group, &variants[v], 4 * v) != 0) {
+        if (count(group, &variants[v]) != 0) {
             (void)fprintf(stderr, "with %s\n", variants[v].what);
             return RANKS_FAILED;
         }

@@ -46,14 +46,7 @@ static int make(tally_group *group, struct ddp_model *model, bool copies, tally_
 
 /* ---- none per step ---- */
 
-/* Until all ranks are here for the n-th time; allocates nothing. */
-static int meet(tally_group *group, unsigned n)
-{
-    atomic_fetch_add(&ranks_words()[0], 1);
-    return ranks_await(&ranks_words()[0], n * (uint32_t)tally_group_size(group));
-}
-
-static int count(tally_group *group, const char *hook, bool copies, unsigned *n_met)
+static int count(tally_group *group, const char *hook, bool copies)
 {
     struct ddp_model model;
     tally_ddp *ddp;
@@ -64,16 +57,16 @@ static int count(tally_group *group, const char *hook, bool copies, unsigned *n_
     for (unsigned s = 0; s < 2; s++) {
         CHECK_OK(group, hook_step(group, ddp, &model, s));
     }
-    CHECK(group, meet(group, ++*n_met) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     before = counting_memory_calls();
-    CHECK(group, meet(group, ++*n_met) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     for (unsigned s = 0; s < N_COUNTED; s++) {
         CHECK_OK(group, hook_step(group, ddp, &model, s));
     }
-    CHECK(group, meet(group, ++*n_met) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     CHECK(group, counting_memory_calls() == before);
     /* As threads, the others' ends count too. */
-    CHECK(group, meet(group, ++*n_met) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
     return 0;
@@ -81,12 +74,10 @@ static int count(tally_group *group, const char *hook, bool copies, unsigned *n_
 
 static int count_body(tally_group *group, void *user)
 {
-    unsigned n_met = 0;
-
     (void)user;
     for (size_t k = 0; k < COUNT(hooks); k++) {
         for (int copies = 0; copies < 2; copies++) {
-            if (count(group, hooks[k], copies, &n_met) != 0) {
+            if (count(group, hooks[k], copies) != 0) {
                 (void)fprintf(stderr, "with %s, %s\n", hooks[k], copies ? "copies" : "views");
                 return RANKS_FAILED;
             }
@@ -96,26 +87,6 @@ static int count_body(tally_group *group, void *user)
 }
 
 /* ---- the N-th fails on one rank ---- */
-
-/* Announces everything and waits. */
-static int try_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model,
-                    unsigned seed)
-{
-    int rank = tally_group_rank(group);
-
-    for (size_t i = model->n; i-- > 0;) {
-        float *grad = tally_ddp_grad(ddp, (int)i);
-
-        if (model->spec[i].dtype != TALLY_F32) {
-            ddp_fill_grad(model, ddp, i, seed, rank);
-        }
-        for (size_t e = 0; e < model->count[i] && model->spec[i].dtype == TALLY_F32; e++) {
-            grad[e] = hook_value(seed, rank, i, e);
-        }
-        CHECK_OK(group, tally_ddp_grad_ready(ddp, (int)i));
-    }
-    return tally_ddp_wait(ddp);
-}
 
 /* Whether the hook is the one with this text. */
 static bool has(tally_ddp *ddp, const char *text)
@@ -149,7 +120,7 @@ static int with_failure(tally_group *group, const char *hook, size_t n, bool *me
         CHECK_OK(group, tally_ddp_set_hook(ddp, hook));
     }
     ranks_note(group, 0, (uint64_t)rc);
-    rc = try_step(group, ddp, &model, 2);
+    rc = hook_try_step(group, ddp, &model, 2);
     if (rc != TALLY_OK) {
         CHECK_STATUS(group, rc, TALLY_NOMEM);
         CHECK_TEXT(group, tally_last_error(), "cannot allocate");

@@ -23,17 +23,9 @@ static guest_layout layouts[] = {{3, 1, -1, 2, -1, 0, -1, -2}, {0, 1, 3, -1, 2, 
 static const char *const hooks[] = {"allreduce", "int8", "powersgd:start=0",
                                     "batched_powersgd:start=0", "quantize_per_tensor"};
 
-/* Until all ranks are here for the n-th time; allocates nothing. */
-static int meet(tally_group *group, unsigned n)
-{
-    atomic_fetch_add(&ranks_words()[0], 1);
-    return ranks_await(&ranks_words()[0], n * (uint32_t)tally_group_size(group));
-}
-
 static int count(tally_group *group, void *user)
 {
     struct guest *guest = calloc(1, sizeof *guest);
-    unsigned n_met = 0;
 
     (void)user;
     CHECK(group, guest);
@@ -45,17 +37,17 @@ static int count(tally_group *group, void *user)
         for (unsigned s = 0; s < 3; s++) {
             CHECK_OK(group, guest_step(group, guest, layouts[0], s, 0));
         }
-        CHECK(group, meet(group, ++n_met) == 0);
+        CHECK(group, ranks_meet(group) == 0);
         before = counting_memory_calls();
-        CHECK(group, meet(group, ++n_met) == 0);
+        CHECK(group, ranks_meet(group) == 0);
         for (unsigned s = 3; s < 20; s++) {
             CHECK_OK(group, guest_step(group, guest, layouts[0], s, s));
         }
-        CHECK(group, meet(group, ++n_met) == 0);
+        CHECK(group, ranks_meet(group) == 0);
         /* Up to then a fast lane may have made do with one request for the three buckets. */
         n_requests = ranks_now()->kind == RANKS_THREADS ? 2 * (size_t)tally_group_size(group) : 2;
         CHECK(group, counting_memory_calls() - before <= n_requests);
-        CHECK(group, meet(group, ++n_met) == 0);
+        CHECK(group, ranks_meet(group) == 0);
         CHECK_OK(group, guest_end(group, guest));
     }
     free(guest);

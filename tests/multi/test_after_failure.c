@@ -21,13 +21,6 @@
 
 static int n_failures;
 
-/* Waits, without the group, until all ranks have come here: once per body. */
-static int meet(const tally_group *group)
-{
-    atomic_fetch_add(&ranks_words()[RANKS_N_WORDS - 1], 1);
-    return ranks_await(&ranks_words()[RANKS_N_WORDS - 1], (uint32_t)tally_group_size(group));
-}
-
 /* ---- buffers that are freed after a failure, and ranks that come then ---- */
 
 enum freed_kind { ALL_REDUCE, REDUCE_SCATTER, BROADCAST, ALL_GATHER, ALL_TO_ALL, N_FREED_KINDS };
@@ -127,7 +120,7 @@ static int slow_close_body(tally_group *group, void *user)
     CHECK_OK(group, tally_group_split(group, 0, 0, &sub));
     CHECK_OK(group, tally_submit(sub, 0, slow_job, (void *)states, NULL));
     CHECK(group, ranks_await(&states[0], 1) == 0);
-    CHECK(group, meet(group) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     CHECK_OK(group, tally_group_abort(*aborts_parent ? group : sub, "enough"));
     CHECK_OK(group, tally_group_close(sub));
     CHECK(group, atomic_load(&states[1]) == 1);
@@ -161,7 +154,7 @@ static int split_body(tally_group *group, void *user)
     pthread_t thread = pthread_self();
     int rc = TALLY_OK;
 
-    CHECK(group, meet(group) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     if (tally_group_rank(group) == 0) {
         CHECK(group, pthread_create(&thread, NULL, abort_later, &aborter) == 0);
     }

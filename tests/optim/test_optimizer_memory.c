@@ -39,15 +39,6 @@ static const struct variant variants[] = {
     {"views, overlap, join", false, 1, 0, 1, 0},
 };
 
-/* Until all ranks are here; allocates nothing. */
-static int meet(tally_group *group, size_t which)
-{
-    _Atomic uint32_t *word = &ranks_words()[which];
-
-    atomic_fetch_add(word, 1);
-    return ranks_await(word, (uint32_t)tally_group_size(group));
-}
-
 static int step(struct opt_run *run, const struct variant *variant, unsigned s)
 {
     unsigned absent = variant->find_unused ? 1u << s % OPT_N_PARAMS : 0;
@@ -60,7 +51,7 @@ static int step(struct opt_run *run, const struct variant *variant, unsigned s)
     return 0;
 }
 
-static int count(tally_group *group, const struct variant *variant, size_t first_word)
+static int count(tally_group *group, const struct variant *variant)
 {
     tally_ddp_config ddp;
     tally_optimizer_config config;
@@ -81,16 +72,16 @@ static int count(tally_group *group, const struct variant *variant, size_t first
     for (unsigned s = 0; s < N_WARM_UP; s++) {
         CHECK_OK(group, step(&run, variant, s));
     }
-    CHECK(group, meet(group, first_word) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     before = counting_memory_calls();
-    CHECK(group, meet(group, first_word + 1) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     for (unsigned s = 0; s < N_COUNTED; s++) {
         CHECK_OK(group, step(&run, variant, s));
     }
-    CHECK(group, meet(group, first_word + 2) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     CHECK(group, counting_memory_calls() == before);
     /* As threads, the others' ends count too. */
-    CHECK(group, meet(group, first_word + 3) == 0);
+    CHECK(group, ranks_meet(group) == 0);
     return opt_end(&run);
 }
 
@@ -98,7 +89,7 @@ static int count_body(tally_group *group, void *user)
 {
     (void)user;
     for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
-        if (count(group, &variants[v], 4 * v) != 0) {
+        if (count(group, &variants[v]) != 0) {
             (void)fprintf(stderr, "with %s\n", variants[v].what);
             return RANKS_FAILED;
         }

@@ -42,25 +42,8 @@ static const struct variant variants[] = {
     {"adamw:lr=0.01", NULL, true, 1.5, 4, true},
 };
 
-/* Doubled before the sum, halved in the division. */
-static int two_stages(void *state, tally_lane *lane, const tally_bucket *bucket)
-{
-    float *data = bucket->data;
-    int rc;
-
-    (void)state;
-    for (size_t e = 0; e < bucket->n; e++) {
-        data[e] *= 2;
-    }
-    rc = tally_lane_all_reduce(lane, data, bucket->n, bucket->dtype, TALLY_SUM);
-    for (size_t e = 0; e < bucket->n; e++) {
-        data[e] /= 2 * (float)bucket->divisor;
-    }
-    return rc;
-}
-
 static const tally_hook_table own_hook = {
-    .size = sizeof own_hook, .name = "2 stages", .concurrent = 1, .reduce = two_stages};
+    .size = sizeof own_hook, .name = "doubled", .concurrent = 1, .reduce = ddp_doubled_reduce};
 
 static double cosine(int step)
 {

@@ -98,15 +98,6 @@ static int disagree_body(tally_group *group, void *user)
 
 /* ---- memory ---- */
 
-/* Until all ranks are here; allocates nothing. */
-static int meet(tally_group *group, unsigned which)
-{
-    _Atomic uint32_t *word = &ranks_words()[which];
-
-    atomic_fetch_add(word, 1);
-    return ranks_await(word, (uint32_t)tally_group_size(group));
-}
-
 static int steady_body(tally_group *group, void *user)
 {
     (void)user;
@@ -125,16 +116,16 @@ static int steady_body(tally_group *group, void *user)
         for (unsigned s = 0; s < 3; s++) {
             CHECK_OK(group, opt_step(&run, s, 0));
         }
-        CHECK_OK(group, meet(group, 4 * variant));
+        CHECK_OK(group, ranks_meet(group));
         before = counting_memory_calls();
-        CHECK_OK(group, meet(group, 4 * variant + 1));
+        CHECK_OK(group, ranks_meet(group));
         for (unsigned s = 0; s < 20; s++) {
             CHECK_OK(group, opt_step(&run, s, 0));
         }
-        CHECK_OK(group, meet(group, 4 * variant + 2));
+        CHECK_OK(group, ranks_meet(group));
         after = counting_memory_calls();
         CHECK(group, after == before);
-        CHECK_OK(group, meet(group, 4 * variant + 3));
+        CHECK_OK(group, ranks_meet(group));
         CHECK_OK(group, opt_end(&run));
     }
     return 0;

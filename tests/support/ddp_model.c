@@ -227,6 +227,22 @@ uint64_t ddp_hash_grads(const struct ddp_model *model, const tally_ddp *ddp)
     return hash;
 }
 
+int ddp_doubled_reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    float *data = bucket->data;
+    int rc;
+
+    (void)state;
+    for (size_t e = 0; e < bucket->n; e++) {
+        data[e] *= 2;
+    }
+    rc = tally_lane_all_reduce(lane, data, bucket->n, bucket->dtype, TALLY_SUM);
+    for (size_t e = 0; e < bucket->n; e++) {
+        data[e] /= 2 * (float)bucket->divisor;
+    }
+    return rc;
+}
+
 /* ---- runs ---- */
 
 int ddp_run_world(const char *name, ranks_body *body, void *user, int lanes, int world)

@@ -84,6 +84,10 @@ int ddp_right_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *m
 /* A hash of all gradients. */
 uint64_t ddp_hash_grads(const struct ddp_model *model, const tally_ddp *ddp);
 
+/* The reduce of a hook in two steps: gradients are doubled before the sum, and halved in the
+ * division. The means have the bits of an all-reduce. */
+int ddp_doubled_reduce(void *state, tally_lane *lane, const tally_bucket *bucket);
+
 /* Runs body in this world, as threads and as processes. */
 int ddp_run_world(const char *name, ranks_body *body, void *user, int lanes, int world);
 

@@ -41,7 +41,7 @@ float hook_value(unsigned seed, int rank, size_t i, size_t e)
     return (float)(value * scales[i % 9] * (e % 100 == 37 ? 20 : 1));
 }
 
-int hook_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, unsigned seed)
+int hook_try_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, unsigned seed)
 {
     int rank = tally_group_rank(group);
 
@@ -56,7 +56,12 @@ int hook_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model,
         }
         CHECK_OK(group, tally_ddp_grad_ready(ddp, (int)i));
     }
-    CHECK_OK(group, tally_ddp_wait(ddp));
+    return tally_ddp_wait(ddp);
+}
+
+int hook_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, unsigned seed)
+{
+    CHECK_OK(group, hook_try_step(group, ddp, model, seed));
     return 0;
 }
 

@@ -71,6 +71,8 @@ float hook_value(unsigned seed, int rank, size_t i, size_t e);
 
 /* A whole step; parameters that are not fp32 have ddp_model.h's values. */
 int hook_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, unsigned seed);
+/* The same; returns the status of tally_ddp_wait. */
+int hook_try_step(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, unsigned seed);
 
 /*
  * Number of gradients that are not, to the bit, the expected means of the rule: fp32 ones of

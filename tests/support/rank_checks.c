@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Helpers for the bodies of ranks: checks, waiting, hashing. Any rank's thread enters; no state. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -89,4 +90,13 @@ int ranks_check_alive(tally_group *group)
     CHECK_OK(group, ranks_finish(future));
     CHECK(group, data == (double)(world * (world + 1)) / 2);
     return 0;
+}
+
+int ranks_meet(const tally_group *group)
+{
+    _Atomic uint32_t *word = &ranks_words()[RANKS_N_WORDS - 1];
+    uint32_t size = (uint32_t)tally_group_size(group);
+    uint32_t n_before = atomic_fetch_add(word, 1);
+
+    return ranks_await(word, (n_before / size + 1) * size);
 }

@@ -105,6 +105,10 @@ _Atomic uint32_t *ranks_words(void);
 /* Waits, for at most a minute, until a shared word has reached a value. */
 int ranks_await(_Atomic uint32_t *word, uint32_t value);
 
+/* Waits, for at most a minute, until all ranks are here; not with the group, and without an
+ * allocation. Counts in the last word. */
+int ranks_meet(const tally_group *group);
+
 /* Waits for a future and frees it; returns the job's status. */
 int ranks_finish(tally_future *future);
 
