@@ -181,7 +181,7 @@ class Bench:
             "step": f"step --ranks 2 --mb {x.mb} --backward-ms {x.backward_ms} --steps {x.steps}",
             "updates": f"step --ranks 2 --mb {x.mb} --backward-ms {x.backward_ms} --steps {x.steps} "
                        "--optimizer adamw",
-            "trace": f"step --ranks 2 --mb 20 --params 20 --bucket-mb 1 --backward-ms {x.backward_ms // 10} "
+            "trace": f"step --ranks 2 --mb 20 --params 20 --bucket-mb 1 --backward-ms {max(1, x.backward_ms // 10)} "
                      f"--steps {x.steps}",
             "copies": f"step --ranks 2 --mb {x.mb} --backward-ms 0 --copies --steps {x.steps}",
             "hooks": f"hooks --ranks 2 --mb {x.mb} --steps {x.steps}",

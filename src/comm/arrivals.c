@@ -31,39 +31,31 @@
 
 /* ---- making ---- */
 
-void tally__arrivals_free(struct tally__arrivals *arrivals)
+void tally__arrivals_unmake(struct tally__arrivals *arrivals)
 {
-    if (arrivals) {
-        tally__free(arrivals->called_ns);
-        tally__free(arrivals->transfer_ns);
-        tally__free(arrivals->one_way);
-        tally__free(arrivals);
-    }
+    tally__free(arrivals->called_ns);
+    tally__free(arrivals->transfer_ns);
+    tally__free(arrivals->one_way);
 }
 
 int tally__arrivals_make(int n_ranks, const _Atomic uint64_t *called_here_ns,
-                         struct tally__arrivals **arrivals)
+                         struct tally__arrivals *arrivals)
 {
     size_t n = (size_t)n_ranks;
-    struct tally__arrivals *made = tally__alloc(sizeof *made, "arrivals of ranks");
 
-    if (!made) {
-        return TALLY_NOMEM;
-    }
-    made->n_ranks = n_ranks;
-    made->called_here_ns = called_here_ns;
-    made->called_ns = tally__alloc_array(n, sizeof *made->called_ns, "arrivals of ranks");
-    made->transfer_ns = tally__alloc_array(n, sizeof *made->transfer_ns, "arrivals of ranks");
-    made->one_way = tally__alloc_array(n, sizeof *made->one_way, "arrivals of ranks");
-    if (!made->called_ns || !made->transfer_ns || !made->one_way) {
-        tally__arrivals_free(made);
+    arrivals->n_ranks = n_ranks;
+    arrivals->called_here_ns = called_here_ns;
+    arrivals->called_ns = tally__alloc_array(n, sizeof *arrivals->called_ns, "arrivals of ranks");
+    arrivals->transfer_ns =
+        tally__alloc_array(n, sizeof *arrivals->transfer_ns, "arrivals of ranks");
+    arrivals->one_way = tally__alloc_array(n, sizeof *arrivals->one_way, "arrivals of ranks");
+    if (!arrivals->called_ns || !arrivals->transfer_ns || !arrivals->one_way) {
         return TALLY_NOMEM;
     }
     for (size_t r = 0; r < n; r++) {
-        made->one_way[r] =
+        arrivals->one_way[r] =
             (struct tally__one_way){.least_ns = {INT64_MAX, INT64_MAX}, .back_ns = INT64_MAX};
     }
-    *arrivals = made;
     return TALLY_OK;
 }
 

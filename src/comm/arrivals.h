@@ -65,10 +65,10 @@ struct tally__arrivals {
     struct tally__one_way *one_way;
 };
 
-/* Errors: NOMEM. Free accepts NULL. */
+/* Fills zeroed arrivals. Errors: NOMEM; unmake is called then, too. */
 int tally__arrivals_make(int n_ranks, const _Atomic uint64_t *called_here_ns,
-                         struct tally__arrivals **arrivals);
-void tally__arrivals_free(struct tally__arrivals *arrivals);
+                         struct tally__arrivals *arrivals);
+void tally__arrivals_unmake(struct tally__arrivals *arrivals);
 
 /* At the start of a bucket's job: its rounds are stamped and noted. */
 void tally__arrivals_begin(tally_lane *lane, struct tally__arrivals *arrivals, uint64_t launch_ns,

@@ -220,8 +220,8 @@ struct tally__rank_lateness {
 /* Which rank makes the others wait. The mutex guards it, except for arrivals, which belong to the
  * lanes while a step is under way. */
 struct tally__lateness {
-    struct tally__arrivals **arrivals; /* per lane */
-    _Atomic uint64_t called_ns;        /* of the step's wait; 0: not yet. Relaxed: see arrivals.h */
+    struct tally__arrivals *arrivals; /* per lane */
+    _Atomic uint64_t called_ns;       /* of the step's wait; 0: not yet. Relaxed: see arrivals.h */
     int n_lanes;
     uint64_t n_rounds;
     uint64_t n_steps;

@@ -23,7 +23,7 @@
 void tally__lateness_free(struct tally__lateness *lateness)
 {
     for (int i = 0; lateness->arrivals && i < lateness->n_lanes; i++) {
-        tally__arrivals_free(lateness->arrivals[i]);
+        tally__arrivals_unmake(&lateness->arrivals[i]);
     }
     tally__free(lateness->arrivals);
     tally__free(lateness->ranks);
@@ -42,11 +42,10 @@ int tally__lateness_make(struct tally__lateness *lateness, const tally_group *gr
     if (!lateness->ranks || !lateness->arrivals || !lateness->told) {
         return TALLY_NOMEM;
     }
-    lateness->n_lanes = 0;
+    lateness->n_lanes = group->n_lanes;
     for (int i = 0; i < group->n_lanes; i++) {
         TRY(tally__arrivals_make(group->domain->n_ranks, &lateness->called_ns,
                                  &lateness->arrivals[i]));
-        lateness->n_lanes++;
     }
     return TALLY_OK;
 }
@@ -66,7 +65,7 @@ static struct called find_called(const tally_ddp *ddp)
     struct called called = {.last = -1};
 
     for (int i = 0; i < ddp->lateness.n_lanes; i++) {
-        const struct tally__arrivals *arrivals = ddp->lateness.arrivals[i];
+        const struct tally__arrivals *arrivals = &ddp->lateness.arrivals[i];
 
         for (int r = 0; arrivals->has_called && r < ddp->group->size; r++) {
             uint64_t ns = arrivals->called_ns[tally__number_of(ddp->group, r)];
@@ -130,7 +129,7 @@ static void step_waits(tally_ddp *ddp, int rank, const struct called *called, ui
 
     memset(ns, 0, TALLY__N_LATE_CAUSES * sizeof *ns);
     for (int i = 0; i < ddp->lateness.n_lanes; i++) {
-        const struct tally__arrivals *arrivals = ddp->lateness.arrivals[i];
+        const struct tally__arrivals *arrivals = &ddp->lateness.arrivals[i];
         uint64_t lane_ns[TALLY__N_LATE_CAUSES] = {0};
 
         for (size_t k = 0; k < arrivals->n_late; k++) {
@@ -189,7 +188,7 @@ static bool clock_of(const tally_ddp *ddp, int rank, int64_t *offset_ns, uint64_
     *offset_ns = 0;
     *uncertainty_ns = 0;
     return tally__is_near(group, rank) ||
-           tally__arrivals_offset(ddp->lateness.arrivals[0], tally__number_of(group, rank),
+           tally__arrivals_offset(&ddp->lateness.arrivals[0], tally__number_of(group, rank),
                                   offset_ns, uncertainty_ns);
 }
 
@@ -215,7 +214,7 @@ void tally__lateness_step(tally_ddp *ddp, uint64_t step_ns)
     uint64_t ns[TALLY__N_LATE_CAUSES];
 
     for (int i = 0; i < ddp->lateness.n_lanes; i++) {
-        ddp->lateness.n_rounds += ddp->lateness.arrivals[i]->n_rounds;
+        ddp->lateness.n_rounds += ddp->lateness.arrivals[i].n_rounds;
     }
     ddp->lateness.n_steps++;
     for (int r = 0; r < ddp->group->size; r++) {

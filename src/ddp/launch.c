@@ -372,7 +372,7 @@ static int bucket_job(tally_lane *lane, void *user)
                                : tally_group_size(ddp->group);
     assert(bucket->seen.divisor > 0);
     /* Without lane threads a bucket cannot begin before wait. */
-    tally__arrivals_begin(lane, ddp->lateness.arrivals[lane->index],
+    tally__arrivals_begin(lane, &ddp->lateness.arrivals[lane->index],
                           tally__threads_count(ddp->group->threads) > 0 ? bucket->now.launch_ns
                                                                         : bucket->now.start_ns,
                           is_last(bucket));

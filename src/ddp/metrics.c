@@ -45,8 +45,8 @@ static bool find_path(struct tally__metrics *metrics, const char *name, int rank
     char number[32];
     int n;
 
-    n = ddp > 1 ? snprintf(number, sizeof number, "%d.ddp%d", rank, ddp)
-                : snprintf(number, sizeof number, "%d", rank);
+    (void)(ddp > 1 ? snprintf(number, sizeof number, "%d.ddp%d", rank, ddp)
+                   : snprintf(number, sizeof number, "%d", rank));
     n = snprintf(metrics->path, sizeof metrics->path, "%.*s%s%s%s", (int)(from - name), name,
                  mark ? "" : ".", number, mark ? mark + 2 : from);
     (void)snprintf(metrics->partial, sizeof metrics->partial, "%s.new", metrics->path);

@@ -355,7 +355,7 @@ void tally__step_reset(tally_ddp *ddp)
     ddp->ready.n = 0;
     atomic_store_explicit(&ddp->lateness.called_ns, 0, memory_order_relaxed);
     for (int i = 0; i < ddp->lateness.n_lanes; i++) {
-        tally__arrivals_reset(ddp->lateness.arrivals[i]);
+        tally__arrivals_reset(&ddp->lateness.arrivals[i]);
     }
 }
 

@@ -20,7 +20,7 @@
 
 #define TALLY__STATUS_NAME "tally-status"
 #define TALLY__STATUS_MAGIC "TALLYTOP" /* 8 bytes, without the NUL */
-#define TALLY__STATUS_VERSION 1
+#define TALLY__STATUS_VERSION 2
 
 enum tally__status_state {
     TALLY__STATE_UNUSED,     /* the entry is free */

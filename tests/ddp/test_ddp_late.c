@@ -10,9 +10,9 @@
 #include "support/ddp_model.h"
 
 #define N 4
-#define N_STEPS 12
+#define N_STEPS 6
 #define N_WARM 2
-#define SLEEP_S 0.02
+#define SLEEP_S 0.06
 
 static const struct ddp_spec specs[N] = {
     {"a", TALLY_F32, 0, 1, {10}},
@@ -48,13 +48,13 @@ static int check_late(tally_group *group, const tally_rank_stats *stats)
 {
     double sum = stats->computes_s + stats->lane_s + stats->link_s;
 
-    CHECK(group, stats->n_last >= (N_STEPS - N_WARM) / 2 && stats->n_last <= stats->n_rounds);
-    /* The others have arrived long before the sleep is over, unless this machine stops. */
-    CHECK(group, stats->computes_s > (N_STEPS - N_WARM) * SLEEP_S / 4);
-    CHECK(group, stats->computes_s > stats->lane_s && stats->link_s == 0);
+    CHECK(group, stats->n_last > 0 && stats->n_last <= stats->n_rounds);
+    /* In one of the steps the others have arrived long before the sleep is over, even on a machine
+     * that has much else to do. */
+    CHECK(group, stats->computes_s > SLEEP_S / 2 && stats->link_s == 0);
     CHECK(group, stats->waited_s > sum - 1e-6 && stats->waited_s < sum + 1e-6);
     CHECK(group, stats->step_waited_s <= stats->waited_s);
-    CHECK(group, stats->cause == (stats->n_late_steps ? TALLY_LATE_COMPUTES : TALLY_LATE_NOT));
+    CHECK(group, (stats->n_late_steps == 0) == (stats->cause == TALLY_LATE_NOT));
     return 0;
 }
 

@@ -5,6 +5,8 @@
 # slow (link), or none is late (none). SOURCE is the source tree, OBJECT
 # tally's part for that MPI. Exit code 77, with the reason: not here.
 set -uo pipefail
+# shellcheck source=tests/support/idle.sh
+. "$(dirname "$0")/../support/idle.sh"
 
 mpi=$1 bench=$2/bench object=$3 program=$4 trials=$5
 shift 5
@@ -18,6 +20,7 @@ if ! command -v "$launcher" >/dev/null || [ ! -e "$object" ]; then
 fi
 # Says itself why there can be no hosts.
 "$bench/hosts.sh" true || exit
+need_idle_cpus
 export TALLY_MPI=$object
 world=3 mbit=50
 failed=0

@@ -3,8 +3,11 @@
 # usage: test_stragglers.sh TALLY RUN_LATE TRIALS [CASE...]
 # Ranks on this machine of which one is late, in TRIALS trials of each case: it computes longer; other
 # programs run on the CPU of its lane; or none is late. The right rank must be named with the right
-# cause after ten steps, by the statistics and by the log, and no other; one of 100 trials may fail.
+# cause after ten steps, by the statistics and by the log, and no other; one of 100 trials may fail. Exit
+# code 77, with the reason: it cannot be judged here.
 set -uo pipefail
+# shellcheck source=tests/support/idle.sh
+. "$(dirname "$0")/../support/idle.sh"
 
 tally=$1 program=$2 trials=$3
 shift 3
@@ -44,6 +47,7 @@ if [ "$cpus" -lt 2 ]; then
     echo "skipped: a lane cannot have a CPU for itself on a machine with one"
     exit 77
 fi
+need_idle_cpus
 for case in "${cases[@]}"; do
     wrong=0
     [ "$case" != lane ] || start_hogs

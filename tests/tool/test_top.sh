@@ -81,8 +81,8 @@ page hostile hook=$'\033[2J\nx' error=$'\377'
 "$tally" top --once "$pid" | LC_ALL=C grep -q $'[\001-\011\013-\037\177-\377]' && complain "control characters are printed"
 
 # Pages that cannot be read: each is one line.
-page version version=2
-fails "process $pid runs tally 99.1, whose status page has version 2; this is tally .*, which reads version 1$" "$tally" top --once "$pid"
+page version version=3
+fails "process $pid runs tally 99.1, whose status page has version 3; this is tally .*, which reads version 2$" "$tally" top --once "$pid"
 page entries entries=1000000
 fails "process $pid has a status page that makes no sense$" "$tally" top --once "$pid"
 page short bytes=100

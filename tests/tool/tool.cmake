@@ -34,13 +34,16 @@ target_link_libraries(run_train PRIVATE tally_flags tally)
 add_executable(run_late tool/run_late.c)
 target_link_libraries(run_late PRIVATE tally_flags tally)
 set_source_files_properties(tool/run_late.c PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
-if(TALLY_SANITIZE)
-  add_test(NAME tool_stragglers COMMAND sh -c "echo 'skipped: built with sanitizers'; exit 77")
-else()
-  add_test(NAME tool_stragglers
-    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_stragglers.sh $<TARGET_FILE:tally_tool> $<TARGET_FILE:run_late> 5)
-endif()
-set_tests_properties(tool_stragglers PROPERTIES LABELS tool TIMEOUT 300 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
+foreach(case computes lane none)
+  if(TALLY_SANITIZE)
+    add_test(NAME tool_straggler_${case} COMMAND sh -c "echo 'skipped: built with sanitizers'; exit 77")
+  else()
+    add_test(NAME tool_straggler_${case}
+      COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tool/test_stragglers.sh $<TARGET_FILE:tally_tool> $<TARGET_FILE:run_late>
+        5 ${case})
+  endif()
+  set_tests_properties(tool_straggler_${case} PROPERTIES LABELS tool TIMEOUT 300 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
+endforeach()
 add_test(NAME tool_metrics
   COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/tool/check_metrics.py $<TARGET_FILE:tally_tool>
     $<TARGET_FILE:run_train> $<TARGET_FILE:run_late>)
