@@ -152,7 +152,6 @@ struct tally__auto {
     float *live_start; /* residuals before the first of these steps, */
     float *live_end;   /* and after the last */
     struct tally__residuals *probe_residuals[TALLY__MOST_CANDIDATES];
-    const struct tally__residuals *residuals; /* of the ddp */
 
     struct tally__profile profile; /* the figures that the last decision used */
     bool has_profile;

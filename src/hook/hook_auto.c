@@ -114,7 +114,6 @@ static int reduce_by_choice(void *state, tally_lane *lane, const tally_bucket *b
     uint64_t start_ns = tally__now_ns();
     double used_s = cpu_s();
 
-    self->residuals = tally__reduction_here()->residuals;
     if (bucket->dtype == TALLY_F32) {
         TRY(pass_residuals(self, lane, bucket, choice));
     }
