@@ -173,6 +173,12 @@ void tally__auto_set_seam(tally_hook *hook, const struct tally__auto_seam *seam)
 /* The choice of a bucket in the step under way. */
 size_t tally__auto_choice(const struct tally__auto *self, const tally_bucket *bucket);
 
+/* ---- auto_candidates.c ---- */
+
+/* Makes the hooks of a text, joined by '+' outside of brackets. Errors: ARG naming the candidate;
+ * NOMEM; the caller frees those that were made. */
+int tally__auto_read_candidates(struct tally__auto *self, const char *text);
+
 /* ---- auto_probe.c: in jobs ---- */
 
 /* Codes a copy of the bucket's gradients, which are not reduced yet, by all candidates. */

@@ -208,7 +208,7 @@ static int residuals_body(tally_group *group, void *user)
     for (size_t i = 0; i < run.model.n; i++) {
         n += run.model.count[i];
     }
-    sums = calloc(n, sizeof *sums);
+    sums = calloc(n + 1, sizeof *sums);
     CHECK(group, sums);
     for (unsigned s = 0; s < N_LONG; s++) {
         size_t at = 0;
