@@ -8,20 +8,12 @@ best candidate within auto's error budget. With --change, lets auto follow a lin
 tenth and comes back. Backward is timed (it sleeps)."""
 
 import json
-import pathlib
-import statistics
 import sys
-import tempfile
 
+import bench_auto
 import bench_links
 import bench_programs
 import run_all
-
-LIMIT_S = 240
-BUDGET = 0.02  # the default of auto
-FIXED = ("allreduce", "bf16", "int8", "powersgd:start=0")
-# Gradients of a cell, in bytes, so that a step of allreduce takes at most 200 ms.
-BYTES = {100: 2_000_000, 1000: 16_000_000, 10000: 40_000_000, 0: 40_000_000}
 
 
 def numbers(text):
@@ -31,92 +23,43 @@ def numbers(text):
 def read_options():
     parser = run_all.Parser(prog="bench/auto_grid.py", description=__doc__,
                             epilog="Example: python3 bench/auto_grid.py --mbit 100,1000 --rounds 9")
+    usual = bench_auto.Extent()
     parser.add_argument("--build", default=run_all.ROOT / "build", help="the build folder (build)")
-    parser.add_argument("--mpi", default="mpich", choices=("openmpi", "mpich"), help="the MPI (mpich)")
-    parser.add_argument("--mbit", metavar="LIST", type=numbers, default=(100, 1000, 10000, 0),
+    parser.add_argument("--mpi", default=usual.mpi, choices=("openmpi", "mpich"), help="the MPI (mpich)")
+    parser.add_argument("--mbit", metavar="LIST", type=numbers, default=usual.mbit,
                         help="rates of the link, Mbit/s; 0: no limit (100,1000,10000,0)")
-    parser.add_argument("--backward", metavar="LIST", type=numbers, default=(0, 0.5, 2),
+    parser.add_argument("--backward", metavar="LIST", type=numbers, default=usual.backward,
                         help="backward, in times of communication (0,0.5,2)")
-    parser.add_argument("--models", metavar="LIST", type=lambda text: text.split(","),
-                        default=["matrices", "small"], help="models (matrices,small)")
-    parser.add_argument("--bytes", metavar="N", type=int, default=0,
+    parser.add_argument("--models", metavar="LIST", type=lambda text: tuple(text.split(",")),
+                        default=usual.models, help="models (matrices,small)")
+    parser.add_argument("--bytes", metavar="N", type=int, default=usual.bytes,
                         help="bytes of gradients; 0: as the rate allows (0)")
-    parser.add_argument("--rounds", metavar="N", type=int, default=15, help="steps of each hook (15)")
+    parser.add_argument("--rounds", metavar="N", type=int, default=usual.rounds, help="steps of each hook (15)")
     parser.add_argument("--change", action="store_true", help="follow a link that changes, in place of the grid")
     parser.add_argument("--seconds", metavar="N", type=int, default=60, help="of --change (60)")
     parser.add_argument("--json", action="store_true", help="one JSON object per line, no table")
     return parser.parse_args()
 
 
-def run_ranks(options, mbit, words):
-    """The JSON objects that ranks print on two hosts."""
-    build = pathlib.Path(options.build).resolve()
-    env = {"TALLY_MPI": str(build / "src" / f"libtally-{options.mpi}.so")}
-    launch = [bench_links.HERE / "hosts_mpirun.sh", options.mpi, 1, build / "bench" / "auto_rank", *words]
-    out, _ = bench_links.twice(lambda: bench_links.run_on_hosts(2, int(mbit), launch, env, LIMIT_S))
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-
-
-def interval(values):
-    """The 95 % confidence interval of a median, from order statistics."""
-    values, n = sorted(values), len(values)
-    off = max(int(n / 2 - 0.98 * n ** 0.5), 0)
-    return values[off], values[n - 1 - off]
-
-
-def measure(options, mbit, backward, model):
-    size = options.bytes or BYTES.get(int(mbit), BYTES[1000])
-    with tempfile.TemporaryDirectory() as folder:
-        plan = pathlib.Path(folder, "plan")
-        raw = run_ranks(options, mbit, ["cell", model, size, backward, options.rounds, plan])[0]
-        profile = pathlib.Path(f"{plan}.json")
-        hooks = json.loads(profile.read_text())["hooks"] if profile.exists() else []
-    errors = {hook["name"]: hook["error"] for hook in hooks}
-    row = {"mbit": int(mbit), "backward": backward, "model": model}
-    row |= {key: raw[key] for key in ("comm_ms", "settle_steps", "choice", "reason")}
-    medians = {name: statistics.median(raw[name]) for name in FIXED + ("auto",)}
-    allowed = [name for name in FIXED if errors.get(name, 0) <= BUDGET]
-    best = min(allowed, key=medians.get)
-    against = [100 * (a - p) / p for a, p in zip(raw["auto"], raw["allreduce"])]
-    spent = raw["settle_ms"] - raw["settle_steps"] * medians["auto"]
-    row |= {"ms": medians, "best": best, "regret": 100 * (medians["auto"] / medians[best] - 1),
-            "against_allreduce": statistics.median(against), "interval": interval(against),
-            "spent": 100 * spent / (1000 * medians[best]),
-            "spent_of_allreduce": 100 * spent / (1000 * medians["allreduce"])}
-    return row
-
-
-def print_head():
-    print("| link | backward | model | allreduce | bf16 | int8 | powersgd | auto | chosen (buckets) | regret "
-          "| against allreduce | measuring |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
-
-
-def print_row(row):
-    link = f"{row['mbit'] / 1000:g} Gbit/s" if row["mbit"] else "no limit"
-    times = " | ".join(f"{row['ms'][name]:.1f}" for name in FIXED + ("auto",))
-    low, high = row["interval"]
-    print(f"| {link} | {row['backward']:g} × | {row['model']} | {times} | {row['choice']} | {row['regret']:.1f} % "
-          f"| {row['against_allreduce']:+.1f} % ({low:+.0f}..{high:+.0f}) | {row['spent']:.1f} % |", flush=True)
+def print_line(words):
+    print("| " + " | ".join(words) + " |", flush=True)
 
 
 def run_grid(options):
+    extent = bench_auto.Extent(options.mpi, options.mbit, options.backward, options.models, options.bytes,
+                               options.rounds)
     rows = []
     if not options.json:
-        print_head()
-    for mbit in options.mbit:
-        for backward in options.backward:
-            for model in options.models:
-                row = measure(options, mbit, backward, model)
-                rows.append(row)
-                print(json.dumps(row), flush=True) if options.json else print_row(row)
-    total = {"cells": len(rows), "median_regret": statistics.median(row["regret"] for row in rows),
-             "worst_regret": max(row["regret"] for row in rows),
-             "worst_against_allreduce": max(row["against_allreduce"] for row in rows),
-             "slower_than_allreduce": sum(row["interval"][0] > 2 for row in rows),
-             "median_spent": statistics.median(row["spent"] for row in rows),
-             "median_spent_of_allreduce": statistics.median(row["spent_of_allreduce"] for row in rows)}
-    print(json.dumps(total))
+        print_line(bench_auto.HEADER)
+        print_line(["---"] * len(bench_auto.HEADER))
+    for cell in bench_auto.cells(extent):
+        rows.append(bench_auto.measure(options.build, extent, *cell))
+        if options.json:
+            print(json.dumps(rows[-1]), flush=True)
+        else:
+            print_line(bench_auto.cells_of(rows[-1]))
+    print(json.dumps(bench_auto.total(rows)))
+    return 0
 
 
 CHANGE = """
@@ -134,14 +77,12 @@ wait $ranks
 
 def run_change(options):
     """auto under a line of 1 Gbit/s, then 0.1, then 1 again; backward hides the fast one."""
-    build = pathlib.Path(options.build).resolve()
     third = options.seconds / 3
-    env = {"TALLY_MPI": str(build / "src" / f"libtally-{options.mpi}.so"), "EARLY": f"{third:g}",
-           "MIDDLE": f"{third:g}", "AGENT": str(bench_links.HERE / "hosts_agent.sh")}
-    words = ["bash", "-c", CHANGE, bench_links.HERE / "hosts_mpirun.sh", options.mpi, 1, build / "bench" / "auto_rank",
-             "follow", "matrices", 2_000_000, 100, options.seconds, 64]
-    out, _ = bench_links.run_on_hosts(2, 1000, words, env, LIMIT_S)
-    rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    launch, env = bench_auto.rank_words(options.build, options.mpi,
+                                        ["follow", "matrices", 2_000_000, 100, options.seconds, 64])
+    env |= {"EARLY": f"{third:g}", "MIDDLE": f"{third:g}", "AGENT": str(bench_links.HERE / "hosts_agent.sh")}
+    out, _ = bench_links.run_on_hosts(2, 1000, ["bash", "-c", CHANGE, *launch], env, bench_auto.LIMIT_S)
+    rows = bench_auto.read_rows(out)
     for row in rows:
         print(json.dumps(row))
     slow = [row for row in rows if third <= row["s"] < 2 * third + 2]

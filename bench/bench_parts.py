@@ -9,6 +9,7 @@ import statistics
 import sys
 import tempfile
 
+import bench_auto
 import bench_links
 import bench_mpi
 from bench_programs import Failed, busy_programs, note, run_json
@@ -49,6 +50,7 @@ class Extent:
     hooks: tuple = HOOKS
     links: bench_links.Extent = dataclasses.field(default_factory=bench_links.Extent)
     mpi: bench_mpi.Extent = dataclasses.field(default_factory=bench_mpi.Extent)
+    auto: bench_auto.Extent = dataclasses.field(default_factory=bench_auto.Extent)
 
 
 QUICK = Extent(kernel_bytes="4Ki", lowrank="--mb 1 --samples 1 --rows 64 --columns 64",
@@ -58,7 +60,7 @@ QUICK = Extent(kernel_bytes="4Ki", lowrank="--mb 1 --samples 1 --rows 64 --colum
                copies_params=(10,), steps=1, torch_steps=1, rounds=1, trace_rounds=1,
                pytorch=(("--params", 4, "--hook", "int8"),), wire_mb=1, wire_ranks="2,3",
                hooks=("allreduce", "fp16", "int8", "powersgd:start=0"), links=bench_links.QUICK,
-               mpi=bench_mpi.QUICK)
+               mpi=bench_mpi.QUICK, auto=bench_auto.QUICK)
 
 
 def best_isas(rows):
@@ -110,6 +112,8 @@ class Bench:
             mpis = tuple(mpi for mpi in self.extent.mpi.mpis if mpi in self.peers)
             return bench_mpi.MpiBench(self.tally,
                                       dataclasses.replace(self.extent.mpi, mpis=mpis)).measure()
+        if part == "auto":
+            return {part: bench_auto.measure_all(self.tally, self.extent.auto)}
         command = self.commands()[part]
         if part == "trace":
             return {part: [self.traced(command)]}

@@ -4,6 +4,7 @@
 
 import re
 
+import bench_auto
 import bench_goals
 from bench_parts import TORCH_HOOKS
 
@@ -299,6 +300,15 @@ def mpi_line(results):
                   map(row_of, results["mpi_line"])))
 
 
+def auto(results):
+    total = bench_auto.total(results["auto"])
+    return ("By `bench/auto_grid.py`, two hosts over MPICH; medians; regret against the best candidate within the error "
+            "budget:\n\n" + table(bench_auto.HEADER, map(bench_auto.cells_of, results["auto"])) +
+            f"\n\nMedian regret {total['median_regret']:.1f} %; {total['slower_than_allreduce']} of {total['cells']} cells "
+            f"slower than `allreduce` by more than 2 %, by the confidence interval; measuring {total['median_spent']:.1f} % of "
+            "1000 steps of the best hook, in the median.")
+
+
 # The parts that a block needs, and its picture.
 BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", None),
           "lowrank": (lowrank, "lowrank", None),
@@ -314,7 +324,8 @@ BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", Non
           "break_even": (break_even, "hooks", None),
           "links": (links, "links", "links.svg"),
           "links_overlap": (links_overlap, "links_overlap", None),
-          "mpi": (mpi, "mpi", None), "mpi_line": (mpi_line, "mpi_line", None)}
+          "mpi": (mpi, "mpi", None), "mpi_line": (mpi_line, "mpi_line", None),
+          "auto": (auto, "auto", None)}
 
 
 def missed_text(name, verdicts):

@@ -63,7 +63,8 @@ static void set_averages(struct digits_run *run, int period)
 int digits_options(int argc, char **argv, struct digits_options *options)
 {
     static const char *const usual[] = {
-        "allreduce", "bf16", "int8", "powersgd:rank=4,start=20", "auto", "postlocal:start=40", "noop"};
+        "allreduce",          "bf16", "int8", "powersgd:rank=4,start=20", "auto",
+        "postlocal:start=40", "noop"};
     int period = 4;
 
     options->n_steps = 400;

@@ -152,7 +152,6 @@ struct tally__auto {
     float *live_start; /* residuals before the first of these steps, */
     float *live_end;   /* and after the last */
     struct tally__residuals *probe_residuals[TALLY__MOST_CANDIDATES];
-    const struct tally__residuals *residuals; /* of the ddp */
 
     struct tally__profile profile; /* the figures that the last decision used */
     bool has_profile;
@@ -173,6 +172,12 @@ struct tally__auto {
 void tally__auto_set_seam(tally_hook *hook, const struct tally__auto_seam *seam);
 /* The choice of a bucket in the step under way. */
 size_t tally__auto_choice(const struct tally__auto *self, const tally_bucket *bucket);
+
+/* ---- auto_candidates.c ---- */
+
+/* Makes the hooks of a text, joined by '+' outside of brackets. Errors: ARG naming the candidate;
+ * NOMEM; the caller frees those that were made. */
+int tally__auto_read_candidates(struct tally__auto *self, const char *text);
 
 /* ---- auto_probe.c: in jobs ---- */
 

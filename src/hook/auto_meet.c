@@ -376,17 +376,8 @@ static void count_buckets(struct tally__auto *self)
     }
 }
 
-int tally__auto_step_end(void *state, tally_lane *lane)
+static int end_phase_step(struct tally__auto *self, tally_lane *lane)
 {
-    struct tally__auto *self = state;
-
-    self->tick++;
-    if (self->n_ranks == 1) {
-        return TALLY_OK;
-    }
-    count_buckets(self);
-    self->in_phase++;
-    self->lanes = (size_t)tally_lane_group(lane)->n_lanes;
     switch (self->phase) {
     case TALLY__AUTO_WARM_UP:
         if (self->in_phase == N_WARM_UP) {
@@ -405,6 +396,30 @@ int tally__auto_step_end(void *state, tally_lane *lane)
         break;
     }
     return TALLY_OK;
+}
+
+/* A failure, which all ranks see, begins the measurements again. */
+int tally__auto_step_end(void *state, tally_lane *lane)
+{
+    struct tally__auto *self = state;
+    int rc;
+
+    self->tick++;
+    if (self->n_ranks == 1) {
+        return TALLY_OK;
+    }
+    count_buckets(self);
+    self->in_phase++;
+    self->lanes = (size_t)tally_lane_group(lane)->n_lanes;
+    rc = end_phase_step(self, lane);
+    if (rc != TALLY_OK && self->phase < TALLY__AUTO_SETTLED) {
+        if (self->phase == TALLY__AUTO_REFEREE) {
+            end_trial(self, false);
+        }
+        tally__auto_end_probes(self);
+        begin(self, TALLY__AUTO_PLAIN);
+    }
+    return rc;
 }
 
 /* The times of the buckets and of backward. */

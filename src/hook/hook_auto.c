@@ -114,7 +114,6 @@ static int reduce_by_choice(void *state, tally_lane *lane, const tally_bucket *b
     uint64_t start_ns = tally__now_ns();
     double used_s = cpu_s();
 
-    self->residuals = tally__reduction_here()->residuals;
     if (bucket->dtype == TALLY_F32) {
         TRY(pass_residuals(self, lane, bucket, choice));
     }
@@ -331,93 +330,6 @@ void tally__auto_set_seam(tally_hook *hook, const struct tally__auto_seam *seam)
 
 enum { BUDGET, CANDIDATES, MARGIN, REVIEW, PLAN, PROFILE };
 
-/* The hooks of the list that are not for auto, and why. */
-static const char *reason_against(const tally_hook *hook)
-{
-    if (hook->private.follows_steps) {
-        return "auto cannot be inside auto";
-    }
-    if (hook->private.sends_nothing || tally__hook_local(hook)) {
-        return "it leaves ranks with different gradients";
-    }
-    return hook->private.divides ? "it divides the ranks into groups" : NULL;
-}
-
-/* Compression that would begin after many steps could not be measured: in a candidate it begins at
- * once, unless its text says otherwise. */
-static void start_at_once(char *text, size_t room)
-{
-    const char *name = strstr(text, "powersgd");
-    char rest[TALLY__MAX_TEXT + 1];
-    char *at;
-
-    if (!name || strstr(text, "start=")) {
-        return;
-    }
-    at = text + (name - text) + strlen("powersgd");
-    (void)snprintf(rest, sizeof rest, "%s", *at == ':' ? at + 1 : at);
-    (void)snprintf(at, room - (size_t)(at - text), ":start=0%s%s",
-                   rest[0] != '\0' && rest[0] != ')' ? "," : "", rest);
-}
-
-static int add_candidate(struct tally__auto *self, const char *from, size_t length)
-{
-    char text[TALLY__MAX_TEXT + 16];
-    const char *against;
-
-    if (self->n == TALLY__MOST_CANDIDATES) {
-        return tally__fail(TALLY_ARG, "more than %d candidates", TALLY__MOST_CANDIDATES);
-    }
-    (void)snprintf(text, sizeof text, "%.*s", (int)length, from);
-    for (char *c = text; *c != '\0'; c++) {
-        *c = *c == ';' ? ',' : *c;
-    }
-    start_at_once(text, sizeof text);
-    TRY(tally_hook_parse(text, &self->candidates[self->n]));
-    self->n++;
-    TRY(tally_hook_parse(text, &self->probers[self->n - 1]));
-    against = reason_against(self->candidates[self->n - 1]);
-    if (against) {
-        return tally__fail(TALLY_ARG, "candidate '%s': %s", text, against);
-    }
-    for (size_t h = 0; h + 1 < self->n; h++) {
-        if (strcmp(self->candidates[h]->table.name, self->candidates[self->n - 1]->table.name) ==
-            0) {
-            return tally__fail(TALLY_ARG, "candidate '%s' is given twice", text);
-        }
-    }
-    return TALLY_OK;
-}
-
-/* Hooks joined by '+', outside of brackets. */
-static int read_candidates(struct tally__auto *self, const char *text)
-{
-    const char *from = text;
-    int depth = 0;
-
-    for (const char *c = text;; c++) {
-        depth += (*c == '(') - (*c == ')');
-        if (*c == '\0' || (*c == '+' && depth == 0)) {
-            TRY(add_candidate(self, from, (size_t)(c - from)));
-            from = c + 1;
-        }
-        if (*c == '\0') {
-            break;
-        }
-    }
-    if (!self->candidates[0]->private.is_exact) {
-        return tally__fail(TALLY_ARG,
-                           "the first candidate is '%s': it must be allreduce, from which the "
-                           "others are measured",
-                           self->candidates[0]->table.name);
-    }
-    if (self->n == 1) {
-        return tally__fail(TALLY_ARG, "one candidate leaves nothing to choose: use the hook '%s'",
-                           self->candidates[0]->table.name);
-    }
-    return TALLY_OK;
-}
-
 static int copy_path(const char *text, char **path)
 {
     if (strcmp(text, "-") == 0) {
@@ -438,7 +350,7 @@ static int read_options(struct tally__auto *self, const struct tally__setting *s
     self->review = (uint64_t)setting->values[REVIEW];
     TRY(copy_path(tally__setting_text(setting, PLAN), &self->plan_path));
     TRY(copy_path(tally__setting_text(setting, PROFILE), &self->profile_path));
-    return read_candidates(self, tally__setting_text(setting, CANDIDATES));
+    return tally__auto_read_candidates(self, tally__setting_text(setting, CANDIDATES));
 }
 
 static int make(const char *name, const struct tally__setting *setting, tally_hook *inner,

@@ -80,13 +80,16 @@ static double step_s(const struct search *search, const unsigned char *choice, s
     struct tally__replay replay = {profile->backward_s, profile->cpu_share,
                                    profile->lanes > 1 ? (size_t)profile->lanes : 1, search->n,
                                    search->buckets};
+    const struct tally__load nothing = {0};
     struct tally__replayed replayed;
 
     for (size_t b = 0; b < search->n; b++) {
         struct tally__replay_bucket *bucket = &search->buckets[b];
 
-        bucket->load =
-            b == free_bucket ? (struct tally__load){0} : search->loads[choice[b] * search->n + b];
+        bucket->load = search->loads[choice[b] * search->n + b];
+        if (b == free_bucket) {
+            bucket->load = nothing;
+        }
         bucket->ready_s = profile->buckets[b].ready_s;
         bucket->cpu_s = bucket->load.code_s + profile->cpu_s_per_byte * bucket->load.rank_bytes;
     }

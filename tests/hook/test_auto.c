@@ -55,6 +55,7 @@ struct run {
     tally_ddp *ddp;
     tally_hook *hook;
     struct pretence pretence;
+    double *sums; /* of errors, per element; NULL: not asked for */
 };
 
 static int start(tally_group *group, const char *text, bool copies, struct run *run)
@@ -78,6 +79,7 @@ static int end(tally_group *group, struct run *run)
 {
     CHECK_OK(group, tally_ddp_free(run->ddp));
     tally_hook_free(run->hook);
+    free(run->sums);
     ddp_model_free(&run->model);
     return 0;
 }
@@ -202,14 +204,13 @@ static int residuals_body(tally_group *group, void *user)
     int world = tally_group_size(group);
     double worst = 0;
     size_t n = 0;
-    double *sums;
 
     CHECK_OK(group, start(group, text, false, &run));
     for (size_t i = 0; i < run.model.n; i++) {
         n += run.model.count[i];
     }
-    sums = calloc(n, sizeof *sums);
-    CHECK(group, sums);
+    run.sums = calloc(n + 1, sizeof *run.sums);
+    CHECK(group, run.sums);
     for (unsigned s = 0; s < N_LONG; s++) {
         size_t at = 0;
 
@@ -227,16 +228,15 @@ static int residuals_body(tally_group *group, void *user)
                 for (int r = 0; r < world; r++) {
                     exact += (double)hook_value(s, r, i, e);
                 }
-                sums[at + e] += (double)mean[e] - exact / world;
+                run.sums[at + e] += (double)mean[e] - exact / world;
             }
             at += run.model.count[i];
         }
     }
     for (size_t k = 0; k < n; k++) {
-        worst = fabs(sums[k]) > worst ? fabs(sums[k]) : worst;
+        worst = fabs(run.sums[k]) > worst ? fabs(run.sums[k]) : worst;
     }
     CHECK(group, worst < 2e-3); /* rounding alone; a lost residual of int8 is above 0.1 */
-    free(sums);
     CHECK_OK(group, end(group, &run));
     return 0;
 }

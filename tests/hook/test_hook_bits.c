@@ -16,6 +16,7 @@
 static const char *const texts[] = {
     "allreduce",
     "noop",
+    "auto",
     "fp16",
     "fp16:saturate=1",
     "fp16:accumulate=wire",

@@ -145,8 +145,8 @@ static int with_failure(tally_group *group, const char *hook, size_t n, bool *me
 static int fail_body(tally_group *group, void *user)
 {
     static const char *const stateful[] = {
-        "fp16:saturate=1",  "quantize_per_tensor",      "bf16(int8)",
-        "powersgd:start=0", "batched_powersgd:start=0", "postlocal:start=100(int8)"};
+        "fp16:saturate=1",          "quantize_per_tensor",       "bf16(int8)", "powersgd:start=0",
+        "batched_powersgd:start=0", "postlocal:start=100(int8)", "auto"};
     size_t most = 0;
 
     (void)user;

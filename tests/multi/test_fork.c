@@ -40,6 +40,8 @@ struct scene {
     tally_group *made_group;
     tally_ddp_stats ddp_stats;
     tally_bucket_stats bucket_stats;
+    tally_rank_stats rank_stats;
+    tally_bucket_choice choice;
     tally_optimizer_stats optimizer_stats;
     tally_averager_stats averager_stats;
 };
@@ -121,6 +123,8 @@ static const int numbers[] = {0, 1};
     X(tally_ddp_refresh_low, STATE, tally_ddp_refresh_low(s->ddp))                                 \
     X(tally_ddp_get_stats, STATE, tally_ddp_get_stats(s->ddp, &s->ddp_stats))                      \
     X(tally_ddp_get_bucket_stats, STATE, tally_ddp_get_bucket_stats(s->ddp, 0, &s->bucket_stats))  \
+    X(tally_ddp_get_rank_stats, STATE, tally_ddp_get_rank_stats(s->ddp, 0, &s->rank_stats))        \
+    X(tally_ddp_explain, STATE, tally_ddp_explain(s->ddp, 0, &s->choice))                          \
     X(tally_checkpoint_save, STATE, tally_checkpoint_save(s->ddp, "/nowhere", NULL))               \
     X(tally_checkpoint_load, STATE, tally_checkpoint_load(s->ddp, "/nowhere", NULL, NULL))         \
     X(tally_checkpoint_wait, STATE, tally_checkpoint_wait(s->ddp))                                 \
@@ -182,6 +186,8 @@ static const int numbers[] = {0, 1};
     X(tally_lane_index, OK, tally_lane_index(s->lane) != 0)                          \
     X(tally_ddp_group, OK, tally_ddp_group(s->ddp) == NULL)                          \
     X(tally_ddp_n_params, OK, tally_ddp_n_params(s->ddp) != 2)                       \
+    X(tally_ddp_param_name, OK, strcmp(tally_ddp_param_name(s->ddp, 1), "b"))        \
+    X(tally_ddp_param_count, OK, tally_ddp_param_count(s->ddp, 1) != N)              \
     X(tally_averager_steps, OK, tally_averager_steps(s->averager) != 0)              \
     X(tally_optimizer_lr, OK, tally_optimizer_lr(s->optimizer, 0) < 0)               \
     X(tally_optimizer_loss_scale, OK, tally_optimizer_loss_scale(s->optimizer) < 0)
@@ -394,6 +400,8 @@ static int body(tally_group *group, void *user)
     struct scene scene = {.group = group,
                           .ddp_stats = {.size = sizeof scene.ddp_stats},
                           .bucket_stats = {.size = sizeof scene.bucket_stats},
+                          .rank_stats = {.size = sizeof scene.rank_stats},
+                          .choice = {.size = sizeof scene.choice},
                           .optimizer_stats = {.size = sizeof scene.optimizer_stats},
                           .averager_stats = {.size = sizeof scene.averager_stats}};
 
