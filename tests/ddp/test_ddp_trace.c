@@ -209,7 +209,7 @@ static int n_bound_steps(void)
 {
     const char *text = getenv("TALLY_TEST_STEPS");
 
-    return text ? atoi(text) : RANKS_REPEATS(10000, 1000);
+    return text ? (int)strtol(text, NULL, 10) : RANKS_REPEATS(10000, 1000);
 }
 
 static int bound_body(tally_group *group, void *user)
