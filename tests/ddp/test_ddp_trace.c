@@ -120,12 +120,16 @@ static int count_record(tally_group *group, const struct tally__trace_record *re
 static long resident(void)
 {
     FILE *file = fopen("/proc/self/statm", "r");
-    long pages = 0;
+    char line[80] = "";
+    char *second;
+    long pages;
 
     if (file) {
-        (void)(fscanf(file, "%*d %ld", &pages) == 1);
+        (void)(fgets(line, sizeof line, file) != NULL);
         (void)fclose(file);
     }
+    (void)strtol(line, &second, 10);
+    pages = strtol(second, NULL, 10);
     return pages * sysconf(_SC_PAGESIZE);
 }
 
