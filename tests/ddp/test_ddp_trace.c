@@ -120,12 +120,16 @@ static int count_record(tally_group *group, const struct tally__trace_record *re
 static long resident(void)
 {
     FILE *file = fopen("/proc/self/statm", "r");
-    long pages = 0;
+    char line[80] = "";
+    char *second;
+    long pages;
 
     if (file) {
-        (void)(fscanf(file, "%*d %ld", &pages) == 1);
+        (void)(fgets(line, sizeof line, file) != NULL);
         (void)fclose(file);
     }
+    (void)strtol(line, &second, 10);
+    pages = strtol(second, NULL, 10);
     return pages * sysconf(_SC_PAGESIZE);
 }
 
@@ -209,7 +213,7 @@ static int n_bound_steps(void)
 {
     const char *text = getenv("TALLY_TEST_STEPS");
 
-    return text ? atoi(text) : RANKS_REPEATS(10000, 1000);
+    return text ? (int)strtol(text, NULL, 10) : RANKS_REPEATS(10000, 1000);
 }
 
 static int bound_body(tally_group *group, void *user)

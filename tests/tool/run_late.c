@@ -137,8 +137,8 @@ int main(int argc, char **argv)
     tally_group *group = NULL;
     tally_ddp *ddp = NULL;
     int is_good = argc == 4;
-    int late = is_good ? atoi(argv[2]) : 0;
-    int n_steps = is_good ? atoi(argv[3]) : 0;
+    int late = is_good ? (int)strtol(argv[2], NULL, 10) : 0;
+    int n_steps = is_good ? (int)strtol(argv[3], NULL, 10) : 0;
     long part_ns = is_good && strcmp(argv[1], "lane") == 0 ? LANE_PART_NS : PART_NS;
     int rank;
     int world;
