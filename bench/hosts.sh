@@ -30,6 +30,7 @@ find_unshare() {
     for command in ip tc unshare taskset; do
         command -v "$command" >/dev/null || skip "no command $command (Debian: iproute2, util-linux)"
     done
+    [ -e /etc/hosts ] || skip "no file /etc/hosts, which hosts replace by their own"
     unshare=(unshare --net --mount --uts --ipc --pid --fork --kill-child --mount-proc)
     [ "$(id -u)" -eq 0 ] || unshare+=(--map-root-user)
     # A namespace with a name, and the ends of a veth link in it and outside it.
