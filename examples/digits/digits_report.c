@@ -188,8 +188,8 @@ static void print_verdict(const struct verdict *verdict)
     if (leanest == fastest) {
         printf(":\nit is the fastest, and sends the least.\n");
     } else if (verdict->bits_per_s > 0) {
-        printf(", and over links\nbelow %.2g Gbit/s %s, which sends %.1f times less.\n",
-               verdict->bits_per_s / 1e9, leanest->hook, fastest->bytes / leanest->bytes);
+        printf(", and\n%s over links below %.2g Gbit/s: it sends %.3g times less.\n", leanest->hook,
+               verdict->bits_per_s / 1e9, fastest->bytes / leanest->bytes);
     } else {
         printf(", or\n%s, which sends %.1f times less in steps as short.\n", leanest->hook,
                fastest->bytes / leanest->bytes);
