@@ -53,6 +53,8 @@ limit() {
 build() {
     local i
     mount -t tmpfs none /run
+    # Open MPI names its files by host and process, which other hosts of this machine have too.
+    mount -t tmpfs none /dev/shm
     folder=/run/tally-hosts
     mkdir "$folder"
     echo "127.0.0.1 localhost" >"$folder/hosts"

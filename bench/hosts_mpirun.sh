@@ -17,6 +17,7 @@ case $mpi in
 openmpi)
     # The agent has bound it to the host's CPU; the launcher would bind it to another host's.
     exec mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none \
+        --mca orte_tmpdir_base /run/tally-hosts \
         --mca plm rsh --mca plm_rsh_agent "$agent" --mca oob_tcp_if_include net0 \
         --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include net0 \
         --host "$(printf "%s:$ranks\n" "${hosts[@]}" | paste -sd ,)" \
