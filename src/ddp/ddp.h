@@ -215,6 +215,7 @@ struct tally__rank_lateness {
     unsigned n_steps;
     uint64_t steps_ns;
     uint64_t row_ns[TALLY__N_LATE_CAUSES];
+    uint64_t named; /* the step in which the log named it last; 0: never */
 };
 
 /* Which rank makes the others wait. The mutex guards it, except for arrivals, which belong to the

@@ -17,6 +17,8 @@
 /* More than this part of a step, in so many steps in a row: a straggler. */
 #define PART 10
 #define N_STEPS 10
+/* Steps before the log names the same rank again. */
+#define N_SILENT 1000
 /* Ranks per step in a trace file: with more ranks not every step has a record. */
 #define TOLD_RANKS 16
 
@@ -264,9 +266,11 @@ void tally__lateness_log(tally_ddp *ddp)
         "its messages are sent in time, but come late: its network link is slow"};
 
     for (int r = 0; ddp->group->rank == 0 && r < ddp->group->size; r++) {
-        const struct tally__rank_lateness *rank = &ddp->lateness.ranks[r];
+        struct tally__rank_lateness *rank = &ddp->lateness.ranks[r];
+        uint64_t now = ddp->lateness.n_steps;
 
-        if (rank->n_steps == N_STEPS) {
+        if (rank->n_steps == N_STEPS && (rank->named == 0 || now - rank->named >= N_SILENT)) {
+            rank->named = now;
             tally__log(TALLY_LOG_INFO,
                        "%s makes the others wait for %.3g of %.3g ms in each of the last %d steps: "
                        "%s",

@@ -176,7 +176,9 @@ static int body(tally_group *group, void *user)
         rc = ckpt_load(run, scene->directory, NULL);
         CHECK(group, ckpt_hash(run, &after) == 0);
         if (rc == TALLY_OK) {
-            scene->n_loaded += is_first;
+            if (is_first) {
+                scene->n_loaded++;
+            }
             before = after;
         }
         CHECK(group, rc == TALLY_OK || rc == TALLY_ARG || rc == TALLY_NOMEM || rc == TALLY_SYSTEM);

@@ -22,7 +22,7 @@
 
 #define N_PARAMS 4
 #define N 65536
-#define N_LANE 1000000
+#define N_LANE 4000000
 #define N_LATE 10
 #define N_BEFORE 2
 #define PART_NS 3000000

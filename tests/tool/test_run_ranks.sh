@@ -134,6 +134,8 @@ expect err '^tally run: rank [01] exited with status 1$' 1
 # TALLY_LOG in a program that sets no callback: one rank says what the run is.
 TALLY_LOG=info TALLY_HOOK=bf16 run -n 3 "$line"
 expect_rc 0
+# On a busy machine a rank may come late, and is named.
+sed -i '/makes the others wait/d' "$work/err"
 expect err '^\[0\] tally: info: 3 ranks on 1 machine, backend shm$' 1
 expect err '^\[0\] tally: info: each rank: kernels [a-z0-9]+, 1 lane; late after 600 s$' 1
 expect err '^\[0\] tally: info: ddp: 1 parameter with 2 elements in 1 bucket, hook bf16$' 1

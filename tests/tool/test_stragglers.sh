@@ -26,7 +26,7 @@ trap end_hogs EXIT
 
 # As many as it takes for a thread that wakes up to lose a tenth of a step.
 start_hogs() {
-    for _ in 1 2 3 4; do
+    for _ in 1 2 3 4 5 6 7 8; do
         taskset -c $((cpus - 1)) sh -c 'while :; do :; done' &
         hogs+=($!)
     done
