@@ -71,6 +71,7 @@ struct tally__lane_wide {
     size_t bytes; /* of one of them; 0: not allocated */
     int slowness; /* grows with each round that was late, and falls with the others */
     int n_uses;   /* exchanges that still ask for them from their first round on */
+    int n_last;   /* of the last time rounds were late; 0: an exchange has gone well since */
     bool is_refused; /* a rank had no memory for them */
 };
 

@@ -33,8 +33,10 @@
 #define LATE_TIMES 2
 /* Rounds are late if one round in LATE_ROUNDS is, more than once. */
 #define LATE_ROUNDS 16
-/* Exchanges with wide stages after that; then rounds are tried again. */
-#define N_WIDE_USES 32
+/* Exchanges with wide stages after that; then rounds are tried again, and if they are late again,
+ * there are twice as many. Rounds may be late by chance, and wide stages leave the caches. */
+#define MIN_WIDE_USES 2
+#define MAX_WIDE_USES 32
 
 /* Data that goes through the stages. */
 struct staging {
@@ -176,7 +178,9 @@ static int round_noted(struct staging *s)
     }
     if (wide->slowness > LATE_ROUNDS) {
         wide->slowness = 0;
-        wide->n_uses = N_WIDE_USES;
+        wide->n_uses = wide->n_last > 0 ? 2 * wide->n_last : MIN_WIDE_USES;
+        wide->n_uses = wide->n_uses < MAX_WIDE_USES ? wide->n_uses : MAX_WIDE_USES;
+        wide->n_last = wide->n_uses;
     }
     x->call.word = wide->n_uses > 0;
     return TALLY_OK;
@@ -252,6 +256,7 @@ static int run_staged(struct staging *s, bool started)
     }
     TRY(send_pieces(s, n_pieces, started, &n_done));
     if (n_done == n_pieces) {
+        wide->n_last = wide->n_uses > 0 ? wide->n_last : 0;
         return TALLY_OK;
     }
     x->first_block = n_done * x->piece_blocks;

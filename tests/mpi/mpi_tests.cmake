@@ -69,7 +69,7 @@ target_link_libraries(mpi_failing PRIVATE tally_flags tally)
 
 # Starting ranks takes most of the time: five trials with one MPI are enough.
 set(straggler_trials_openmpi 5)
-set(straggler_trials_mpich 1)
+set(straggler_trials_mpich 3)
 set(run_mpi ${CMAKE_CURRENT_SOURCE_DIR}/support/run_mpi.sh)
 foreach(mpi openmpi mpich)
   set(mpi_program ${CMAKE_CURRENT_BINARY_DIR}/mpi_program_${mpi})
