@@ -231,7 +231,7 @@ static void add_missing(const struct top_ranks *ranks, size_t first, size_t end,
     }
 }
 
-/* Who waits for whom: for each rank that is waited for, those that wait. */
+/* For each rank that is waited for, the ranks that wait. */
 static void add_waits(const struct top_ranks *ranks, size_t first, size_t end, uint64_t now_ns,
                       struct top_lines *lines)
 {

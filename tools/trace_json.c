@@ -3,7 +3,7 @@
  * Chrome trace JSON: a process per rank, a track per thread, a flow from the launch of a bucket to
  * its exchange. Events are written as they are read: memory is bounded by one segment. One thread.
  *
- * Where events of a track begin together, a viewer takes the order of the file: a bucket comes
+ * If events of a track begin together, a viewer takes the order of the file: a bucket comes
  * first, then the end of its flow, which so belongs to it, then its phases.
  */
 #include "tools/trace_json.h"

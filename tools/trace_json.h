@@ -5,7 +5,7 @@
 
 #include "tools/trace_set.h"
 
-/* Which steps are written. */
+/* The steps to write. */
 struct trace_cut {
     uint64_t first;
     uint64_t last;

@@ -310,7 +310,7 @@ static bool visit_record(const struct trace_visitor *visitor, uint32_t kind, uns
     }
 }
 
-/* Where a file is cut short, its last record may be missing or incomplete. */
+/* If a file is cut short, its last record may be missing or incomplete. */
 static bool visit_records(const struct trace_visitor *visitor, unsigned char *records,
                           size_t used_bytes, bool is_cut_short)
 {

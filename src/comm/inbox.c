@@ -13,7 +13,7 @@
 #include "comm/mpi/mpi_messenger.h"
 #include "comm/round.h"
 
-/* Gives each far rank room for the messages of two rounds. Where lines are not spread, it changes
+/* Gives each far rank room for the messages of two rounds. If lines are not spread, it changes
  * places with the buffer in which MPI receives a message. */
 int tally__inboxes_make(const tally_group *group)
 {
@@ -70,7 +70,7 @@ unsigned char *tally__inbox_of(const tally_lane *lane, int rank, uint64_t round)
     return lane->group->far->lanes[lane->index].inbox[at] + sizeof(struct tally__entry);
 }
 
-/* Keeps the payload of a line. Where lines are not spread, a message has one line, and its buffer
+/* Keeps the payload of a line. If lines are not spread, a message has one line, and its buffer
  * is kept instead of a copy. */
 static void keep_payload(const tally_lane *lane, const struct tally__entry *entry,
                          const unsigned char *tail, unsigned char **message)

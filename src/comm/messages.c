@@ -336,7 +336,7 @@ void tally__tell_all(tally_lane *lane)
     }
 }
 
-/* What goes with TALLY__LEAVING. */
+/* The message of TALLY__LEAVING. */
 struct leaving {
     struct tally__entry entry;
     char text[TALLY__TEXT_BYTES];

@@ -218,7 +218,7 @@ struct tally__rank_lateness {
     uint64_t named; /* the step in which the log named it last; 0: never */
 };
 
-/* Which rank makes the others wait. The mutex guards it, except for arrivals, which belong to the
+/* Lateness of all ranks. The mutex guards it, except for arrivals, which belong to the
  * lanes while a step is under way. */
 struct tally__lateness {
     struct tally__arrivals *arrivals; /* per lane */

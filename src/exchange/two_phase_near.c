@@ -7,7 +7,7 @@
  *
  *   staged: pieces of every shard go through the stages. Between two rounds a rank encodes piece
  *     c + 1, reduces piece c and decodes piece c - 1. Stages are small enough for the caches, so
- *     there are many rounds, and each needs all ranks. Where rounds come late, because other
+ *     there are many rounds, and each needs all ranks. If rounds come late, because other
  *     programs take the CPUs of ranks, the rest of the data goes through wide stages, in fewer
  *     rounds. The bits do not depend on it.
  *

@@ -2,7 +2,7 @@
 /*
  * Lateness of ranks: the rank that sleeps in its backward pass comes last, the others wait for it
  * while it sleeps, and the cause is that it announces late; with one lane, with two and
- * without lane threads. Every rank knows this of every rank. What is asked wrongly is refused.
+ * without lane threads. Every rank knows this of every rank. Wrong arguments are refused.
  */
 #include <string.h>
 #include <time.h>

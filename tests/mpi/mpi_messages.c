@@ -152,7 +152,7 @@ static void check_large(const struct counts *counts, unsigned ranks, size_t byte
 
     unsigned lines = ranks <= FEW_RANKS ? ranks - 1 : log2_up(ranks);
 
-    /* Where lines are spread, a rank that waits for long sends its line to all. */
+    /* If lines are spread, a rank that waits for long sends its line to all. */
     check(ranks > FEW_RANKS ||
               (counts->least == counts->most && counts->least == counts->fewest * N_CALLS),
           "ranks send different numbers of messages", bytes);
