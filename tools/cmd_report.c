@@ -91,14 +91,10 @@ int cmd_report(int argc, char **argv)
         "command shows it.",
         NAME " trace.[0-9]* -o report.html", options, 1};
     size_t n;
-    enum option_result parsed = options_read_words(&set, argc, argv, &n);
+    enum option_result parsed = options_read_files(&set, argc, argv, "trace files", &n);
 
     if (parsed != OPTIONS_OK) {
         return parsed == OPTIONS_HELP ? EXIT_DONE : EXIT_USAGE;
-    }
-    if (n == 0) {
-        (void)fprintf(stderr, NAME ": expected trace files; see " NAME " --help\n");
-        return EXIT_USAGE;
     }
     return make_report(argv, n, output);
 }

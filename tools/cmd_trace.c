@@ -56,14 +56,10 @@ int cmd_trace(int argc, char **argv)
         "in ui.perfetto.dev or chrome://tracing. TALLY_TRACE=FILE makes a job write trace files.",
         NAME " trace.[0-9]* -o trace.json --steps 100..110", options, 2};
     size_t n;
-    enum option_result parsed = options_read_words(&set, argc, argv, &n);
+    enum option_result parsed = options_read_files(&set, argc, argv, "trace files", &n);
 
     if (parsed != OPTIONS_OK) {
         return parsed == OPTIONS_HELP ? EXIT_DONE : EXIT_USAGE;
-    }
-    if (n == 0) {
-        (void)fprintf(stderr, NAME ": expected trace files; see " NAME " --help\n");
-        return EXIT_USAGE;
     }
     if (steps && !range_read(steps, &cut.first, &cut.last)) {
         (void)fprintf(stderr,

@@ -285,3 +285,16 @@ enum option_result options_read_words(const struct option_set *set, int argc, ch
     }
     return OPTIONS_OK;
 }
+
+enum option_result options_read_files(const struct option_set *set, int argc, char **argv,
+                                      const char *files, size_t *n)
+{
+    enum option_result result = options_read_words(set, argc, argv, n);
+
+    if (result == OPTIONS_OK && *n == 0) {
+        (void)fprintf(stderr, "%s: expected %s; see %s --help\n", set->command, files,
+                      set->command);
+        return OPTIONS_BAD;
+    }
+    return result;
+}

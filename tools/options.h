@@ -73,4 +73,8 @@ enum option_result options_read_before(const struct option_set *set, int argc, c
 enum option_result options_read_words(const struct option_set *set, int argc, char **argv,
                                       size_t *n);
 
+/* The same for a command that needs at least one word; files is the name of such words. */
+enum option_result options_read_files(const struct option_set *set, int argc, char **argv,
+                                      const char *files, size_t *n);
+
 #endif

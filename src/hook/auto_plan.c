@@ -11,13 +11,13 @@
  * The names are for the reader; the number identifies names and sizes of all parameters. Reading is
  * strict. Application threads enter, and lane 0 for writing.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/checksum.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sheet.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "comm/agree.h"
@@ -46,30 +46,8 @@ uint64_t tally__auto_model(tally_ddp *ddp)
 
 /* ---- writing ---- */
 
-/* A text of limited room; n counts what did not fit too. */
-struct sheet {
-    char *text;
-    size_t room;
-    size_t n;
-};
-
-static void put(struct sheet *sheet, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void put(struct sheet *sheet, const char *format, ...)
-{
-    bool fits = sheet->n < sheet->room;
-    va_list arguments;
-    int n;
-
-    va_start(arguments, format);
-    n = vsnprintf(fits ? sheet->text + sheet->n : NULL, fits ? sheet->room - sheet->n : 0, format,
-                  arguments);
-    va_end(arguments);
-    sheet->n += n > 0 ? (size_t)n : 0;
-}
-
 /* A name on one line. */
-static void put_name(struct sheet *sheet, const char *name)
+static void put_name(struct tally__sheet *sheet, const char *name)
 {
     char shown[81];
     size_t i;
@@ -81,18 +59,18 @@ static void put_name(struct sheet *sheet, const char *name)
         }
     }
     shown[i] = '\0';
-    put(sheet, "%s\n", shown);
+    tally__sheet_put(sheet, "%s\n", shown);
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): the sheet writes to text. */
 size_t tally__plan_write(const struct tally__auto *self, char *text, size_t room)
 {
-    struct sheet sheet = {text, room, 0};
+    struct tally__sheet sheet = {text, room, 0};
 
-    put(&sheet, FIRST_LINE "\nmodel %016llx of %zu parameters\n",
-        (unsigned long long)tally__auto_model(self->ddp), self->n_params);
+    tally__sheet_put(&sheet, FIRST_LINE "\nmodel %016llx of %zu parameters\n",
+                     (unsigned long long)tally__auto_model(self->ddp), self->n_params);
     for (size_t i = 0; i < self->n_params; i++) {
-        put(&sheet, "%s ", self->candidates[self->settled[i]]->table.name);
+        tally__sheet_put(&sheet, "%s ", self->candidates[self->settled[i]]->table.name);
         put_name(&sheet, tally_ddp_param_name(self->ddp, (int)i));
     }
     return sheet.n;

@@ -2,11 +2,11 @@
 /* Making and writing a profile; see profile.h. profile_read.c reads it. No state; any thread. */
 #include "tune/profile.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sheet.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -54,76 +54,56 @@ const struct tally__profile_hook *tally__profile_hook(const struct tally__profil
 
 /* ---- writing ---- */
 
-/* A text of limited room; n counts what did not fit too. */
-struct sheet {
-    char *text;
-    size_t room;
-    size_t n;
-};
-
-static void put(struct sheet *sheet, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void put(struct sheet *sheet, const char *format, ...)
-{
-    bool fits = sheet->n < sheet->room;
-    va_list arguments;
-    int n;
-
-    va_start(arguments, format);
-    n = vsnprintf(fits ? sheet->text + sheet->n : NULL, fits ? sheet->room - sheet->n : 0, format,
-                  arguments);
-    va_end(arguments);
-    sheet->n += n > 0 ? (size_t)n : 0;
-}
-
 /* Numbers are read back to the same bits, in every locale. */
-static void put_real(struct sheet *sheet, double value)
+static void put_real(struct tally__sheet *sheet, double value)
 {
     static const struct tally__option real = {.type = TALLY__OPTION_REAL};
     char text[TALLY__MAX_OPTION_VALUE];
 
     tally__option_write(&real, value, text);
-    put(sheet, "%s", text);
+    tally__sheet_put(sheet, "%s", text);
 }
 
-static void put_member(struct sheet *sheet, const char *before, const char *key, double value)
+static void put_member(struct tally__sheet *sheet, const char *before, const char *key,
+                       double value)
 {
-    put(sheet, "%s\"%s\": ", before, key);
+    tally__sheet_put(sheet, "%s\"%s\": ", before, key);
     put_real(sheet, value);
 }
 
-static void put_link(struct sheet *sheet, const char *key, const struct tally__link *link)
+static void put_link(struct tally__sheet *sheet, const char *key, const struct tally__link *link)
 {
-    put(sheet, ",\n  \"%s\": ", key);
+    tally__sheet_put(sheet, ",\n  \"%s\": ", key);
     put_member(sheet, "{", "latency_s", link->latency_s);
     put_member(sheet, ", ", "message_s", link->message_s);
     put_member(sheet, ", ", "gbit", link->gbit);
-    put(sheet, "}");
+    tally__sheet_put(sheet, "}");
 }
 
-static void put_hook(struct sheet *sheet, const struct tally__profile *profile,
+static void put_hook(struct tally__sheet *sheet, const struct tally__profile *profile,
                      const struct tally__profile_hook *hook)
 {
-    put(sheet, "    {\"name\": \"%s\"", hook->name);
+    tally__sheet_put(sheet, "    {\"name\": \"%s\"", hook->name);
     put_member(sheet, ", ", "exchanges", hook->exchanges);
     put_member(sheet, ", ", "error", hook->error);
-    put(sheet, ", \"coding\": [");
+    tally__sheet_put(sheet, ", \"coding\": [");
     for (size_t b = 0; b < profile->n_buckets; b++) {
         put_member(sheet, b > 0 ? ",\n      {" : "\n      {", "bytes", hook->coding[b].bytes);
         put_member(sheet, ", ", "code_s", hook->coding[b].code_s);
-        put(sheet, "}");
+        tally__sheet_put(sheet, "}");
     }
-    put(sheet, "]}");
+    tally__sheet_put(sheet, "]}");
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): the sheet writes to text. */
 size_t tally__profile_write(const struct tally__profile *profile, char *text, size_t room)
 {
     static const char new_line[] = ",\n  ";
-    struct sheet sheet = {text, room, 0};
+    struct tally__sheet sheet = {text, room, 0};
 
-    put(&sheet, "{\n  \"tally_profile\": %d,\n  \"library\": \"%s\",\n  \"source\": \"%s\"",
-        TALLY__PROFILE_VERSION, profile->library, profile->source);
+    tally__sheet_put(&sheet,
+                     "{\n  \"tally_profile\": %d,\n  \"library\": \"%s\",\n  \"source\": \"%s\"",
+                     TALLY__PROFILE_VERSION, profile->library, profile->source);
     put_member(&sheet, new_line, "hosts", profile->hosts);
     put_member(&sheet, new_line, "ranks_per_host", profile->ranks_per_host);
     put_member(&sheet, new_line, "lanes", profile->lanes);
@@ -134,17 +114,17 @@ size_t tally__profile_write(const struct tally__profile *profile, char *text, si
     put_member(&sheet, new_line, "cpu_s_per_byte", profile->cpu_s_per_byte);
     put_link(&sheet, "link", &profile->link);
     put_link(&sheet, "memory", &profile->memory);
-    put(&sheet, ",\n  \"n_buckets\": %zu,\n  \"buckets\": [", profile->n_buckets);
+    tally__sheet_put(&sheet, ",\n  \"n_buckets\": %zu,\n  \"buckets\": [", profile->n_buckets);
     for (size_t b = 0; b < profile->n_buckets; b++) {
         put_member(&sheet, b > 0 ? ",\n    {" : "\n    {", "bytes", profile->buckets[b].bytes);
         put_member(&sheet, ", ", "ready_s", profile->buckets[b].ready_s);
-        put(&sheet, "}");
+        tally__sheet_put(&sheet, "}");
     }
-    put(&sheet, "],\n  \"n_hooks\": %zu,\n  \"hooks\": [\n", profile->n_hooks);
+    tally__sheet_put(&sheet, "],\n  \"n_hooks\": %zu,\n  \"hooks\": [\n", profile->n_hooks);
     for (size_t h = 0; h < profile->n_hooks; h++) {
-        put(&sheet, "%s", h > 0 ? ",\n" : "");
+        tally__sheet_put(&sheet, "%s", h > 0 ? ",\n" : "");
         put_hook(&sheet, profile, &profile->hooks[h]);
     }
-    put(&sheet, "]\n}\n");
+    tally__sheet_put(&sheet, "]\n}\n");
     return sheet.n;
 }

@@ -6,16 +6,7 @@
 # shellcheck source=tests/tool/command_support.sh
 . "$(dirname "$0")/../tool/command_support.sh" "$1"
 root=$(cd "$(dirname "$0")/../.." && pwd)
-
-mpi=
-for name in openmpi mpich; do
-    [ ! -e "$(dirname "$tally")/src/libtally-$name.so" ] || mpi=$name
-done
-if [ -z "$mpi" ]; then
-    echo "skipped: tally was built without MPI"
-    exit 77
-fi
-"$root/bench/hosts.sh" true || exit 77
+need_hosts "$root"
 
 python3 -B "$root/bench/auto_grid.py" --build "$(dirname "$tally")" --mpi "$mpi" --mbit 500 --backward 0 \
     --bytes 400000 --rounds 2 --json >"$work/rows" 2>"$work/err" ||

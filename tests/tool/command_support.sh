@@ -34,6 +34,20 @@ exits_with() {
     [ "$(wc -l <<<"$err")" -eq 1 ] || complain "'$*' wrote more than one line: $err"
     grep -qE -- "$pattern" <<<"$err" || complain "'$*' did not say /$pattern/: $err"
 }
+# need_hosts: sets mpi to an MPI that tally was built with; exit code 77 without one, or where hosts of
+# network namespaces cannot be made.
+need_hosts() {
+    local name
+    mpi=
+    for name in openmpi mpich; do
+        [ ! -e "$(dirname "$tally")/src/libtally-$name.so" ] || mpi=$name
+    done
+    if [ -z "$mpi" ]; then
+        echo "skipped: tally was built without MPI"
+        exit 77
+    fi
+    "$1/bench/hosts.sh" true || exit 77
+}
 # rejects PATTERN COMMAND...: a command line that is wrong. fails PATTERN COMMAND...: work that fails.
 rejects() {
     exits_with 2 "$@"
