@@ -400,9 +400,25 @@ static int finish(struct save *save)
     return tally__folders_finish(save->of->directory, &save->names);
 }
 
+/* Waits until no rank writes any more: after a failure rank 0 deletes the folder. */
+static int wait_for_writers(struct save *save, int rc)
+{
+    struct tally__aside error;
+    int waited;
+
+    tally__put_aside(&error);
+    waited = tally_lane_barrier(save->lane);
+    if (rc == TALLY_OK) {
+        return waited;
+    }
+    (void)tally__take_back(&error, TALLY_OK);
+    return rc;
+}
+
 static int run(struct save *save)
 {
     size_t n = save->of->n_shared + save->of->n_own + 1;
+    int rc;
 
     save->differs = tally__alloc_array(n, sizeof *save->differs, "a checkpoint");
     save->owners = tally__alloc_array(n, sizeof *save->owners, "a checkpoint");
@@ -413,8 +429,9 @@ static int run(struct save *save)
     TRY(begin(save));
     TRY(compare(save));
     share_out(save);
-    TRY(tally__container_explain(tally_lane_group(save->lane), save->folder.text,
-                                 write_files(save)));
+    rc = tally__container_explain(tally_lane_group(save->lane), save->folder.text,
+                                  write_files(save));
+    TRY(wait_for_writers(save, rc));
     TRY(gather_lists(save));
     if (save->rank == 0) {
         TRY(finish(save));
