@@ -118,6 +118,17 @@ def judge_trace(rows):
         yield at_most("trace", "a step with a trace, in steps without", row["writing_ratio"], 1.02)
 
 
+def judge_checkpoint(rows):
+    for row in rows:
+        what = f"{row['ranks']} rank{'' if row['ranks'] == 1 else 's'}{', sharded' if row['shard'] else ''}"
+        yield at_least("checkpoint", f"{what}: save, of plain writes", row["save_over_plain"], 0.8)
+        yield at_least("checkpoint", f"{what}: load, of plain writes", row["load_over_plain"], 0.8)
+        yield at_most("checkpoint", f"{what}: an asynchronous call, in copies", row["take_over_copy"], 1.5)
+        if row["cpus"] > row["ranks"]:
+            yield at_most("checkpoint", f"{what}: steps during the write grow by, in %",
+                          100 * row["during_growth"], 5)
+
+
 def judge_hooks(rows):
     for row in rows:
         if row["goal"] is not None:
@@ -245,7 +256,8 @@ def judge_mpi_line(rows):
 JUDGES = {"kernels": judge_kernels, "lowrank": judge_lowrank, "allreduce": judge_allreduce,
           "allreduce_heap": judge_allreduce_heap, "allreduce_loaded": judge_allreduce_loaded,
           "many_ranks": judge_many_ranks,
-          "step": judge_step, "updates": judge_updates, "trace": judge_trace, "hooks": judge_hooks,
+          "step": judge_step, "updates": judge_updates, "trace": judge_trace, "checkpoint": judge_checkpoint,
+          "hooks": judge_hooks,
           "pytorch": judge_pytorch, "links": judge_links, "links_overlap": judge_links_overlap,
           "mpi": judge_mpi, "mpi_line": judge_mpi_line}
 

@@ -44,6 +44,8 @@ class Extent:
     torch_steps: int = 7
     rounds: int = 2
     trace_rounds: int = 9
+    checkpoint: tuple = (("--ranks", 1), ("--ranks", 2), ("--ranks", 2, "--shard"))
+    checkpoint_rounds: int = 5
     pytorch: tuple = (("--params", 8, "--params", 20, "--params", 40), ("--hogs", 2, "--steps", 5))
     wire_mb: int = 34  # from here on layers are 1024 wide, as in 100 MB
     wire_ranks: str = "2,3,4,8"
@@ -58,6 +60,7 @@ QUICK = Extent(kernel_bytes="4Ki", lowrank="--mb 1 --samples 1 --rows 64 --colum
                loaded_rounds=1, seconds=0.01,
                many="--ranks 4 --bytes 64Ki --seconds 0.01", mb=1, backward_ms=2,
                copies_params=(10,), steps=1, torch_steps=1, rounds=1, trace_rounds=1,
+               checkpoint=(("--ranks", 1),), checkpoint_rounds=1,
                pytorch=(("--params", 4, "--hook", "int8"),), wire_mb=1, wire_ranks="2,3",
                hooks=("allreduce", "fp16", "int8", "powersgd:start=0"), links=bench_links.QUICK,
                mpi=bench_mpi.QUICK, auto=bench_auto.QUICK)
@@ -124,6 +127,9 @@ class Bench:
         if part == "copies":
             return {part: [row for n in self.extent.copies_params
                            for row in self.tally_bench(command, "--params", n)]}
+        if part == "checkpoint":
+            return {part: [row for words in self.extent.checkpoint
+                           for row in self.tally_bench(command, *words)]}
         if part == "hooks":
             return self.hooks(command)
         if part == "wire_bytes":
@@ -188,6 +194,7 @@ class Bench:
             "trace": f"step --ranks 2 --mb 20 --params 20 --bucket-mb 1 --backward-ms {max(1, x.backward_ms // 10)} "
                      f"--steps {x.steps}",
             "copies": f"step --ranks 2 --mb {x.mb} --backward-ms 0 --copies --steps {x.steps}",
+            "checkpoint": f"checkpoint --mb {x.mb} --rounds {x.checkpoint_rounds}",
             "hooks": f"hooks --ranks 2 --mb {x.mb} --steps {x.steps}",
             "wire_bytes": f"hooks --ranks {x.wire_ranks} --mb {x.wire_mb} --steps 1",
         }

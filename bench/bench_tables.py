@@ -148,6 +148,15 @@ def trace(results):
                  [(what, number(ms), "-" if of is None else f"{of:.3f}") for what, ms, of in lines])
 
 
+def checkpoint(results):
+    return table(("ranks", "plain writes, ms", "save, of their speed", "load, of their speed",
+                  "asynchronous call, in copies", "steps during its write", "steps during plain writes"),
+                 [(f"{row['ranks']}{', sharded' if row['shard'] else ''}", number(row["plain_ms"]),
+                   number(row["save_over_plain"]), number(row["load_over_plain"]), number(row["take_over_copy"]),
+                   f"{100 * row['during_growth']:+.0f} %", f"{100 * row['beside_growth']:+.0f} %")
+                  for row in results["checkpoint"]])
+
+
 def copies(results):
     return table(("gradients", "ms", "plain all-reduce, ms", "ratio"),
                  [(f"{row['params']} of {row['mb'] * 1000 / row['params']:g} KB",
@@ -317,6 +326,7 @@ BLOCKS = {"machine": (machine, "run", None), "kernels": (kernels, "kernels", Non
           "allreduce_loaded": (allreduce_loaded, "allreduce_loaded", None),
           "many_ranks": (many_ranks, "many_ranks", None), "step": (step, "step", None),
           "updates": (updates, "updates", None), "trace": (trace, "trace", None),
+          "checkpoint": (checkpoint, "checkpoint", None),
           "copies": (copies, "copies", None), "hooks": (hooks, "hooks", None),
           "torch": (torch, "hooks", "step_per_hook.svg"),
           "pytorch": (pytorch, "pytorch", None),
@@ -343,7 +353,8 @@ def source_text(part, results):
     command = run["commands"].get(part)
     if not command:
         return f"`make bench`, {run['date']}. "
-    varied = {"hooks": " --hook HOOK", "wire_bytes": " --hook HOOK", "copies": " --params N"}
+    varied = {"hooks": " --hook HOOK", "wire_bytes": " --hook HOOK", "copies": " --params N",
+              "checkpoint": " --ranks N"}
     return f"`build/tally bench {command}{varied.get(part, '')}`, {run['date']}:\n\n"
 
 

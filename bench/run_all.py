@@ -23,7 +23,7 @@ import bench_tables
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARTS = ("kernels", "lowrank", "allreduce", "allreduce_heap", "allreduce_loaded",
          "many_ranks", "step", "updates", "trace",
-         "copies", "hooks", "pytorch", "wire_bytes", "links", "mpi", "auto")
+         "copies", "hooks", "pytorch", "wire_bytes", "links", "mpi", "auto", "checkpoint")
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,6 +9,12 @@
 
 uint64_t tally__now_ns(void);
 
+/* The CPU time that the calling thread has used. */
+uint64_t tally__thread_ns(void);
+
+/* Sleeps; a signal may end it earlier. */
+void tally__sleep_ns(uint64_t ns);
+
 /*
  * Time that this process has waited, for deadlines: the sum of the intervals between readings of
  * the clock. Each interval counts for at most TALLY__LONGEST_INTERVAL_NS, so time during which the

@@ -83,8 +83,9 @@ struct tally__saving {
     struct tally__part *shared;
     size_t n_own; /* parts of this rank */
     struct tally__part *own;
-    bool is_behind; /* training continues meanwhile: spare it */
-    int *lock_fd;   /* on rank 0: kept from one save to the next; -1: not held */
+    bool is_behind;                 /* training continues meanwhile: spare it, */
+    const _Atomic bool *is_awaited; /* until somebody waits */
+    int *lock_fd;                   /* on rank 0: kept from one save to the next; -1: not held */
 };
 
 /* In a job: writes it. On failure nothing is left, or only a folder .saving-SSSSSS. */

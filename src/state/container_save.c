@@ -5,10 +5,12 @@
  * returns, and the job fails on all ranks. Keeps nothing from one checkpoint to the next.
  */
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "state/container.h"
@@ -20,6 +22,11 @@
 
 /* Bytes go to the checksum and to the file in chunks that stay in a CPU's cache. */
 #define CHUNK_BYTES ((size_t)256 << 10)
+
+/* A save behind training rests after so much CPU time, for so many times as long: steps slow down
+ * by what it takes from the memory. */
+#define WORK_NS 2000000
+#define RESTS 8
 
 /* A save on this rank. */
 struct save {
@@ -37,6 +44,7 @@ struct save {
     struct tally__growing list; /* lines of the manifest: this rank's files */
     struct tally__growing all;  /* on rank 0: the manifest */
     struct tally__part *parts;  /* of the file that is being written */
+    uint64_t rested_ns;         /* this thread's CPU time at the last rest */
     size_t n_outs;
     struct tally__file_out outs[MAX_OUTS]; /* written, but not yet on the disk */
 };
@@ -122,8 +130,21 @@ static void share_out(struct save *save)
 
 /* ---- files ---- */
 
+/* Lets training have the memory for a while, unless the application waits for this save. */
+static void rest(struct save *save)
+{
+    uint64_t now_ns = tally__thread_ns();
+
+    if (!save->of->is_behind || atomic_load(save->of->is_awaited) ||
+        now_ns - save->rested_ns < WORK_NS) {
+        return;
+    }
+    tally__sleep_ns(RESTS * (now_ns - save->rested_ns));
+    save->rested_ns = now_ns;
+}
+
 /* Writes a part and computes its checksum, if it is not known. */
-static int put_part(struct tally__file_out *out, struct tally__part *part)
+static int put_part(struct save *save, struct tally__file_out *out, struct tally__part *part)
 {
     struct tally__wide_sum sum;
 
@@ -138,6 +159,7 @@ static int put_part(struct tally__file_out *out, struct tally__part *part)
                 tally__checksum_add(&sum, from, n);
             }
             TRY(tally__file_put(out, from, n));
+            rest(save);
             from += n;
             left -= n;
         }
@@ -164,7 +186,7 @@ static int write_file(struct save *save, const char *name, struct tally__part *p
 
     TRY(create(save, name, &out));
     for (size_t i = 0; i < n; i++) {
-        TRY(put_part(out, &parts[i]));
+        TRY(put_part(save, out, &parts[i]));
         file.bytes += parts[i].bytes;
     }
     TRY(tally__file_start(out));
@@ -452,6 +474,7 @@ int tally__container_save(tally_lane *lane, const struct tally__saving *saving)
     save->of = saving;
     save->rank = tally_group_rank(tally_lane_group(lane));
     save->world = tally_group_size(tally_lane_group(lane));
+    save->rested_ns = tally__thread_ns();
     rc = run(save);
     close_all(save);
     if (rc != TALLY_OK && save->rank == 0 && save->names.temporary[0]) {

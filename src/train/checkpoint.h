@@ -29,6 +29,7 @@ struct tally__checkpoints {
     tally_future *future; /* of the save that is being written; NULL: none */
     /* The checkpoint that is being written. */
     struct tally__saving saving;
+    _Atomic bool is_awaited; /* the application waits for it */
     char *hook;
     char *names;                 /* of the application's blobs */
     struct tally__bytes *pieces; /* of all parts */

@@ -4,6 +4,7 @@
  * ddp's lane, or, for an asynchronous save, on the lane of a separate group, so that it never
  * delays a bucket. The application's thread enters, and that lane.
  */
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -28,6 +29,7 @@ int tally__checkpoints_wait(struct tally__checkpoints *checkpoints)
     if (!checkpoints || !checkpoints->future) {
         return TALLY_OK;
     }
+    atomic_store(&checkpoints->is_awaited, true);
     rc = tally_future_wait(checkpoints->future);
     tally_future_free(checkpoints->future);
     checkpoints->future = NULL;
@@ -125,6 +127,8 @@ static int save_behind(tally_ddp *ddp, struct tally__checkpoints *checkpoints)
                                TALLY__THREADS_OWN, &checkpoints->group));
     }
     checkpoints->saving.is_behind = true;
+    checkpoints->saving.is_awaited = &checkpoints->is_awaited;
+    atomic_store(&checkpoints->is_awaited, false);
     return tally_submit(checkpoints->group, 0, save_job, checkpoints, &checkpoints->future);
 }
 
