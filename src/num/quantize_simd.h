@@ -347,6 +347,37 @@ static float scaled_encode_feedback(size_t n, float *v, float most, uint8_t *q)
     return scale;
 }
 
+/* Whether scaled_encode_feedback takes a block of this largest magnitude without the reference. */
+static bool is_ordinary(float most)
+{
+    return most >= TALLY__SCALED_TINY && tally__scaled_is_sound(most / 127.0f);
+}
+
+/*
+ * An ordinary block v whose largest magnitude is most, as scaled_encode_feedback; and next = x +
+ * next, as add_absmax, whose result it returns. Both have n elements, a multiple of LANES. In one
+ * loop, because the one computes while the other waits for memory; the hardware then prefetches
+ * enough.
+ */
+static float encode_and_add(size_t n, float *v, float most, uint8_t *q, const float *x, float *next)
+{
+    const vf inverse = vf_set1(127.0f / most);
+    const vf scale = vf_set1(most / 127.0f);
+    vi sizes = vi_zero();
+
+    for (size_t i = 0; i < n; i += LANES) {
+        vf values = vf_load(v + i);
+        vi steps = vf_steps(vf_mul(values, inverse));
+        vf sum = vf_add(vf_load(x + i), vf_load(next + i));
+
+        vi_store_codes(q + i, steps, 128.0f);
+        vf_store(v + i, vf_sub(values, vf_mul(scale, vf_of_steps(steps))));
+        vf_store(next + i, sum);
+        sizes = vi_max32(sizes, vf_size_bits(sum));
+    }
+    return magnitude(vi_most32(sizes));
+}
+
 /* One block ahead, like affine_encode_blocks. */
 static void scaled_encode_feedback_blocks(size_t n, const float *x, float *residual, size_t block,
                                           float *scale, uint8_t *q)
@@ -361,8 +392,13 @@ static void scaled_encode_feedback_blocks(size_t n, const float *x, float *resid
         n -= n_here;
         x += n_here;
         residual += n_here;
-        most = add_absmax(smaller(block, n), x, residual);
-        *scale = scaled_encode_feedback(n_here, here, most_here, q);
+        if (n >= n_here && n_here % LANES == 0 && is_ordinary(most_here)) {
+            most = encode_and_add(n_here, here, most_here, q, x, residual);
+            *scale = most_here / 127.0f;
+        } else {
+            most = add_absmax(smaller(block, n), x, residual);
+            *scale = scaled_encode_feedback(n_here, here, most_here, q);
+        }
         q += n_here;
         scale++;
     }
