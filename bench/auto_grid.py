@@ -77,6 +77,12 @@ wait $ranks
 """
 
 
+def exact_part(choice):
+    """The part of the buckets that travel by allreduce, of a text such as "allreduce 7, int8 1"."""
+    counts = {hook: int(n) for hook, n in (word.split() for word in choice.split(", "))}
+    return counts.get("allreduce", 0) / sum(counts.values())
+
+
 def steps_after(rows, since, is_wanted):
     """Steps from a moment to the first choice after it that is wanted; None: there is none."""
     before = max(row["step"] for row in rows if "step" in row and row["at"] <= since)
@@ -97,10 +103,10 @@ def run_change(options):
     for row in choices:
         print(json.dumps(row))
     slow, fast = (row["at"] for row in rows if "rate" in row)
-    down = steps_after(rows, slow, lambda row: row["at"] < fast and not row["choice"].startswith("allreduce"))
-    back = steps_after(rows, fast, lambda row: row["choice"].startswith("allreduce"))
+    down = steps_after(rows, slow, lambda row: row["at"] < fast and exact_part(row["choice"]) < 0.5)
+    back = steps_after(rows, fast, lambda row: exact_part(row["choice"]) > 0.5)
     print(json.dumps({"choices": len(choices), "review": REVIEW, "steps_to_slow": down, "steps_to_fast": back}))
-    return 0 if down and back and choices[0]["choice"].startswith("allreduce") else 1
+    return 0 if down and back and exact_part(choices[0]["choice"]) > 0.5 else 1
 
 
 def main():
