@@ -62,12 +62,14 @@ def run_grid(options):
     return 0
 
 
+REVIEW = 80  # steps
 CHANGE = """
 "$0" "$@" & ranks=$!
 change() {
     for ((i = 0; i < TALLY_HOSTS; i++)); do
         "$AGENT" "host-$i" tc qdisc change dev net0 root tbf rate "$1" burst 250000 latency 50ms
     done
+    echo "{\\"rate\\": \\"$1\\", \\"at\\": $(cut -d ' ' -f 1 /proc/uptime)}"
 }
 sleep "$EARLY"; change 100mbit
 sleep "$MIDDLE"; change 1000mbit
@@ -75,21 +77,36 @@ wait $ranks
 """
 
 
+def exact_part(choice):
+    """The part of the buckets that travel by allreduce, of a text such as "allreduce 7, int8 1"."""
+    counts = {hook: int(n) for hook, n in (word.split() for word in choice.split(", "))}
+    return counts.get("allreduce", 0) / sum(counts.values())
+
+
+def steps_after(rows, since, is_wanted):
+    """Steps from a moment to the first choice after it that is wanted; None: there is none."""
+    before = max(row["step"] for row in rows if "step" in row and row["at"] <= since)
+    after = [row["step"] for row in rows if row["at"] > since and "choice" in row and is_wanted(row)]
+    return after[0] - before if after else None
+
+
 def run_change(options):
-    """auto under a line of 1 Gbit/s, then 0.1, then 1 again; backward hides the fast one."""
+    """auto under a line of 1 Gbit/s, then 0.1, then 1 again; backward hides the fast one. Prints after how many steps
+    each change was followed."""
     third = options.seconds / 3
     launch, env = bench_auto.rank_words(options.build, options.mpi,
-                                        ["follow", "matrices", 2_000_000, 100, options.seconds, 64])
+                                        ["follow", "matrices", 2_000_000, 100, options.seconds, REVIEW])
     env |= {"EARLY": f"{third:g}", "MIDDLE": f"{third:g}", "AGENT": str(bench_links.HERE / "hosts_agent.sh")}
     out, _ = bench_links.run_on_hosts(2, 1000, ["bash", "-c", CHANGE, *launch], env, bench_auto.LIMIT_S)
     rows = bench_auto.read_rows(out)
-    for row in rows:
+    choices = [row for row in rows if "choice" in row]
+    for row in choices:
         print(json.dumps(row))
-    slow = [row for row in rows if third <= row["s"] < 2 * third + 2]
-    followed = (rows[0]["choice"].startswith("allreduce") and any("allreduce" not in row["choice"] for row in slow)
-                and rows[-1]["choice"].startswith("allreduce"))
-    print(json.dumps({"changes": len(rows), "followed": followed}))
-    return 0 if followed else 1
+    slow, fast = (row["at"] for row in rows if "rate" in row)
+    down = steps_after(rows, slow, lambda row: row["at"] < fast and exact_part(row["choice"]) < 0.5)
+    back = steps_after(rows, fast, lambda row: exact_part(row["choice"]) > 0.5)
+    print(json.dumps({"choices": len(choices), "review": REVIEW, "steps_to_slow": down, "steps_to_fast": back}))
+    return 0 if down and back and exact_part(choices[0]["choice"]) > 0.5 else 1
 
 
 def main():

@@ -11,7 +11,8 @@
  *
  *   auto_rank follow MODEL BYTES BACKWARD_MS SECONDS REVIEW
  *
- * takes steps under auto, for some seconds; rank 0 prints step and choice whenever it changes.
+ * takes steps under auto, for some seconds; rank 0 prints each step and when it ended, on the
+ * monotonic clock, and the choice whenever it changes.
  *
  * MODEL is matrices or small. Gradients are of low rank with some noise, which changes from step to
  * step. Times are of the slowest rank.
@@ -350,12 +351,13 @@ static void follow(struct work *work, double seconds, const char *review)
         maxima(work, &elapsed_s, 1);
         if (describe(ddp, choice, sizeof choice, reason) && strcmp(choice, before) != 0 &&
             work->rank == 0) {
-            (void)printf(
-                "{\"s\": %.2f, \"step\": %d, \"ms\": %.2f, \"choice\": \"%s\", \"reason\": "
-                "\"%s\"}\n",
-                elapsed_s, n, 1e3 * s, choice, reason);
+            (void)printf("{\"at\": %.2f, \"step\": %d, \"ms\": %.2f, \"choice\": \"%s\", "
+                         "\"reason\": \"%s\"}\n",
+                         now_s(), n, 1e3 * s, choice, reason);
             (void)fflush(stdout);
             (void)snprintf(before, sizeof before, "%s", choice);
+        } else if (work->rank == 0) {
+            (void)printf("{\"at\": %.2f, \"step\": %d}\n", now_s(), n);
         }
     }
     check(tally_ddp_free(ddp), "tally_ddp_free");

@@ -11,10 +11,10 @@ while [[ ${1-} == -* ]]; do
 done
 host=$1
 shift
-# Hosts share CPUs if there are more hosts than CPUs.
+# Hosts share CPUs if there are more hosts than CPUs; with TALLY_HOSTS_PER_CPU=2, two of them do in any case.
 mapfile -t cpus < <(taskset -cp 1 | sed 's/.*: //' | tr , '\n' |
     while IFS=- read -r from to; do seq "$from" "${to:-$from}"; done)
-cpu=${cpus[${host#host-} % ${#cpus[@]}]}
+cpu=${cpus[${host#host-} / ${TALLY_HOSTS_PER_CPU:-1} % ${#cpus[@]}]}
 # shellcheck disable=SC2016
 exec ip netns exec "$host" taskset -c "$cpu" unshare --uts sh -c \
     'hostname "$0" && exec bash -c "$1"' "$host" "$*"

@@ -3,7 +3,8 @@
 """Compares forecasts of `tally plan` with steps that were measured. Takes a profile on two hosts of
 network namespaces (hosts.sh), measures steps on other numbers of hosts and at other rates, and prints
 both with the error of the forecast. The rate of a forecast is that of the link, times the part of it
-that the profile reached. Backward is timed (it sleeps), so hosts that share CPUs do not disturb it."""
+that the profile reached. Backward is timed (it sleeps), so it needs no CPU. Two hosts share a CPU, also while the
+profile is taken, so that every host has the same half of one, however many there are."""
 
 import itertools
 import json
@@ -40,16 +41,18 @@ def read_options():
                         help="links of the comparison (100,500,2000)")
     parser.add_argument("--hosts", metavar="LIST", type=numbers, default=(2, 3, 4),
                         help="numbers of hosts (2,3,4)")
+    parser.add_argument("--per-cpu", metavar="N", type=int, default=2, help="hosts that share a CPU (2)")
     parser.add_argument("--json", action="store_true", help="one JSON object per line, no table")
     return parser.parse_args()
 
 
 def measure(options, hosts, mbit, more=()):
     """The rows of `tally bench profile` on hosts."""
+    env = {"TALLY_HOSTS_PER_CPU": str(options.per_cpu)}
     words = [bench_links.HERE / "hosts_mpirun.sh", options.mpi, 1, options.tally, "bench", "profile", "--json",
              "--timed", "--mb", options.mb, "--backward-ms", options.backward_ms, "--steps", options.steps,
              "--bucket-mb", max(options.mb // 4, 1), *more]
-    out, _ = bench_links.twice(lambda: bench_links.run_on_hosts(hosts, mbit, words, {}, LIMIT_S))
+    out, _ = bench_links.twice(lambda: bench_links.run_on_hosts(hosts, mbit, words, env, LIMIT_S))
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
@@ -81,7 +84,7 @@ def right_order(rows):
 
 def print_table(options, rows):
     print(f"profile: 2 hosts, {options.profile_mbit} Mbit/s, {options.mb} MB, timed backward of "
-          f"{options.backward_ms} ms, {options.mpi}\n")
+          f"{options.backward_ms} ms, {options.mpi}, {options.per_cpu} hosts per CPU\n")
     print("| hosts | Mbit/s | hook | measured, ms | forecast, ms | error |\n|---|---|---|---|---|---|")
     for row in rows:
         print(f"| {row['hosts']} | {row['mbit']} | `{row['hook']}` | {row['measured_ms']:.1f} | "

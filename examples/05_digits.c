@@ -39,14 +39,14 @@ static void check(int rc)
 }
 
 /* Creates the ddp. The weights of layer l are parameter 2 l, its biases 2 l + 1. */
-static void start(struct training *training, tally_group *group)
+static void start(struct training *training, tally_group *group, unsigned seed)
 {
     static const char *const names[] = {"w0", "b0", "w1", "b1", "w2", "b2"};
     tally_param params[N_PARAMS];
     tally_ddp_config config;
 
-    training->seed = 5;
-    digits_net_start(&training->net);
+    training->seed = seed + 4;
+    digits_net_start(&training->net, seed);
     for (int i = 0; i < N_PARAMS; i += 2) {
         const struct digits_layer *at = &training->net.layers[i / 2];
 
@@ -152,7 +152,7 @@ int main(int argc, char **argv)
     digits_deal(digits, n_ranks);
     for (int i = 0; i < options.n_runs; i++) {
         trainings[i].run = &options.runs[i];
-        start(&trainings[i], group);
+        start(&trainings[i], group, (unsigned)options.seed);
     }
     /* The hooks take turns, so that other load on the machine affects all of them equally. */
     for (int done = 0, end; done < options.n_steps; done = end) {

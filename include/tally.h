@@ -1322,6 +1322,10 @@ typedef struct tally_bucket_choice {
     double runner_up_s;    /* the bucket's time with the runner-up, as computed; 0: not computed */
     double error;          /* that hook leaves out of a sum over 32 steps, relative to the sum */
     char reason[200];      /* one sentence */
+    /* Of the whole step: the bucket_cap_bytes that auto would choose, as computed; 0: the present
+     * buckets are as good, or nothing was computed. And the part of a step that it would gain. */
+    size_t cap_bytes;
+    double cap_gain;
 } tally_bucket_choice;
 
 /*

@@ -42,6 +42,7 @@ struct layouts {
     size_t n[DDPS_MAX];
     uint32_t generation[DDPS_MAX];
     char hook[DDPS_MAX][64];
+    struct report_choices *choices[DDPS_MAX];
 };
 
 void *report_grow(struct report_run *run, void *array, size_t *room, size_t n, size_t bytes)
@@ -190,6 +191,24 @@ static void take_buckets(void *user, const struct tally__trace_buckets *head,
     layouts->n[ddp] = head->n;
     layouts->generation[ddp] = head->generation;
     memcpy(layouts->hook[ddp], head->hook, sizeof head->hook);
+}
+
+static void take_choices(void *user, const struct tally__trace_choices *head,
+                         const struct tally__trace_choice *choices)
+{
+    struct pass_and_layouts *both = user;
+    uint32_t ddp = head->ddp < DDPS_MAX ? head->ddp : 0;
+    struct report_choices **own = &both->layouts->choices[ddp];
+    size_t bytes = head->n * sizeof *choices;
+
+    free(*own);
+    *own = malloc(sizeof **own + bytes);
+    if (!*own) {
+        both->pass.run->failed = true;
+        return;
+    }
+    (*own)->head = *head;
+    memcpy((*own)->rows, choices, bytes);
 }
 
 static void take_ranks(void *user, const struct tally__trace_ranks *head,
@@ -350,6 +369,8 @@ static void take_layout(struct report_run *run, struct layouts *layouts)
     layouts->buckets[run->ddp] = NULL;
     run->n_buckets = layouts->n[run->ddp];
     run->generation = layouts->generation[run->ddp];
+    run->choices = layouts->choices[run->ddp];
+    layouts->choices[run->ddp] = NULL;
     memcpy(run->hook, layouts->hook[run->ddp], sizeof run->hook);
 }
 
@@ -373,6 +394,7 @@ static bool gather_members(struct report_run *run, struct pass_and_layouts *pass
             .events = take_events,
             .step = take_step,
             .buckets = take_buckets,
+            .choices = take_choices,
             .ranks = take_ranks,
             .note = take_note,
             .error = take_error,
@@ -433,6 +455,7 @@ bool report_gather(struct report_run *run, const struct trace_set *set)
         }
         if (layouts) {
             free(layouts->buckets[d]);
+            free(layouts->choices[d]);
         }
     }
     free(layouts);
@@ -461,6 +484,7 @@ void report_free(struct report_run *run)
     free(run->seen);
     free(run->steps);
     free(run->buckets);
+    free(run->choices);
     free(run->ranks);
     free(run->notes);
 }

@@ -115,6 +115,12 @@ struct report_failure {
     uint64_t end_ns; /* of the last event, by its own clock */
 };
 
+/* What the hook auto chose for each bucket. */
+struct report_choices {
+    struct tally__trace_choices head;
+    struct tally__trace_choice rows[];
+};
+
 struct report_run {
     const struct trace_set *set;
     uint32_t ddp;
@@ -128,7 +134,8 @@ struct report_run {
     size_t n_buckets;
     uint32_t generation;
     char hook[64];
-    struct rank_figures *ranks; /* one for each of the world */
+    struct report_choices *choices; /* the last ones; NULL: none */
+    struct rank_figures *ranks;     /* one for each of the world */
     size_t n_ranks;
     struct shown_step shown[SHOWN_MAX];
     size_t n_shown;

@@ -303,6 +303,37 @@ static void put_buckets(FILE *to, const struct report_run *run)
     (void)fputc(']', to);
 }
 
+/* The choices of the hook auto, if they are of these buckets. Times in nanoseconds, as all. */
+static void put_choices(FILE *to, const struct report_run *run)
+{
+    const struct report_choices *choices = run->choices;
+
+    if (!choices || choices->head.generation != run->generation) {
+        (void)fputs(",\n\"choices\":null", to);
+        return;
+    }
+    (void)fprintf(
+        to, ",\n\"choices\":{\"step\":%" PRIu64 ",\"settled\":%s,\"cap_bytes\":%" PRIu64 ",",
+        choices->head.step, choices->head.is_settled ? "true" : "false", choices->head.cap_bytes);
+    put_number(to, "cap_gain", choices->head.cap_gain);
+    (void)fputs(",\"rows\":[", to);
+    for (uint32_t b = 0; b < choices->head.n; b++) {
+        const struct tally__trace_choice *row = &choices->rows[b];
+
+        (void)fprintf(to, "%s{\"bucket\":%u,", b == 0 ? "" : ",\n", b);
+        put_text(to, "hook", row->hook);
+        (void)fputc(',', to);
+        put_text(to, "runner_up", row->runner_up);
+        (void)fprintf(to, ",\"predicted\":%.0f,\"measured\":%.0f,\"runner_up_time\":%.0f,",
+                      1e9 * row->predicted_s, 1e9 * row->measured_s, 1e9 * row->runner_up_s);
+        put_number(to, "error", row->error);
+        (void)fputc(',', to);
+        put_text(to, "reason", row->reason);
+        (void)fputc('}', to);
+    }
+    (void)fputs("]}", to);
+}
+
 static void put_error(FILE *to, const char *key, double error)
 {
     if (error >= 0) {
@@ -370,6 +401,7 @@ static void put_data(FILE *to, const struct report_run *run, const struct headli
     put_shown(to, run);
     put_ranks(to, run);
     put_buckets(to, run);
+    put_choices(to, run);
     put_notes(to, run);
     report_write_failures(run, to);
     (void)fputc('}', to);

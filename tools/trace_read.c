@@ -287,6 +287,35 @@ static bool visit_lines(const struct trace_visitor *visitor, unsigned char *payl
     return true;
 }
 
+static double at_least_0(double value)
+{
+    return value >= 0 && value <= 1e18 ? value : 0;
+}
+
+static bool visit_choices(const struct trace_visitor *visitor, unsigned char *payload, size_t bytes)
+{
+    struct tally__trace_choices *head = (struct tally__trace_choices *)(void *)payload;
+    struct tally__trace_choice *choices = (struct tally__trace_choice *)(void *)(head + 1);
+
+    if (bytes < sizeof *head || !fits(bytes, sizeof *head, head->n, sizeof *choices)) {
+        return false;
+    }
+    head->cap_gain = at_least_0(head->cap_gain);
+    for (uint32_t i = 0; i < head->n; i++) {
+        END_TEXT(choices[i].hook);
+        END_TEXT(choices[i].runner_up);
+        END_TEXT(choices[i].reason);
+        choices[i].predicted_s = at_least_0(choices[i].predicted_s);
+        choices[i].measured_s = at_least_0(choices[i].measured_s);
+        choices[i].runner_up_s = at_least_0(choices[i].runner_up_s);
+        choices[i].error = at_least_0(choices[i].error);
+    }
+    if (visitor->choices) {
+        visitor->choices(visitor->user, head, choices);
+    }
+    return true;
+}
+
 static bool visit_record(const struct trace_visitor *visitor, uint32_t kind, unsigned char *payload,
                          size_t bytes)
 {
@@ -305,6 +334,8 @@ static bool visit_record(const struct trace_visitor *visitor, uint32_t kind, uns
         return visit_error(visitor, payload, bytes);
     case TALLY__RECORD_LINES:
         return visit_lines(visitor, payload, bytes);
+    case TALLY__RECORD_CHOICES:
+        return visit_choices(visitor, payload, bytes);
     default:
         return true;
     }

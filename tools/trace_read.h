@@ -26,6 +26,8 @@ struct trace_visitor {
                   const struct tally__trace_rank *ranks);
     void (*note)(void *user, const struct tally__trace_note *note);
     void (*error)(void *user, const struct tally__trace_error *error);
+    void (*choices)(void *user, const struct tally__trace_choices *head,
+                    const struct tally__trace_choice *choices);
     void (*lines)(void *user, const struct tally__trace_lines *head,
                   const struct tally__trace_line *lines);
 };

@@ -9,10 +9,10 @@
 #define RATE 0.05f
 #define MOMENTUM 0.9f
 
-void digits_net_start(struct digits_net *net)
+void digits_net_start(struct digits_net *net, unsigned seed)
 {
     static const size_t widths[] = {DIGITS_PIXELS, DIGITS_WIDEST, DIGITS_MIDDLE, DIGITS_CLASSES};
-    unsigned seed = 3;
+    unsigned random = seed + 2;
     size_t at = 0;
 
     memset(net, 0, sizeof *net);
@@ -27,7 +27,7 @@ void digits_net_start(struct digits_net *net)
                                        &net->grads[at + n_weights]};
         at += n_weights + n_out;
         for (size_t k = 0; k < n_weights; k++) {
-            float uniform = (float)digits_random(&seed) / (float)(1 << 23) - 1;
+            float uniform = (float)digits_random(&random) / (float)(1 << 23) - 1;
             layer->weights[k] = uniform * sqrtf(6.0f / (float)n_in);
         }
     }

@@ -30,8 +30,8 @@ struct digits_net {
     float errors[DIGITS_LAYERS + 1][DIGITS_BATCH][DIGITS_WIDEST];
 };
 
-/* Sets the initial weights, always the same random ones, and zero velocity. */
-void digits_net_start(struct digits_net *net);
+/* Sets the initial weights, which are random but the same for the same seed, and zero velocity. */
+void digits_net_start(struct digits_net *net, unsigned seed);
 
 /* Runs forward for image number s of a batch. Returns its loss, and adds 1 to *n_right if the digit
  * was recognized. scale is the weight of the image in the gradients. */

@@ -29,12 +29,13 @@ static const char help[] =
     "usage: tally run -n N 05_digits [OPTION...] [HOOK...]\n\n"
     "  --steps N       steps of each training run (400)\n"
     "  --period N      with postlocal: average parameters every N steps (4)\n"
+    "  --seed N        of the initial weights and of the batches (1)\n"
     "  --data FILE     the images (default: digits.csv in the source tree)\n"
     "  --json          one JSON object per line instead of the table\n"
     "  --help          show this text\n\n"
     "Example: tally run -n 2 build/examples/05_digits allreduce int8 powersgd:rank=2,start=10\n";
 
-/* Reads the value of an option: a number of steps. */
+/* Reads the value of an option: a number of steps, or a seed. */
 static int count(const char *option, const char *text, int *n)
 {
     char *end;
@@ -68,6 +69,7 @@ int digits_options(int argc, char **argv, struct digits_options *options)
     int period = 4;
 
     options->n_steps = 400;
+    options->seed = 1;
     options->data = DIGITS_CSV;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0) {
@@ -79,6 +81,10 @@ int digits_options(int argc, char **argv, struct digits_options *options)
             options->data = argv[++i];
         } else if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
             if (count("--steps", argv[++i], &options->n_steps) != 0) {
+                return -1;
+            }
+        } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+            if (count("--seed", argv[++i], &options->seed) != 0) {
                 return -1;
             }
         } else if (strcmp(argv[i], "--period") == 0 && i + 1 < argc) {

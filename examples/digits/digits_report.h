@@ -21,6 +21,7 @@ struct digits_options {
     struct digits_run runs[DIGITS_MAX_RUNS]; /* with only hook, warmup and period set */
     int n_runs;
     int n_steps;
+    int seed;
     int json;
     const char *data; /* path of digits.csv */
 };

@@ -222,7 +222,8 @@ class tally_bucket_choice(ctypes.Structure):
     _fields_ = [
         ("size", c_size_t), ("settled", c_int), ("hook", c_char_p), ("runner_up", c_char_p),
         ("predicted_s", c_double), ("measured_s", c_double), ("runner_up_s", c_double),
-        ("error", c_double), ("reason", c_char * 200),
+        ("error", c_double), ("reason", c_char * 200), ("cap_bytes", c_size_t),
+        ("cap_gain", c_double),
     ]
 
 

@@ -198,6 +198,7 @@ struct tally__ddp_trace {
     uint64_t told_file;
     unsigned told_generation;
     const tally_hook *told_hook;
+    uint64_t told_explained; /* hook->private.n_explained then */
 };
 
 struct tally__metrics;

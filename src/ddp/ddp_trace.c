@@ -10,6 +10,9 @@
 #include "base/status.h"
 #include "ddp/ddp.h"
 
+/* Buckets whose choices a trace has: they are repeated in every segment. */
+#define MOST_CHOICES 64
+
 void tally__ddp_trace_begin(tally_ddp *ddp)
 {
     struct tally__tracer *tracer = ddp->group->tracer;
@@ -81,6 +84,49 @@ static void tell_buckets(tally_ddp *ddp)
     ddp->trace.told_file = file;
     ddp->trace.told_generation = ddp->generation;
     ddp->trace.told_hook = ddp->hook;
+    ddp->trace.told_explained = 0;
+}
+
+/* What auto has chosen, and why, if the open file does not know it. After tell_buckets. */
+static void tell_choices(tally_ddp *ddp, uint64_t step)
+{
+    uint64_t n_explained = ddp->hook->private.n_explained(ddp->hook->state);
+    size_t n = ddp->buckets.n < MOST_CHOICES ? ddp->buckets.n : MOST_CHOICES;
+    size_t bytes = sizeof(struct tally__trace_choices) + n * sizeof(struct tally__trace_choice);
+    struct tally__trace_choices *head;
+    struct tally__trace_choice *to;
+
+    if (n_explained == ddp->trace.told_explained) {
+        return;
+    }
+    head = tally__alloc(bytes, "choices in the trace");
+    if (!head) {
+        return;
+    }
+    *head = (struct tally__trace_choices){
+        .ddp = ddp->trace.number, .generation = ddp->generation, .n = (uint32_t)n, .step = step};
+    to = (struct tally__trace_choice *)(head + 1);
+    for (size_t b = 0; b < n; b++) {
+        const struct tally__bucket_times *last = &ddp->buckets.bucket[b].last;
+        tally_bucket_choice from = {.hook = ddp->hook->table.name};
+
+        ddp->hook->private.explain(ddp->hook->state, b, &from);
+        head->is_settled = from.settled != 0;
+        head->cap_bytes = from.cap_bytes;
+        head->cap_gain = from.cap_gain;
+        (void)snprintf(to[b].hook, sizeof to[b].hook, "%s", from.hook);
+        (void)snprintf(to[b].runner_up, sizeof to[b].runner_up, "%s",
+                       from.runner_up ? from.runner_up : "");
+        to[b].predicted_s = from.predicted_s;
+        to[b].measured_s =
+            last->done_ns > last->start_ns ? (double)(last->done_ns - last->start_ns) * 1e-9 : 0;
+        to[b].runner_up_s = from.runner_up_s;
+        to[b].error = from.error;
+        (void)snprintf(to[b].reason, sizeof to[b].reason, "%s", from.reason);
+    }
+    tally__tracer_keep(ddp->trace.tracer, TALLY__RECORD_CHOICES, ddp->trace.number, head, bytes);
+    tally__free(head);
+    ddp->trace.told_explained = n_explained;
 }
 
 /* Bytes that this rank would send for the buckets in a two-phase exchange without a codec. */
@@ -117,6 +163,7 @@ static void tell_step(tally_ddp *ddp, const struct tally__waited_step *waited)
         ddp->observer.step_facts(ddp->observer.user, &step);
     }
     tell_buckets(ddp);
+    tell_choices(ddp, waited->step);
     tally__lateness_trace(ddp);
     tally__tracer_step(ddp->trace.tracer, &step);
 }

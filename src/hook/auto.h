@@ -18,6 +18,7 @@
 #ifndef TALLY_HOOK_AUTO_H
 #define TALLY_HOOK_AUTO_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -41,8 +42,14 @@ enum tally__auto_phase {
 #define TALLY__AUTO_ERROR_STEPS 32
 /* Step times that are kept. */
 #define TALLY__AUTO_WINDOW 16
+/* Pairs of steps that a referee takes; its steps: one to warm up, the pairs, and the one whose end
+ * decides. */
+#define TALLY__AUTO_PAIRS 8
+#define TALLY__AUTO_REFEREE_STEPS (2 + 2 * TALLY__AUTO_PAIRS)
+/* The least value of review. */
+#define TALLY__AUTO_LEAST_REVIEW 80
 #define TALLY__AUTO_REASON 200
-#define TALLY__AUTO_VERDICT 100
+#define TALLY__AUTO_VERDICT 120
 
 /* A bucket, by its index. Lanes write it while they reduce the bucket. */
 struct tally__auto_slot {
@@ -104,6 +111,10 @@ struct tally__auto {
     bool is_probing[TALLY__MOST_CANDIDATES];     /* the prober is attached */
     bool banned[TALLY__MOST_CANDIDATES];         /* it left out more than the budget */
     struct tally__auto_seam seam;
+    /* This rank had no memory to measure with. Relaxed: lanes set it, and step_end, which waits for
+     * their buckets, reads it. */
+    atomic_bool lacks_memory;
+    bool gave_up; /* a rank had none: nothing was measured */
 
     tally_ddp *ddp;
     tally_group *alone; /* this rank */
@@ -144,7 +155,10 @@ struct tally__auto {
     unsigned char *of_buckets;        /* a choice per bucket */
     struct tally__auto_row *rows;
     size_t n_rows;
+    uint64_t n_explained; /* changes with the rows, and when they have a measured time */
     char verdict[TALLY__AUTO_VERDICT]; /* of the last referee, as the end of a sentence */
+    size_t cap_bytes;                  /* the bucket cap that it would choose; 0: not computed */
+    double cap_gain;                   /* what that would gain, as a part of a step */
 
     struct tally__samples samples;
     float *probe_sums; /* of gradients, over the probed steps */
@@ -216,7 +230,24 @@ void tally__auto_start(struct tally__auto *self);
 /* A state was loaded: what was settled stays so, and is measured when it is reviewed. */
 void tally__auto_loaded(struct tally__auto *self, bool is_settled);
 
+/* ---- auto_referee.c: in step_end ---- */
+
+/* Decides, as soon as the pairs so far do: the proposal becomes the settled choice, or is dropped.
+ * Collective. */
+int tally__auto_judge(struct tally__auto *self, tally_lane *lane, bool *is_decided);
+bool tally__auto_next_is_proposals(const struct tally__auto *self);
+/* Ends a trial: residuals go to the choice that stays, which is the proposal if it is kept. */
+void tally__auto_end_trial(struct tally__auto *self, bool is_kept);
+/* Sorts the values. */
+double tally__auto_median(double *values, size_t n);
+/* The time of the step that ended with this tick. */
+double tally__auto_time_of(const struct tally__auto *self, uint64_t tick, bool is_proposal);
+
 /* ---- auto_decide.c: in step_end ---- */
+
+/* All ranks learn whether one of them lacks memory to measure with: by status, or because one of
+ * its lanes said so. Then gave_up is set, and all return NOMEM. Other errors pass. Collective. */
+int tally__auto_agree_memory(struct tally__auto *self, tally_lane *lane, int status);
 
 /* Fills the profile from this rank's figures and takes maxima over ranks. Collective. */
 int tally__auto_gather(struct tally__auto *self, tally_lane *lane);
@@ -226,6 +257,9 @@ struct tally__offer {
     uint64_t is_more_exact;
 };
 
+/* The most that any hook could gain, as a part of a step: with communication that costs nothing.
+ * Errors: NOMEM. */
+int tally__auto_most_gain(const struct tally__auto *self, double *gain);
 /* Writes the choice that rank 0 makes to proposal. Errors count if has_errors is set. Collective.
  */
 int tally__auto_propose(struct tally__auto *self, tally_lane *lane, struct tally__offer *offer);
@@ -245,6 +279,12 @@ int tally__auto_measure_error(struct tally__auto *self, tally_lane *lane, bool *
 /* Fills the rows for the settled choice, and logs them. */
 void tally__auto_explain_all(struct tally__auto *self);
 void tally__auto_explain(const void *state, size_t bucket, tally_bucket_choice *choice);
+uint64_t tally__auto_n_explained(const void *state);
+
+/* ---- auto_cap.c ---- */
+
+/* Computes the bucket cap that it would choose with the settled choice. In step_end. */
+void tally__auto_find_cap(struct tally__auto *self);
 
 /* ---- auto_plan.c: plan files ---- */
 

@@ -4,12 +4,14 @@
  * ranks learn its choice. In step_end, a job on lane 0.
  */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/agree.h"
 #include "hook/auto.h"
 
 #define WHAT "a decision of the hook auto"
@@ -19,6 +21,18 @@
 int tally__auto_maxima(tally_lane *lane, double *values, size_t n)
 {
     return tally_lane_all_reduce(lane, values, n, TALLY_F64, TALLY_MAX);
+}
+
+int tally__auto_agree_memory(struct tally__auto *self, tally_lane *lane, int status)
+{
+    uint64_t lacks =
+        status == TALLY_NOMEM || atomic_load_explicit(&self->lacks_memory, memory_order_relaxed);
+
+    TRY(status == TALLY_NOMEM ? TALLY_OK : status);
+    TRY(tally__agree_any(lane, lacks, &lacks));
+    atomic_store_explicit(&self->lacks_memory, false, memory_order_relaxed);
+    self->gave_up = lacks != 0;
+    return lacks ? TALLY_NOMEM : TALLY_OK;
 }
 
 const unsigned char *tally__auto_by_bucket(const struct tally__auto *self,
@@ -260,24 +274,31 @@ static void finish_errors(struct tally__auto *self)
     }
 }
 
-int tally__auto_gather(struct tally__auto *self, tally_lane *lane)
+/* This rank's figures, and room for all of them. */
+static int prepare_figures(struct tally__auto *self, double **values)
 {
     struct pack pack = {.values = NULL};
-    double *values;
-    int rc;
 
+    *values = NULL;
     TRY(fill_profile(self));
     if (self->seam.profile) {
         self->seam.profile(self->seam.user, &self->profile);
     }
     pass_all(self, &pack);
-    values = tally__alloc_array(pack.n, sizeof *values, WHAT);
-    if (!values) {
-        return TALLY_NOMEM;
+    *values = tally__alloc_array(pack.n, sizeof **values, WHAT);
+    return *values ? TALLY_OK : TALLY_NOMEM;
+}
+
+int tally__auto_gather(struct tally__auto *self, tally_lane *lane)
+{
+    double *values;
+    int rc = tally__auto_agree_memory(self, lane, prepare_figures(self, &values));
+    struct pack pack = {.values = values};
+
+    if (rc == TALLY_OK) {
+        pass_all(self, &pack);
+        rc = tally__auto_maxima(lane, values, pack.n);
     }
-    pack = (struct pack){.values = values};
-    pass_all(self, &pack);
-    rc = tally__auto_maxima(lane, values, pack.n);
     pack = (struct pack){.values = values, .is_back = true};
     if (rc == TALLY_OK) {
         pass_all(self, &pack);
@@ -307,6 +328,16 @@ static int choose(struct tally__auto *self, struct tally__offer *offer)
     return TALLY_OK;
 }
 
+int tally__auto_most_gain(const struct tally__auto *self, double *gain)
+{
+    struct tally__question question = tally__auto_question(self);
+    struct tally__answer now;
+
+    TRY(tally__choice_replay(&question, tally__auto_by_bucket(self, self->settled), &now));
+    *gain = now.step_s > 0 ? (now.step_s - now.least_s) / now.step_s : 0;
+    return TALLY_OK;
+}
+
 /* All ranks have the same figures: a rank that would choose otherwise computes otherwise. */
 static void compare(const struct tally__auto *self, const unsigned char *own)
 {
@@ -323,6 +354,7 @@ int tally__auto_propose(struct tally__auto *self, tally_lane *lane, struct tally
     unsigned char *own = tally__alloc_array(self->n_params, 1, WHAT);
     int rc = own ? choose(self, offer) : TALLY_NOMEM;
 
+    rc = tally__auto_agree_memory(self, lane, rc);
     if (rc == TALLY_OK) {
         memcpy(own, self->proposal, self->n_params);
         rc = tally_lane_broadcast(lane, self->proposal, self->n_params, 0);
@@ -405,7 +437,7 @@ int tally__auto_measure_error(struct tally__auto *self, tally_lane *lane, bool *
 {
     size_t n = self->n_buckets + 1 + self->n;
     double *values = tally__alloc_array(n, sizeof *values, WHAT);
-    int rc = values ? TALLY_OK : TALLY_NOMEM;
+    int rc = tally__auto_agree_memory(self, lane, values ? TALLY_OK : TALLY_NOMEM);
 
     if (rc == TALLY_OK) {
         rc = tally_lane_all_reduce(lane, self->live_start, self->samples.n, TALLY_F32, TALLY_SUM);

@@ -4,9 +4,8 @@
  * the buckets of a step, on all ranks; step_over on the thread that waited, with the step's times.
  * So a decision at the end of a step uses the times of the steps before it.
  */
-#include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -17,15 +16,16 @@
 #include "hook/auto.h"
 
 /* Steps before the first that counts: buckets of copies are arranged after the first or second. */
-#define N_WARM_UP 3
+#define N_WARM_UP 2
 /* Steps that are measured, and the one whose end decides. */
-#define N_PLAIN 5
-#define N_PAIRS 8
-/* Steps of a referee: one to warm up, the pairs, and the one whose end decides. */
-#define N_REFEREE (2 + 2 * N_PAIRS)
-/* Settled steps between two looks at the step times; the least between two reviews. */
+#define N_PLAIN 4
+/* Settled steps between two looks at the step times; the least before a review. */
 #define WATCH_STEPS 16
-#define REST_STEPS 64
+#define REST_STEPS TALLY__AUTO_ERROR_STEPS
+/* Steps of a review that may change the choice, with the referee of the one before it. A line that
+ * changes right after it was measured is followed within that many steps and the settled ones. */
+#define N_REVIEW (2 * TALLY__AUTO_REFEREE_STEPS + N_PLAIN + TALLY__AUTO_PROBES)
+_Static_assert(TALLY__AUTO_LEAST_REVIEW >= N_REVIEW + REST_STEPS, "the error is measured between");
 /* Step times beyond this factor, or below its inverse, are a shift. */
 #define SHIFT 1.25
 
@@ -55,6 +55,16 @@ static void begin(struct tally__auto *self, enum tally__auto_phase phase)
     if (phase == TALLY__AUTO_PLAIN) {
         forget_times(self);
     }
+}
+
+static bool is_all_exact(const struct tally__auto *self)
+{
+    for (size_t i = 0; i < self->n_params; i++) {
+        if (self->settled[i] != 0) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static bool has_feedback(const struct tally__auto *self)
@@ -90,6 +100,8 @@ void tally__auto_start(struct tally__auto *self)
     self->n_probed = 0;
     self->last_over_ns = 0;
     self->verdict[0] = '\0';
+    self->gave_up = false;
+    atomic_store_explicit(&self->lacks_memory, false, memory_order_relaxed);
     memset(self->banned, 0, sizeof self->banned);
     begin(self, self->phase == TALLY__AUTO_FIXED ? TALLY__AUTO_FIXED
                 : self->n_ranks == 1             ? TALLY__AUTO_SETTLED
@@ -122,15 +134,9 @@ static void clear_probes(struct tally__auto *self)
 /* All ranks probe, or none does. */
 static int begin_probes(struct tally__auto *self, tally_lane *lane)
 {
-    uint64_t failed = tally__auto_begin_probes(self) != TALLY_OK;
+    int rc = tally__auto_begin_probes(self);
 
-    TRY(tally__agree_any(lane, failed, &failed));
-    if (failed) {
-        tally__auto_end_probes(self);
-        (void)snprintf(self->verdict, sizeof self->verdict, "there is no memory to measure codecs");
-        settle(self);
-        return TALLY_OK;
-    }
+    TRY(tally__auto_agree_memory(self, lane, rc));
     clear_probes(self);
     begin(self, TALLY__AUTO_PROBE);
     return TALLY_OK;
@@ -155,8 +161,23 @@ static int consider(struct tally__auto *self, tally_lane *lane)
     return TALLY_OK;
 }
 
+/* Whether some hook could gain more than the margin, if its own work cost nothing. */
+static int can_pay(struct tally__auto *self, tally_lane *lane, bool *pays)
+{
+    double gain = 0;
+    int rc = tally__auto_most_gain(self, &gain);
+    uint64_t any = self->rank == 0 && gain > self->margin;
+
+    TRY(tally__auto_agree_memory(self, lane, rc));
+    TRY(tally__agree_any(lane, any, &any));
+    *pays = any != 0;
+    return TALLY_OK;
+}
+
 static int end_plain(struct tally__auto *self, tally_lane *lane)
 {
+    bool pays = true;
+
     if (self->in_phase < N_PLAIN) {
         return TALLY_OK;
     }
@@ -172,7 +193,18 @@ static int end_plain(struct tally__auto *self, tally_lane *lane)
         settle(self);
         return TALLY_OK;
     }
-    return self->has_errors ? consider(self, lane) : begin_probes(self, lane);
+    if (self->has_errors) {
+        return consider(self, lane);
+    }
+    self->n_probed = 0;
+    if (is_all_exact(self)) {
+        TRY(can_pay(self, lane, &pays));
+    }
+    if (!pays) {
+        settle(self);
+        return TALLY_OK;
+    }
+    return begin_probes(self, lane);
 }
 
 /* After the first probe only times are asked: if no candidate pays, whatever its error, there is
@@ -182,6 +214,7 @@ static int end_probe(struct tally__auto *self, tally_lane *lane)
     struct tally__offer offer;
 
     self->n_probed++;
+    TRY(tally__auto_agree_memory(self, lane, TALLY_OK));
     if (self->n_probed == 1) {
         TRY(tally__auto_gather(self, lane));
         TRY(tally__auto_propose(self, lane, &offer));
@@ -202,87 +235,16 @@ static int end_probe(struct tally__auto *self, tally_lane *lane)
 
 /* ---- the referee ---- */
 
-/* Whether step i of a referee is the proposal's: pairs begin with the old and the new choice in
- * turn. */
-static bool is_proposals(uint64_t i)
-{
-    uint64_t pair = (i - 1) / 2;
-    bool is_second = (i - 1) % 2 != 0;
-
-    return i == 0 || (i <= (uint64_t)2 * N_PAIRS && is_second == (pair % 2 == 0));
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, compare_doubles);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-static double time_of(const struct tally__auto *self, uint64_t tick, bool is_proposal)
-{
-    return self->seam.step_s ? self->seam.step_s(self->seam.user, is_proposal)
-                             : self->step_s[tick % (2 * TALLY__AUTO_WINDOW)];
-}
-
-/* The residuals that a trial left pass on to the hook that stays, unless it is the one that made
- * them. */
-static void end_trial(struct tally__auto *self, bool is_kept)
-{
-    for (size_t i = 0; i < self->n_params; i++) {
-        bool had_feedback = self->candidates[self->holds[i]]->table.feedback != 0;
-
-        if (self->proposal[i] != self->settled[i] && (!is_kept || !had_feedback)) {
-            self->holds[i] = self->proposal[i];
-        }
-        if (is_kept) {
-            self->settled[i] = self->proposal[i];
-        }
-    }
-}
-
-static int judge(struct tally__auto *self, tally_lane *lane)
-{
-    double times[2 * N_PAIRS];
-    double gains[N_PAIRS];
-    uint64_t first = self->tick + 1 - N_REFEREE; /* the step that warmed up */
-    double gain;
-    bool is_kept;
-
-    for (uint64_t i = 1; i <= (uint64_t)2 * N_PAIRS; i++) {
-        times[i - 1] = time_of(self, first + i, is_proposals(i));
-    }
-    TRY(tally__auto_maxima(lane, times, 2 * N_PAIRS));
-    for (uint64_t p = 0; p < N_PAIRS; p++) {
-        double old_s = times[2 * p + is_proposals(1 + 2 * p)];
-        double new_s = times[2 * p + !is_proposals(1 + 2 * p)];
-
-        gains[p] = old_s > 0 ? (old_s - new_s) / old_s : 0;
-    }
-    gain = median(gains, N_PAIRS);
-    is_kept = gain > self->least_gain;
-    end_trial(self, is_kept);
-    (void)snprintf(self->verdict, sizeof self->verdict,
-                   "%d pairs of steps %s: %.3g %% gained, at least %g %% asked", N_PAIRS,
-                   is_kept ? "confirmed it" : "refuted a change", 100 * gain,
-                   100 * self->least_gain);
-    settle(self);
-    return TALLY_OK;
-}
-
 static int end_referee(struct tally__auto *self, tally_lane *lane)
 {
-    if (self->in_phase == N_REFEREE) {
-        return judge(self, lane);
+    bool is_decided;
+
+    TRY(tally__auto_judge(self, lane, &is_decided));
+    if (is_decided) {
+        settle(self);
+    } else {
+        self->active = tally__auto_next_is_proposals(self) ? self->proposal : self->settled;
     }
-    self->active = is_proposals(self->in_phase) ? self->proposal : self->settled;
     return TALLY_OK;
 }
 
@@ -292,8 +254,13 @@ static int end_referee(struct tally__auto *self, tally_lane *lane)
 static int replace_choice(struct tally__auto *self, tally_lane *lane)
 {
     struct tally__offer offer;
+    int rc = tally__auto_propose(self, lane, &offer);
 
-    TRY(tally__auto_propose(self, lane, &offer));
+    if (rc == TALLY_NOMEM && self->gave_up) {
+        memset(self->settled, 0, self->n_params);
+        return rc;
+    }
+    TRY(rc);
     memcpy(self->settled, self->proposal, self->n_params);
     settle(self);
     return TALLY_OK;
@@ -306,9 +273,9 @@ static int watch(struct tally__auto *self, tally_lane *lane, bool *has_shifted)
     double now_s;
 
     for (uint64_t i = 1; i < WATCH_STEPS; i++) {
-        times[i - 1] = time_of(self, self->tick - i, false);
+        times[i - 1] = tally__auto_time_of(self, self->tick - i, false);
     }
-    now_s = median(times, WATCH_STEPS - 1);
+    now_s = tally__auto_median(times, WATCH_STEPS - 1);
     TRY(tally__auto_maxima(lane, &now_s, 1));
     if (self->reference_s <= 0) {
         self->reference_s = now_s;
@@ -319,21 +286,28 @@ static int watch(struct tally__auto *self, tally_lane *lane, bool *has_shifted)
 
 static int end_settled(struct tally__auto *self, tally_lane *lane)
 {
+    bool has_shifted = false;
     bool is_over = false;
 
+    /* By now steps of the settled choice were measured. */
+    self->n_explained += self->in_phase == 2;
     if (self->is_live && ++self->n_live == TALLY__AUTO_ERROR_STEPS) {
         self->is_live = false;
         TRY(tally__auto_measure_error(self, lane, &is_over));
+        self->n_explained++;
     }
     if (is_over) {
         return replace_choice(self, lane);
     }
     /* Memory has no rate that changes. */
-    if ((self->has_profile && self->profile.hosts <= 1) || self->in_phase % WATCH_STEPS != 0) {
+    if (self->has_profile && self->profile.hosts <= 1) {
         return TALLY_OK;
     }
-    TRY(watch(self, lane, &is_over));
-    if (self->in_phase >= self->review || (is_over && self->in_phase >= REST_STEPS)) {
+    if (self->in_phase % WATCH_STEPS == 0) {
+        TRY(watch(self, lane, &has_shifted));
+    }
+    if (self->in_phase >= self->review - N_REVIEW ||
+        (has_shifted && self->in_phase >= REST_STEPS)) {
         begin(self, TALLY__AUTO_PLAIN);
     }
     return TALLY_OK;
@@ -364,7 +338,7 @@ static void count_buckets(struct tally__auto *self)
     self->n_buckets = n;
     self->generation = generation;
     if (self->phase == TALLY__AUTO_REFEREE) {
-        end_trial(self, false);
+        tally__auto_end_trial(self, false);
     }
     if (!is_first && self->phase != TALLY__AUTO_FIXED && self->phase != TALLY__AUTO_WARM_UP) {
         tally__auto_end_probes(self);
@@ -398,7 +372,41 @@ static int end_phase_step(struct tally__auto *self, tally_lane *lane)
     return TALLY_OK;
 }
 
-/* A failure, which all ranks see, begins the measurements again. */
+/* Measuring stops until the next review: a rank, and so all of them, had no memory for it. The
+ * choice stays. */
+static void give_up(struct tally__auto *self)
+{
+    tally__auto_end_probes(self);
+    self->has_errors = false;
+    self->n_probed = 0;
+    self->has_profile = false;
+    (void)snprintf(self->verdict, sizeof self->verdict, "there was no memory to measure with");
+    if (self->rank == 0) {
+        tally__log(TALLY_LOG_WARN,
+                   "auto: a rank has no memory to measure with; the choice stays as it is, %s for "
+                   "bucket 0, until the next review",
+                   self->candidates[self->settled[self->slots[0].param]]->table.name);
+    }
+    settle(self);
+}
+
+/* Any other failure, which all ranks see, begins the measurements again. */
+static int end_failed(struct tally__auto *self, int rc)
+{
+    if (self->phase == TALLY__AUTO_REFEREE) {
+        tally__auto_end_trial(self, false);
+    }
+    if (rc == TALLY_NOMEM && self->gave_up) {
+        give_up(self);
+        return TALLY_OK;
+    }
+    if (self->phase < TALLY__AUTO_SETTLED) {
+        tally__auto_end_probes(self);
+        begin(self, TALLY__AUTO_PLAIN);
+    }
+    return rc;
+}
+
 int tally__auto_step_end(void *state, tally_lane *lane)
 {
     struct tally__auto *self = state;
@@ -412,14 +420,7 @@ int tally__auto_step_end(void *state, tally_lane *lane)
     self->in_phase++;
     self->lanes = (size_t)tally_lane_group(lane)->n_lanes;
     rc = end_phase_step(self, lane);
-    if (rc != TALLY_OK && self->phase < TALLY__AUTO_SETTLED) {
-        if (self->phase == TALLY__AUTO_REFEREE) {
-            end_trial(self, false);
-        }
-        tally__auto_end_probes(self);
-        begin(self, TALLY__AUTO_PLAIN);
-    }
-    return rc;
+    return rc == TALLY_OK ? TALLY_OK : end_failed(self, rc);
 }
 
 /* The times of the buckets and of backward. */

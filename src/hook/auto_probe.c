@@ -4,6 +4,7 @@
  * latency and the rate of the line. In jobs; coding on several lanes at once, each with its bucket.
  */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -163,22 +164,34 @@ void tally__auto_end_probes(struct tally__auto *self)
     }
 }
 
-/* A bucket with infinities or NaN, which a candidate refuses, is not measured in this step. */
-int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
+static int code_by_all(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
 {
-    double *square = &self->squares[bucket->index];
     struct copy copy;
     int rc = TALLY_OK;
 
-    for (int k = 0; k < bucket->n_params; k++) {
-        tally__samples_add(&self->samples, &bucket->params[k], self->probe_sums, square);
-    }
     TRY(make_copy(bucket, &copy));
     for (size_t h = 0; rc == TALLY_OK && h < self->n; h++) {
         rc = code_once(self, lane, bucket, &copy, h);
     }
     free_copy(&copy);
-    return rc == TALLY_NUMERIC ? TALLY_OK : rc;
+    return rc;
+}
+
+/* A bucket with infinities or NaN, which a candidate refuses, is not measured in this step. Without
+ * memory the step goes on: its end tells the other ranks. */
+int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
+{
+    double *square = &self->squares[bucket->index];
+    int rc;
+
+    for (int k = 0; k < bucket->n_params; k++) {
+        tally__samples_add(&self->samples, &bucket->params[k], self->probe_sums, square);
+    }
+    rc = code_by_all(self, lane, bucket);
+    if (rc == TALLY_NOMEM) {
+        atomic_store_explicit(&self->lacks_memory, true, memory_order_relaxed);
+    }
+    return rc == TALLY_NUMERIC || rc == TALLY_NOMEM ? TALLY_OK : rc;
 }
 
 /* ---- the line ---- */
@@ -271,7 +284,7 @@ int tally__auto_measure_line(struct tally__auto *self, tally_lane *lane,
     double n_ranks = (double)self->n_ranks;
     double flights = tally__round_flights(n_ranks, n_ranks - self->ranks_per_host);
     double total = 0;
-    double round_s;
+    double round_s = 0;
     size_t most;
     float *data;
     int rc;
@@ -281,11 +294,16 @@ int tally__auto_measure_line(struct tally__auto *self, tally_lane *lane,
     }
     /* A line that carries little is measured with little. */
     most = total > (double)MOST_BYTES ? MOST_BYTES : ((size_t)total + 8192) / 64 * 64;
-    TRY(time_round(lane, &round_s));
-    profile->link.latency_s = flights > 0 ? round_s / flights : round_s;
-    profile->link.message_s = profile->link.latency_s / 2 / (n_ranks - 1);
     data = tally__alloc(2 * most, WHAT);
-    rc = data ? find_gbit(self, lane, data, most, &profile->link) : TALLY_NOMEM;
+    rc = tally__auto_agree_memory(self, lane, data ? TALLY_OK : TALLY_NOMEM);
+    if (rc == TALLY_OK) {
+        rc = time_round(lane, &round_s);
+    }
+    if (rc == TALLY_OK) {
+        profile->link.latency_s = flights > 0 ? round_s / flights : round_s;
+        profile->link.message_s = profile->link.latency_s / 2 / (n_ranks - 1);
+        rc = find_gbit(self, lane, data, most, &profile->link);
+    }
     if (rc == TALLY_OK) {
         rc = measure_memory(self, lane, data, most, &profile->memory);
     }
@@ -299,7 +317,7 @@ int tally__auto_count_hosts(struct tally__auto *self, tally_lane *lane)
     struct tally__machine *machines = tally__alloc_array(n, sizeof *machines, WHAT);
     size_t *bytes = tally__alloc_array(n, sizeof *bytes, WHAT);
     struct tally__machine own;
-    int rc = machines && bytes ? TALLY_OK : TALLY_NOMEM;
+    int rc = tally__auto_agree_memory(self, lane, machines && bytes ? TALLY_OK : TALLY_NOMEM);
 
     tally__machine_here(&own);
     for (size_t r = 0; rc == TALLY_OK && r < n; r++) {

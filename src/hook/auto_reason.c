@@ -49,6 +49,20 @@ static void say_exact(const struct tally__auto *self, size_t b,
     }
 }
 
+/* No candidate was coded: none could pay, whatever its work costs. */
+static void say_unprobed(const struct tally__auto *self, const struct tally__bucket_answer *of,
+                         const struct tally__answer *step, char *reason)
+{
+    if (step->step_s - of->nothing_s < NOTHING * step->step_s) {
+        (void)snprintf(reason, TALLY__AUTO_REASON, "backward or another bucket hides it");
+    } else {
+        (void)snprintf(reason, TALLY__AUTO_REASON,
+                       "without any communication the step would be %.2g %% shorter, less than "
+                       "margin=%g",
+                       100 * (step->step_s - step->least_s) / step->step_s, self->margin);
+    }
+}
+
 static void say_compressed(const struct tally__auto *self, size_t b, size_t choice, char *reason)
 {
     const struct tally__profile *profile = &self->profile;
@@ -72,7 +86,7 @@ static void add_verdict(const struct tally__auto *self, char *reason)
 }
 
 static int explain_bucket(struct tally__auto *self, size_t b, const unsigned char *choice,
-                          double step_s)
+                          const struct tally__answer *step)
 {
     const struct tally__question question = tally__auto_question(self);
     struct tally__auto_row *row = &self->rows[b];
@@ -86,8 +100,13 @@ static int explain_bucket(struct tally__auto *self, size_t b, const unsigned cha
     row->predicted_s = of.bucket_s;
     row->runner_up_s = load.code_s + load.rounds_s + load.line_s;
     row->error = of.error;
-    if (choice[b] == 0) {
-        say_exact(self, b, &of, step_s, row->reason);
+    if (self->n_probed == 0) {
+        row->runner_up = row->choice;
+    }
+    if (choice[b] == 0 && self->n_probed == 0) {
+        say_unprobed(self, &of, step, row->reason);
+    } else if (choice[b] == 0) {
+        say_exact(self, b, &of, step->step_s, row->reason);
     } else {
         say_compressed(self, b, choice[b], row->reason);
     }
@@ -122,18 +141,26 @@ static void log_rows(const struct tally__auto *self)
     }
     for (size_t b = 0; b < self->n_rows; b++) {
         const struct tally__auto_row *row = &self->rows[b];
-
         const struct tally__auto_slot *slot = &self->slots[b];
         char measured[40] = "";
+        char next[300] = "";
 
         /* The last step may have been one of another choice. */
         if (self->used[slot->param] == row->choice) {
             (void)snprintf(measured, sizeof measured, ", %.3g ms measured", 1e3 * slot->took_s);
         }
+        if (row->runner_up != row->choice) {
+            (void)snprintf(next, sizeof next, "; next %s, %.3g ms", name_of(self, row->runner_up),
+                           1e3 * row->runner_up_s);
+        }
+        tally__log(TALLY_LOG_INFO, "auto: bucket %zu: %s, %.3g ms predicted%s%s; error %.2g: %s", b,
+                   name_of(self, row->choice), 1e3 * row->predicted_s, measured, next, row->error,
+                   row->reason);
+    }
+    if (self->cap_gain > 0) {
         tally__log(TALLY_LOG_INFO,
-                   "auto: bucket %zu: %s, %.3g ms predicted%s; next %s, %.3g ms; error %.2g: %s", b,
-                   name_of(self, row->choice), 1e3 * row->predicted_s, measured,
-                   name_of(self, row->runner_up), 1e3 * row->runner_up_s, row->error, row->reason);
+                   "auto: the bucket cap would be %zu KiB: the step would be %.2g %% shorter",
+                   self->cap_bytes >> 10, 100 * self->cap_gain);
     }
 }
 
@@ -144,8 +171,11 @@ void tally__auto_explain_all(struct tally__auto *self)
     struct tally__answer answer;
     int rc = TALLY_OK;
 
+    self->n_explained++;
     self->n_rows = 0;
-    if (self->n_buckets == 0) {
+    self->cap_bytes = 0;
+    self->cap_gain = 0;
+    if (self->n_buckets == 0 || self->gave_up) {
         return;
     }
     if (!self->has_profile || self->profile.hosts <= 1) {
@@ -153,13 +183,21 @@ void tally__auto_explain_all(struct tally__auto *self)
     } else {
         rc = tally__choice_replay(&question, choice, &answer);
         for (size_t b = 0; rc == TALLY_OK && b < self->n_buckets; b++) {
-            rc = explain_bucket(self, b, choice, answer.step_s);
+            rc = explain_bucket(self, b, choice, &answer);
         }
     }
     if (rc == TALLY_OK) {
         self->n_rows = self->n_buckets;
+        tally__auto_find_cap(self);
         log_rows(self);
     }
+}
+
+uint64_t tally__auto_n_explained(const void *state)
+{
+    const struct tally__auto *self = state;
+
+    return self->n_explained;
 }
 
 /* The sentence for a bucket without a row. */
@@ -170,6 +208,9 @@ static const char *plain_reason(const struct tally__auto *self)
     }
     if (self->n_ranks == 1) {
         return "there is one rank: nothing travels";
+    }
+    if (self->gave_up) {
+        return "there was no memory to measure with";
     }
     return self->phase == TALLY__AUTO_SETTLED ? "the state that was loaded says so"
                                               : "auto is still measuring";
@@ -183,6 +224,8 @@ void tally__auto_explain(const void *state, size_t bucket, tally_bucket_choice *
 
     choice->settled = self->phase >= TALLY__AUTO_SETTLED;
     choice->hook = name_of(self, is_seen ? self->settled[self->slots[bucket].param] : 0);
+    choice->cap_bytes = self->cap_bytes;
+    choice->cap_gain = self->cap_gain;
     if (!row) {
         (void)snprintf(choice->reason, sizeof choice->reason, "%s", plain_reason(self));
         return;

@@ -78,6 +78,12 @@ static void note_no_step(void *state, bool has_input)
     (void)has_input;
 }
 
+static uint64_t count_nothing(const void *state)
+{
+    (void)state;
+    return 0;
+}
+
 static void explain_nothing(const void *state, size_t bucket, tally_bucket_choice *choice)
 {
     (void)state;
@@ -101,6 +107,7 @@ static void fill_defaults(tally_hook_table *table, struct tally__hook_private *p
     DEFAULT(private->runs_here, runs_everywhere);
     DEFAULT(private->step_end, end_no_step);
     DEFAULT(private->step_over, note_no_step);
+    DEFAULT(private->n_explained, count_nothing);
     DEFAULT(private->explain, explain_nothing);
 }
 

@@ -44,6 +44,8 @@ struct tally__hook_private {
     /* At the end of wait, after statistics are recorded: the step has succeeded. has_input: this
      * rank's times are in the statistics. Never waits for other ranks. */
     void (*step_over)(void *state, bool has_input);
+    /* Changes whenever explain says something new that a trace should have; 0: nothing so far. */
+    uint64_t (*n_explained)(const void *state);
     /* Fills in the decision for a bucket; hook and measured_s are set. Between steps. */
     void (*explain)(const void *state, size_t bucket, tally_bucket_choice *choice);
 };

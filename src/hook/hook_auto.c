@@ -4,6 +4,7 @@
  * (auto.h). auto_meet.c has the phases. Application threads enter between steps, lanes reduce,
  * several at once.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -86,7 +87,8 @@ static void note_bucket(struct tally__auto *self, const tally_bucket *bucket, do
 }
 
 /* Samples of the means, and of the residuals before the first and after the last of the steps over
- * which the error counts. */
+ * which the error counts. Without memory for it the step goes on: the end of those steps tells the
+ * other ranks. */
 static int note_error(struct tally__auto *self, const tally_bucket *bucket, bool is_before)
 {
     struct tally__residuals *residuals = tally__reduction_here()->residuals;
@@ -99,8 +101,14 @@ static int note_error(struct tally__auto *self, const tally_bucket *bucket, bool
             tally__samples_add(&self->samples, &bucket->params[k], self->live_sums, &square);
         }
         if ((is_before && is_first) || (!is_before && is_last)) {
-            TRY(tally__samples_residual(&self->samples, bucket, k, residuals,
-                                        is_before ? self->live_start : self->live_end));
+            int rc = tally__samples_residual(&self->samples, bucket, k, residuals,
+                                             is_before ? self->live_start : self->live_end);
+
+            if (rc == TALLY_NOMEM) {
+                atomic_store_explicit(&self->lacks_memory, true, memory_order_relaxed);
+                return TALLY_OK;
+            }
+            TRY(rc);
         }
     }
     return TALLY_OK;
@@ -372,6 +380,7 @@ static int make(const char *name, const struct tally__setting *setting, tally_ho
                                           .is_elementwise = is_elementwise,
                                           .step_end = tally__auto_step_end,
                                           .step_over = tally__auto_step_over,
+                                          .n_explained = tally__auto_n_explained,
                                           .explain = tally__auto_explain};
     struct tally__auto *self = tally__alloc(sizeof *self, "a hook");
     int rc;
@@ -402,7 +411,7 @@ static const struct tally__option options[] = {
         "hooks to choose from; options of one are joined by ';'; PowerSGD starts at once"),
     [MARGIN] = TALLY__REAL_OPTION("margin", 0, 1, "0..1", "0.03",
                                   "part of a step that a change must gain, or it is taken back"),
-    [REVIEW] = TALLY__COUNT_OPTION("review", 64, 1e15, "64 or more", "1000",
+    [REVIEW] = TALLY__COUNT_OPTION("review", TALLY__AUTO_LEAST_REVIEW, 1e15, "80 or more", "1000",
                                    "steps after which the choice is looked at again"),
     [PLAN] = TALLY__TEXT_OPTION("plan", "a file, or - for none", "-",
                                 "the choice is read from this file, or written to it if it is not "

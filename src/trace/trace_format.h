@@ -116,7 +116,8 @@ enum tally__trace_record_kind {
     TALLY__RECORD_RANKS,      /* tally__trace_ranks, then n tally__trace_rank */
     TALLY__RECORD_NOTE,       /* tally__trace_note */
     TALLY__RECORD_ERROR,      /* tally__trace_error */
-    TALLY__RECORD_LINES       /* tally__trace_lines, then n tally__trace_line */
+    TALLY__RECORD_LINES,      /* tally__trace_lines, then n tally__trace_line */
+    TALLY__RECORD_CHOICES     /* tally__trace_choices, then n tally__trace_choice */
 };
 
 /* Before every payload. */
@@ -146,6 +147,28 @@ struct tally__trace_bucket {
     uint32_t n_params;
     uint32_t is_delayed;
     char first_param[64]; /* the name of its first parameter; may be truncated */
+};
+
+/* The decisions of the hook auto, as tally_ddp_explain gives them, for the first buckets of a ddp:
+ * at the start of every segment, and whenever they change. */
+struct tally__trace_choices {
+    uint32_t ddp;
+    uint32_t generation; /* of the buckets */
+    uint32_t n;
+    uint32_t is_settled;
+    uint64_t step; /* after which they were written */
+    uint64_t cap_bytes;
+    double cap_gain;
+};
+
+struct tally__trace_choice {
+    char hook[64];
+    char runner_up[64]; /* "": none */
+    double predicted_s;
+    double measured_s;
+    double runner_up_s;
+    double error;
+    char reason[200];
 };
 
 /* A step of a ddp: after the events of the step. */

@@ -29,6 +29,7 @@ struct tally__question {
 struct tally__answer {
     double step_s;  /* with the choice */
     double exact_s; /* with the first hook for all buckets */
+    double least_s; /* with hooks and a line that cost nothing, not even CPU time of backward */
     double error;   /* of the choice, relative to the sum */
 };
 

@@ -14,6 +14,7 @@
 
 #define N_STEPS 40 /* enough for all phases up to a settled choice */
 #define N_LONG 120 /* and for the error, which is measured over 32 of them */
+#define N_REVIEW 80
 
 /* The figures that a rank pretends to have measured. */
 struct pretence {
@@ -332,7 +333,7 @@ static int save_body(tally_group *group, void *user)
 
 /* ---- changes ---- */
 
-/* The line becomes fast and slow again: the choice follows at the next review. */
+/* The line becomes fast and slow again: the choice follows within `review` steps. */
 static int change_body(tally_group *group, void *user)
 {
     struct run run = {.pretence = {.gbit = 0.01, .new_s = 0.5}};
@@ -341,9 +342,11 @@ static int change_body(tally_group *group, void *user)
 
     CHECK_OK(group, start(group, user, true, &run));
     for (int k = 0; k < 3; k++) {
+        unsigned n = k > 0 ? N_REVIEW : N_STEPS;
+
         run.pretence.gbit = k == 1 ? 1e5 : 0.01;
-        CHECK_OK(group, go(group, &run, s, 64 + N_STEPS + 16));
-        s += 64 + N_STEPS + 16;
+        CHECK_OK(group, go(group, &run, s, n));
+        s += n;
         if (tally_group_size(group) > 1) {
             CHECK(group, (count_by(&run, "int8", &choice) > 0) == (k != 1));
         }
@@ -421,7 +424,7 @@ static int mistakes_body(tally_group *group, void *user)
     CHECK_OK(group, refuse(group, ddp, "bf16(auto)", "cannot be inside another hook"));
     CHECK_OK(group, refuse(group, ddp, "auto:error=2", "error takes 0..1"));
     CHECK_OK(group, refuse(group, ddp, "auto:error=-1", "error takes 0..1"));
-    CHECK_OK(group, refuse(group, ddp, "auto:review=1", "review takes 64 or more"));
+    CHECK_OK(group, refuse(group, ddp, "auto:review=1", "review takes 80 or more"));
     CHECK_OK(group, refuse_plan(group, ddp, path, "", "line 1: expected 'tally plan 1'"));
     CHECK_OK(group, refuse_plan(group, ddp, path, "tally plan 1\n", "line 2: expected 'model'"));
     CHECK_OK(group,
@@ -451,7 +454,7 @@ int main(void)
                         "auto:error=1,candidates=allreduce+powersgd:rank=2", 1);
     failures += ddp_run("saving", save_body, "auto:error=0.2,candidates=allreduce+int8", 1);
     failures +=
-        ddp_run("changes", change_body, "auto:error=0.2,candidates=allreduce+int8,review=64", 1);
+        ddp_run("changes", change_body, "auto:error=0.2,candidates=allreduce+int8,review=80", 1);
     failures += ddp_run("errors", error_body, "auto:error=0.2,candidates=allreduce+int8", 1);
     failures += ddp_run_world("mistakes", mistakes_body, path, 1, 3);
     (void)remove(path);

@@ -106,6 +106,13 @@ def check_post(page):
     assert page.value("timeline.rows.length") > 0
 
 
+def check_choices(page):
+    """The choices of auto: a row for each bucket, with the reason."""
+    assert page.value("$('choices-note').innerText").startswith("int8 for 3 buckets, allreduce for 1 bucket, as of step 21.")
+    assert page.value("$('choices-table').rows.length") == 5
+    assert "the line is 0.94 Gbit/s" in page.value("$('choices-table').rows[1].innerText")
+
+
 def main():
     """All pages."""
     if not browser.find():
@@ -114,7 +121,8 @@ def main():
     keep = sys.argv[2] if len(sys.argv) > 2 else None
     pages = [("plain", ["world=3", "worst=7"], [check_hover, check_zoom, check_steps, check_theme]),
              ("straggler", ["world=4", "buckets=10", "steps=200", "straggler=2", "worst=40", "segment=131072"], []),
-             ("odd", ["odd=1"], [check_names]),
+             ("odd", ["odd=1", "choices=1"], [check_names]),
+             ("chosen", ["choices=1"], [check_choices]),
              ("hosts", ["world=8", "hosts=2", "only=-1"], []),
              ("failed", ["world=3", "failed=1"], [check_post])]
     with tempfile.TemporaryDirectory() as temporary:

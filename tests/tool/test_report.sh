@@ -34,6 +34,21 @@ assert eval(sys.argv[2]), (sys.argv[2], {k: d[k] for k in ("job", "headline", "p
 ' "$work/$1.html" "$2" || complain "the page of $1: not so: $2"
 }
 
+# last_rank_of JOB RANKS STEPS: the process of the last rank of a job, when it has taken more steps.
+last_rank_of() {
+    local found
+    for _ in $(seq 300); do
+        found=$("$tally" top --once --json "$1" 2>/dev/null | python3 -c '
+import json, sys
+n, steps = map(int, sys.argv[1:])
+ranks = json.load(sys.stdin)["jobs"][0]["ranks"]
+print(ranks[-1]["pid"] if len(ranks) == n and ranks[-1]["steps"] > steps else "")' "$2" "$3" 2>/dev/null)
+        [ -n "$found" ] && break
+        sleep 0.1
+    done
+    echo "$found"
+}
+
 # A step of make_trace: 4 ms forward, 12 ms backward, then the last exchange and 1.5 ms of the optimizer in wait.
 report plain world=3 steps=40 worst=7
 says plain '^40 steps of 3 ranks: 18.4 ms per step = 16.0 ms compute \+ 919 us exposed communication \+ 1.50 ms optimizer$'
@@ -49,6 +64,23 @@ data plain 'len(d["series"]["first"]) == 40 and max(d["series"]["max"]) == d["se
 # Every bucket of a step that is shown is there once per rank.
 data plain 'all(sorted(t["events"][i + 3] for i in range(0, len(t["events"]), 6) if d["kinds"][t["events"][i]] == "BUCKET") == [0, 1, 2, 3]
     for s in d["steps"] for r in s["ranks"] for t in r["threads"] if t["name"] == "lane 0")'
+
+# What auto chose, and why; the page of another hook has nothing of it.
+data plain 'd["choices"] is None'
+report chosen choices=1
+data chosen '[c["hook"] for c in d["choices"]["rows"]] == ["int8"] * 3 + ["allreduce"] and d["choices"]["step"] == 21'
+data chosen 'd["choices"]["rows"][0] == {"bucket": 0, "hook": "int8", "runner_up": "bf16", "predicted": 4000000, "measured": 5000000,
+    "runner_up_time": 8000000, "error": 0.0125, "reason": "the line is 0.94 Gbit/s: 24 ms saved, 2 ms spent"}'
+data chosen 'd["choices"]["cap_bytes"] == 1 << 20 and d["choices"]["cap_gain"] == 0.125 and d["choices"]["settled"]'
+
+# The same from ranks that train with auto.
+TALLY_HOOK=auto TALLY_TRACE=$work/auto "$tally" run -n 2 "$train" >/dev/null 2>&1 &
+job=$!
+kill -9 "$(last_rank_of "$job" 2 20)"
+wait "$job" 2>/dev/null
+"$tally" report "$work"/auto.[01] -o "$work/auto.html" >"$work/auto.txt" 2>&1 || complain "report of auto: $(cat "$work/auto.txt")"
+data auto '{c["hook"] for c in d["choices"]["rows"]} == {"allreduce"} and len(d["choices"]["rows"]) == len(d["buckets"])'
+data auto 'all("share the memory" in c["reason"] and c["measured"] > 0 for c in d["choices"]["rows"])'
 
 for cause in "computes:ready later than" "lane:its lane thread gets no CPU" "link:its messages arrive late"; do
     report "${cause%%:*}" world=3 straggler=1 cause="${cause%%:*}"
@@ -92,16 +124,7 @@ data both 'd["headline"]["n_steps"] == 20'
 mkdir "$work/reports"
 TALLY_REPORT_DIR=$work/reports "$tally" run -n 3 "$train" >/dev/null 2>&1 &
 job=$!
-killed=
-for _ in $(seq 300); do
-    killed=$("$tally" top --once --json "$job" 2>/dev/null | python3 -c '
-import json, sys
-ranks = json.load(sys.stdin)["jobs"][0]["ranks"]
-print(ranks[2]["pid"] if len(ranks) == 3 and ranks[2]["steps"] > 5 else "")' 2>/dev/null)
-    [ -n "$killed" ] && break
-    sleep 0.1
-done
-kill -9 "$killed"
+kill -9 "$(last_rank_of "$job" 3 5)"
 wait "$job" 2>/dev/null
 accepts '^rank 0 failed: rank 2 (died|was killed)' "$tally" report "$work"/reports/tally-* -o "$work/died.html"
 data died 'len(d["post"]) >= 1 and d["post"][0]["status"] == "PEER" and d["job"]["missing"] == [2]'

@@ -174,6 +174,29 @@ function fillBuckets(buckets) {
   fillTable($("buckets-table"), columns, buckets);
 }
 
+function fillChoices(choices) {
+  const chosen = new Map();
+  for (const row of choices.rows) chosen.set(row.hook, (chosen.get(row.hook) || 0) + 1);
+  const notes = [(choices.settled ? "" : "Still measuring: ") +
+    [...chosen].map(([hook, n]) => `${hook} for ${plural(n, "bucket")}`).join(", ") + `, as of step ${choices.step}.`];
+  if (choices.cap_bytes > 0) {
+    notes.push(`With bucket_cap_bytes of ${size(choices.cap_bytes)} the step would be ` +
+      `${(100 * choices.cap_gain).toPrecision(2)} % shorter.`);
+  }
+  show("choices");
+  $("choices-note").textContent = notes.join(" ");
+  fillTable($("choices-table"), [
+    ["bucket", (c) => String(c.bucket)],
+    ["hook", (c) => c.hook, "name"],
+    ["predicted", (c) => (c.predicted > 0 ? time(c.predicted) : "")],
+    ["measured", (c) => (c.measured > 0 ? time(c.measured) : "")],
+    ["next best", (c) => c.runner_up, "name"],
+    ["predicted", (c) => (c.runner_up ? time(c.runner_up_time) : "")],
+    ["error", (c) => (c.error > 0 ? (100 * c.error).toPrecision(2) + " %" : "")],
+    ["reason", (c) => c.reason, "text"],
+  ], choices.rows);
+}
+
 function fillBytes(bytes) {
   const largest = Math.max(bytes.wire, bytes.plain);
   const body = $("bytes-body");

@@ -278,6 +278,7 @@ if (data.steps.length > 0) startTimeline();
 if (data.series) startSteps();
 if (data.ranks.some((r) => r.step > 0)) fillRanks(data.ranks, data.headline);
 if (data.buckets.length > 0) fillBuckets(data.buckets);
+if (data.choices && data.choices.rows.length > 0) fillChoices(data.choices);
 if (data.bytes) fillBytes(data.bytes);
 if (data.notes.length > 0) {
   show("notes");
