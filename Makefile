@@ -28,7 +28,7 @@ test: ## run all tests, with Open MPI and MPICH, and list those that were skippe
 	@scripts/run-tests release
 
 test-quick: build-tests ## run the tests of one process and a few of ranks, in less than a minute
-	@scripts/run-tests release -L '^(unit|optim|interop|tool|example|fuzz|api)$$'
+	@scripts/run-tests release -L '^(unit|optim|interop|tool|example|fuzz|api)$$' -LE '^slow$$'
 
 bench: build ## measure this machine, and installed peers; BENCH_ARGS=--help lists options
 	@python3 -B bench/run_all.py $(BENCH_ARGS)

@@ -52,7 +52,7 @@ def interval(values):
 
 
 def run_cell(build, extent, mbit, backward, model):
-    """What the ranks print, and the error of each hook as auto has measured it."""
+    """The output of the ranks, and the error of each hook as auto has measured it."""
     size = extent.bytes or BYTES.get(int(mbit), BYTES[1000])
     with tempfile.TemporaryDirectory() as folder:
         plan = pathlib.Path(folder, "plan")

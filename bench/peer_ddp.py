@@ -180,20 +180,25 @@ def launched_as():
     raise SystemExit("peer_ddp: no launcher has said which rank this is")
 
 
+def run_ranks(function, options):
+    """Runs function(rank, options, meeting) in one process per rank; returns 1 if one of them fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [multiprocessing.Process(target=function, args=(rank, options, folder + "/meeting"))
+                 for rank in range(options.ranks)]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join()
+    return max(abs(process.exitcode) for process in ranks) and 1
+
+
 def main():
     options = read_options()
     if options.meeting:
         rank, options.ranks = launched_as()
         be_rank(rank, options, options.meeting)
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = [multiprocessing.Process(target=be_rank, args=(rank, options, folder + "/meeting"))
-                 for rank in range(options.ranks)]
-        for process in ranks:
-            process.start()
-        for process in ranks:
-            process.join()
-        return max(abs(process.exitcode) for process in ranks) and 1
+    return run_ranks(be_rank, options)
 
 
 if __name__ == "__main__":

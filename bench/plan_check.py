@@ -75,7 +75,7 @@ def compare(options, profile):
 
 
 def right_order(rows):
-    """How many pairs of steps that differ clearly have the right order, and how many there are."""
+    """(pairs in the right order, all pairs) of steps that differ clearly."""
     pairs = [(a, b) for a, b in itertools.combinations(rows, 2)
              if max(a["measured_ms"], b["measured_ms"]) > APART * min(a["measured_ms"], b["measured_ms"])]
     right = sum((a["measured_ms"] < b["measured_ms"]) == (a["forecast_ms"] < b["forecast_ms"]) for a, b in pairs)

@@ -134,7 +134,7 @@ static int measure_backward(struct profile_work *work, struct tally__profile *pr
     return TALLY_OK;
 }
 
-/* When backward alone would have completed each bucket. */
+/* Sets the time at which backward alone would have completed each bucket. */
 static void fill_buckets(const struct profile_work *work, const struct profile_times *times,
                          struct tally__profile *profile)
 {

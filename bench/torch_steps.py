@@ -9,12 +9,10 @@ run_all.py starts it.
 
 import argparse
 import json
-import multiprocessing
 import os
 import pathlib
 import statistics
 import sys
-import tempfile
 
 import bench_programs
 import peer_ddp
@@ -100,14 +98,8 @@ def read_options():
 
 def main():
     options = read_options()
-    with bench_programs.busy_programs(options.hogs), tempfile.TemporaryDirectory() as folder:
-        ranks = [multiprocessing.Process(target=be_rank, args=(rank, options, folder + "/meeting"))
-                 for rank in range(options.ranks)]
-        for process in ranks:
-            process.start()
-        for process in ranks:
-            process.join()
-    return max(abs(process.exitcode) for process in ranks) and 1
+    with bench_programs.busy_programs(options.hogs):
+        return peer_ddp.run_ranks(be_rank, options)
 
 
 if __name__ == "__main__":

@@ -1269,7 +1269,7 @@ typedef struct tally_bucket_stats {
 TALLY_API int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats);
 TALLY_API int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats *stats);
 
-/* Why the other ranks wait for a rank. */
+/* The reason why the other ranks wait for a rank. */
 typedef enum tally_late_cause {
     TALLY_LATE_NOT = 0,      /* they do not */
     TALLY_LATE_COMPUTES = 1, /* it announces its gradients later than the others */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a report says in words: the straggler, where the time goes, what would help. */
+/* The sentences of a report: the straggler, where the time goes, what would help. */
 #ifndef TALLY_TOOLS_REPORT_ADVICE_H
 #define TALLY_TOOLS_REPORT_ADVICE_H
 

@@ -16,7 +16,7 @@ struct update {
     uint64_t length_ns;
 };
 
-/* How long, and in how many exchanges, a member waited for another rank. */
+/* The time that a member waited for another rank, and in how many exchanges. */
 struct waited {
     double ns;
     double n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `tally report` knows of a run, gathered from its trace files in two passes: facts and steps
- * first; then the spans of the steps that are shown, and figures of each bucket.
+ * The figures of a run for `tally report`, gathered from its trace files in two passes: facts and
+ * steps first; then the spans of the steps that are shown, and figures of each bucket.
  *
  * All of it is about one ddp, the one that sent most.
  */

@@ -191,7 +191,7 @@ static void use_spans(void *user, const struct track *track, const struct tally_
     }
 }
 
-/* What the rank did last: not that it waited, or failed. */
+/* Notes the last thing that the rank did, except that it waited or failed. */
 static void note_last(struct pass *pass, const struct tally__trace_event *event)
 {
     struct rank_figures *rank =

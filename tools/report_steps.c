@@ -12,7 +12,7 @@
 #define STEPS_TO_SKIP_FIRST 10
 /* More ranks do not fit on a page. */
 #define RANKS_SHOWN_MAX 64
-/* How much of the end of a failed run is shown if no step tells. */
+/* The length of the end of a failed run that is shown if no step tells. */
 #define END_NS UINT64_C(2000000000)
 
 static int compare_seen(const void *a, const void *b)

@@ -23,7 +23,7 @@ struct run_start {
 
 enum run_step { RUN_STEP_FORK, RUN_STEP_FILES, RUN_STEP_BIND, RUN_STEP_EXEC };
 
-/* Why a rank did not start. */
+/* The reason why a rank did not start. */
 struct run_refusal {
     enum run_step step;
     int error; /* errno */

@@ -127,7 +127,7 @@ static const char *state_name(const struct top_rank *rank, const struct top_entr
     return entry ? names[entry->state] : "starting";
 }
 
-/* Where the lanes are: "bucket 7 of 20 waits for rank 3 (2.1 s)". */
+/* Describes the lanes: "bucket 7 of 20 waits for rank 3 (2.1 s)". */
 static size_t describe_lanes(const struct top_entry *entry, uint64_t now_ns, char *text,
                              size_t room)
 {

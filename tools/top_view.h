@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `tally top` shows, as lines of text or as JSON. */
+/* The view of `tally top`, as lines of text or as JSON. */
 #ifndef TALLY_TOOLS_TOP_VIEW_H
 #define TALLY_TOOLS_TOP_VIEW_H
 

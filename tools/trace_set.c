@@ -125,7 +125,7 @@ static void number_machines(struct trace_set *set)
     }
 }
 
-/* What the ranks of one member know of the clocks of others. */
+/* For take_offsets: the member whose file has the offsets. */
 struct clocks {
     struct trace_set *set;
     size_t member;

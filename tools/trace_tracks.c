@@ -169,7 +169,7 @@ static void add_steps(struct tracks *tracks, const struct tally__trace_event *ev
     }
 }
 
-/* How many events at the end belong to one bucket. */
+/* Counts the events at the end that belong to one bucket. */
 static size_t count_last(const struct tally__trace_event *events, size_t n)
 {
     size_t last = 0;

@@ -55,7 +55,7 @@ class Group(Owned):
 
     @property
     def backend(self) -> str:
-        """How ranks reach each other: "self", "shm" or "mpi"."""
+        """The connection between ranks: "self", "shm" or "mpi"."""
         return C.tally_group_backend(self.handle).decode()
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong: a rank is killed, comes late, has a NaN, raises in backward, is interrupted, ends
+"""Failures: a rank is killed, comes late, has a NaN, raises in backward, is interrupted, ends
 early, forks. tally's text arrives out of backward(), nothing hangs, and nothing is left behind."""
 
 import gc

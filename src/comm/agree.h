@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "tally.h"
 
-/* How something went on this rank: a status and, where it is not TALLY_OK, the reason. */
+/* The result of something on this rank: a status and, if it is not TALLY_OK, the reason. */
 struct tally__outcome {
     int status;
     char text[TALLY__ERROR_BYTES];

@@ -96,7 +96,7 @@ static void learn(struct tally__one_way *way, uint64_t seen_ns, uint64_t sent_ns
     }
 }
 
-/* What the far ranks' lines of this round say about clocks. */
+/* Reads the clocks of far ranks from their lines of this round. */
 static void learn_clocks(const tally_lane *lane, struct tally__arrivals *arrivals)
 {
     const tally_group *group = lane->group;
@@ -219,9 +219,9 @@ static const struct tally__one_way *one_way_of(const tally_lane *lane,
     return &arrivals->one_way[tally__number_of(lane->group, rank)];
 }
 
-/* When the line of a far rank was here. A line that came before this rank arrived was not seen
- * until then, and one that others have passed on says nothing about its way: such a line was here
- * when it would have been without a delay. */
+/* The time at which the line of a far rank was here. A line that came before this rank arrived was
+ * not seen until then, and one that others have passed on says nothing about its way: such a line
+ * was here when it would have been without a delay. */
 static uint64_t far_arrival_of(const tally_lane *lane, const struct tally__arrivals *arrivals,
                                int rank)
 {
@@ -313,7 +313,8 @@ static void note_line(const tally_lane *lane, struct tally__arrivals *arrivals,
     add_late(arrivals, &late);
 }
 
-/* How long all ranks except the accused waited for its data, in this exchange; and until when. */
+/* The time that all ranks except the accused waited for its data in this exchange; *until_ns is its
+ * end. */
 static uint64_t agreed_blame(const tally_lane *lane, const struct tally__arrivals *arrivals,
                              int accused, uint64_t *until_ns)
 {

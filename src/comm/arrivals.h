@@ -54,7 +54,7 @@ struct tally__arrivals {
     size_t n_late;
     struct tally__late_round late[TALLY__MOST_LATE_ROUNDS];
     bool has_called;
-    /* When this rank's application began to wait for the step; 0: not yet. Relaxed: a lane that
+    /* The time at which this rank's application began to wait; 0: not yet. Relaxed: a lane that
      * reads it late says it in its next round. */
     const _Atomic uint64_t *called_here_ns;
     /* Per rank of the domain. */

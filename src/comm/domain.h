@@ -19,7 +19,7 @@
 struct tally__domain;
 struct tally__messenger;
 
-/* Which ranks must reach the memory: those of a group, for its slots; some ranks; all. */
+/* The ranks that must reach the memory: those of a group, for its slots; some ranks; all. */
 enum tally__memory_use { TALLY__FOR_SLOTS, TALLY__FOR_SOME, TALLY__FOR_ALL };
 
 struct tally__domain_ops {

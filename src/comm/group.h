@@ -109,7 +109,7 @@ struct tally_group {
     uint64_t timeout_ns;
     bool is_host; /* its ranks are on one host: bytes sent in it count as host_bytes */
     bool spins;   /* every rank has a CPU: waiting may spin */
-    /* Why the group was given up. reason is written once, before given_up (release / acquire). */
+    /* reason says why the group was given up; written once, before given_up (release / acquire). */
     pthread_mutex_t give_up_mutex;
     atomic_int given_up;
     char reason[TALLY__TEXT_BYTES];

@@ -169,9 +169,9 @@ unsigned char *tally__inbox_of(const tally_lane *lane, int rank, uint64_t round)
 /* ---- transfers ---- */
 
 /* Begin a transfer of a flow; a failure gives the group up. data stays valid, and does not change,
- * until it is over, or for ever if the group is given up: memory of the group. What is going on one
- * rank is coming on the other, and what one is giving the other is taking; each in its order. MPI
- * may copy data in the call: to send first keeps the other rank busy, too. */
+ * until it is over, or for ever if the group is given up: memory of the group. Both ranks begin the
+ * transfers of a flow in the same order, one to send and the other to receive. MPI may copy data in
+ * the call: to send first keeps the other rank busy, too. */
 int tally__transfer_send(tally_lane *lane, enum tally__flow flow, size_t window, int rank,
                          const void *data, size_t bytes);
 int tally__transfer_receive(tally_lane *lane, enum tally__flow flow, size_t window, int rank,

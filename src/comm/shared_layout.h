@@ -63,7 +63,7 @@ struct tally__doing {
     char hook[56]; /* the hook's name; may be truncated */
 };
 
-/* When a rank of a bucket's job did what (arrivals.h). Times are CLOCK_MONOTONIC of its machine.
+/* Times of a rank in a bucket's job (arrivals.h), by CLOCK_MONOTONIC of its machine.
  * The last four fields are set in groups with far ranks only. */
 struct tally__stamps {
     uint64_t launch_ns;  /* the bucket was complete */

@@ -22,8 +22,8 @@ union tally__args {
     } pieces;
 };
 
-/* How a job ends. Collectives end in their last round; a job of the application ends with an extra
- * round in which every rank learns the status of all. */
+/* The end of a job. Collectives end in their last round; a job of the application ends with an
+ * extra round in which every rank learns the status of all. */
 enum tally__job_end { TALLY__ENDS_ITSELF, TALLY__ENDS_WITH_ROUND };
 
 /* Whether submitting a job wakes the lane thread. */

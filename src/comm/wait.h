@@ -10,7 +10,7 @@
 
 #include "comm/group.h"
 
-/* Why a wait ended without the rank. */
+/* The reason why a wait ended without the rank. */
 struct tally__late {
     enum {
         TALLY__LATE_DIED,

@@ -54,8 +54,8 @@ int tally__lateness_make(struct tally__lateness *lateness, const tally_group *gr
 
 /* ---- a step ---- */
 
-/* When the applications of the last two ranks began to wait; UINT64_MAX: not before the last round
- * was over. */
+/* The times at which the applications of the last two ranks began to wait; UINT64_MAX: not before
+ * the last round was over. */
 struct called {
     int last;
     uint64_t last_ns;
@@ -123,8 +123,8 @@ uint64_t tally__late_ns(const uint64_t *ns)
     return sum;
 }
 
-/* How long the others waited for a rank in this step. Lanes wait at the same time: the one that
- * waited longest counts. */
+/* Sets ns to the times that the others waited for a rank in this step. Lanes wait at the same time:
+ * the one that waited longest counts. */
 static void step_waits(tally_ddp *ddp, int rank, const struct called *called, uint64_t *ns)
 {
     int number = tally__number_of(ddp->group, rank);

@@ -256,7 +256,8 @@ static void pass_all(struct tally__auto *self, struct pack *pack)
     }
 }
 
-/* What each hook would leave out as the only one; and absolute losses again. */
+/* Computes the loss of each hook as the only one, and turns relative losses back into absolute
+ * ones. */
 static void finish_errors(struct tally__auto *self)
 {
     for (size_t h = 0; h < self->n; h++) {

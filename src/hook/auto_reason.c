@@ -19,7 +19,7 @@ static const char *name_of(const struct tally__auto *self, size_t h)
     return self->candidates[h]->table.name;
 }
 
-/* Why a bucket is not compressed. */
+/* Writes the reason why a bucket is not compressed. */
 static void say_exact(const struct tally__auto *self, size_t b,
                       const struct tally__bucket_answer *of, double step_s, char *reason)
 {

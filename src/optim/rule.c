@@ -41,7 +41,7 @@ static int check_table(const tally_optimizer_table *table, double lr)
 int tally__rule_make(const tally_optimizer_table *table, void *user, double lr,
                      struct tally__rule **rule)
 {
-    tally_optimizer_table own = {0};
+    tally_optimizer_table whole = {0};
     struct tally__rule *made;
     char *name;
 
@@ -49,16 +49,16 @@ int tally__rule_make(const tally_optimizer_table *table, void *user, double lr,
         return tally__fail(TALLY_ARG, "an optimizer's table is NULL");
     }
     TRY(tally__sized_read(TALLY__SIZED(tally_optimizer_table, destroy), "an optimizer's table",
-                          table, &own));
-    TRY(check_table(&own, lr));
+                          table, &whole));
+    TRY(check_table(&whole, lr));
     made = tally__alloc(sizeof *made, "an optimizer");
-    name = tally__alloc_text(own.name, "an optimizer");
+    name = tally__alloc_text(whole.name, "an optimizer");
     if (!made || !name) {
         tally__free(made);
         tally__free(name);
         return TALLY_NOMEM;
     }
-    *made = (struct tally__rule){.name = name, .table = own, .user = user, .lr = lr};
+    *made = (struct tally__rule){.name = name, .table = whole, .user = user, .lr = lr};
     made->table.name = name;
     *rule = made;
     return TALLY_OK;
@@ -79,24 +79,24 @@ void tally__rule_free(struct tally__rule *rule)
 /* ---- tally's optimizers ---- */
 
 /* One of tally's optimizers with the values of its options. */
-struct own {
+struct builtin {
     const struct tally__optimizer_kind *kind;
     unsigned states; /* the kernel's states in use, as bits */
     double values[TALLY__MAX_OPTIONS];
 };
 
-static int step_own(void *user, const tally_step_param *param)
+static int step_builtin(void *user, const tally_step_param *param)
 {
-    const struct own *own = user;
+    const struct builtin *builtin = user;
     float *state[TALLY__OPTIM_STATES] = {NULL};
     int n = 0;
 
     for (int k = 0; k < TALLY__OPTIM_STATES; k++) {
-        if (own->states >> k & 1) {
+        if (builtin->states >> k & 1) {
             state[k] = param->state[n++];
         }
     }
-    own->kind->step(own->values, param, state);
+    builtin->kind->step(builtin->values, param, state);
     return TALLY_OK;
 }
 
@@ -110,32 +110,32 @@ static int n_states_of(unsigned states)
     return n;
 }
 
-static int make_own(const struct tally__setting *setting, const char *name,
-                    struct tally__rule **rule)
+static int make_builtin(const struct tally__setting *setting, const char *name,
+                        struct tally__rule **rule)
 {
     const struct tally__optimizer_kind *kind = tally__optimizer_kind_of(setting->row);
     tally_optimizer_table table = {.size = sizeof table,
                                    .name = name,
                                    .elementwise = 1,
-                                   .step_param = step_own,
+                                   .step_param = step_builtin,
                                    .destroy = tally__free};
-    struct own *own;
+    struct builtin *builtin;
     int rc;
 
     if (kind->check && kind->check(setting->values) != TALLY_OK) {
         return tally__fail(TALLY_ARG, "optimizer '%s': %s", name, tally_last_error());
     }
-    own = tally__alloc(sizeof *own, "an optimizer");
-    if (!own) {
+    builtin = tally__alloc(sizeof *builtin, "an optimizer");
+    if (!builtin) {
         return TALLY_NOMEM;
     }
-    own->kind = kind;
-    own->states = kind->states | (kind->more_states ? kind->more_states(setting->values) : 0);
-    memcpy(own->values, setting->values, sizeof own->values);
-    table.n_states = n_states_of(own->states);
-    rc = tally__rule_make(&table, own, own->values[0], rule);
+    builtin->kind = kind;
+    builtin->states = kind->states | (kind->more_states ? kind->more_states(setting->values) : 0);
+    memcpy(builtin->values, setting->values, sizeof builtin->values);
+    table.n_states = n_states_of(builtin->states);
+    rc = tally__rule_make(&table, builtin, builtin->values[0], rule);
     if (rc != TALLY_OK) {
-        tally__free(own);
+        tally__free(builtin);
     }
     return rc;
 }
@@ -153,5 +153,5 @@ int tally__rule_parse(const char *text, struct tally__rule **rule)
     TRY(tally__scan_end(&scan, &marks));
     TRY(tally__name_add_setting(&name, scan.rows, &setting));
     TRY(tally__name_check(&name, scan.rows));
-    return make_own(&setting, name.text, rule);
+    return make_builtin(&setting, name.text, rule);
 }

@@ -98,7 +98,7 @@ struct tally__blob_size {
     size_t n_pieces;
 };
 
-/* The same in stages, for a blob in a checkpoint, which has checksums of its parts: the head has
+/* The same in steps, for a blob in a checkpoint, which has checksums of its parts: the head has
  * none. begin does what can fail and tells the size; write; end, also after a begin that failed,
  * and, if the blob refers to arrays of the object, when its bytes are not needed any more. */
 int tally__state_begin(struct tally__state *state, bool refers, struct tally__blob_size *size);

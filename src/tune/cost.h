@@ -60,8 +60,8 @@ double tally__round_flights(double n_ranks, double n_far);
 struct tally__load tally__load_of(const struct tally__cluster *cluster, enum tally__scheme scheme,
                                   const struct tally__parcel *parcel);
 
-/* How far the slowest of n ranks is from the mean, in standard deviations: the expected maximum of
- * n normal numbers, or, with a long tail, of n exponential ones. */
+/* The distance of the slowest of n ranks from the mean, in standard deviations: the expected
+ * maximum of n normal numbers, or, with a long tail, of n exponential ones. */
 double tally__slowest(double n, bool long_tail);
 
 #endif

@@ -10,7 +10,7 @@
 #include "tune/profile.h"
 #include "tune/replay.h"
 
-/* How ranks exchange. */
+/* A way to exchange gradients or parameters. */
 struct tally__way {
     const struct tally__profile_hook *hook;
     enum tally__scheme scheme;

@@ -19,7 +19,7 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* How much of its CPU backward has now, 0..1, and until when that holds. */
+/* The share of its CPU that backward has now, 0..1; *until_s is the time up to which it holds. */
 static double speed(struct walk *walk, double *until_s)
 {
     const struct tally__replay_bucket *buckets = walk->replay->buckets;

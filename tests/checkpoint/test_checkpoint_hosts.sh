@@ -5,19 +5,13 @@
 # only the first of them has. SOURCE is the source tree, OBJECT tally's part for that MPI, PROGRAM
 # hosts_checkpoint, TALLY the command. Exit code 77, with the reason: not here.
 set -euo pipefail
+# shellcheck source=tests/support/hosts.sh
+. "$(dirname "$0")/../support/hosts.sh"
 
 mpi=$1 bench=$2/bench object=$3 program=$4 tally=$5
-launcher=mpirun.$mpi
-[ "$mpi" = openmpi ] || launcher=mpiexec.$mpi
-if ! command -v "$launcher" >/dev/null || [ ! -e "$object" ]; then
-    echo "skipped: no $launcher, or tally was built without it"
-    exit 77
-fi
-# Says itself why there can be no hosts.
-"$bench/hosts.sh" true
+need_hosts "$mpi" "$bench" "$object"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export TALLY_MPI=$object
 
 complain() {
     echo "$mpi: $*" >&2

@@ -206,6 +206,9 @@ def compare(rows, inside):
         if line not in there:
             print(f"FAILED: not in docs/troubleshooting.md: {line}")
             n_failed += 1
+    for row in rows.values():
+        if row.text() not in there:
+            print(f"{row.mistake.name} printed:\n{row.output}")
     for line in there:
         if line not in wanted:
             print(f"FAILED: no mistake gives this row any more: {line}")

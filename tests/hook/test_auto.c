@@ -100,8 +100,8 @@ static size_t count_buckets(const struct run *run)
     return tally_ddp_get_stats(run->ddp, &stats) == TALLY_OK ? stats.n_buckets : 0;
 }
 
-/* How many buckets travel by this hook, -1 after an error; and one of them, whose reason has this
- * part if one has. */
+/* The number of buckets that travel by this hook, -1 after an error; *found is one of them, whose
+ * reason has this part if one has. */
 static int count_reasons(const struct run *run, const char *hook, const char *part,
                          tally_bucket_choice *found)
 {

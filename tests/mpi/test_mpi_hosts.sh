@@ -6,19 +6,13 @@
 # source tree, OBJECT tally's part for that MPI, TALLY the command, EXAMPLE 01_allreduce, BITS
 # test_hook_bits. Exit code 77, with the reason: not here.
 set -euo pipefail
+# shellcheck source=tests/support/hosts.sh
+. "$(dirname "$0")/../support/hosts.sh"
 
 mpi=$1 bench=$2/bench object=$3 tally=$4 example=$5 bits=$6
-launcher=mpirun.$mpi
-[ "$mpi" = openmpi ] || launcher=mpiexec.$mpi
-if ! command -v "$launcher" >/dev/null || [ ! -e "$object" ]; then
-    echo "skipped: no $launcher, or tally was built without it"
-    exit 77
-fi
-# Says itself why there can be no hosts.
-"$bench/hosts.sh" true
+need_hosts "$mpi" "$bench" "$object"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export TALLY_MPI=$object
 mb=4 # of gradients
 
 complain() {

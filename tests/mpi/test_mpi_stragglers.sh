@@ -7,21 +7,15 @@
 set -uo pipefail
 # shellcheck source=tests/support/idle.sh
 . "$(dirname "$0")/../support/idle.sh"
+# shellcheck source=tests/support/hosts.sh
+. "$(dirname "$0")/../support/hosts.sh"
 
 mpi=$1 bench=$2/bench object=$3 program=$4 trials=$5
 shift 5
 cases=("$@")
 [ $# -gt 0 ] || cases=(link none)
-launcher=mpirun.$mpi
-[ "$mpi" = openmpi ] || launcher=mpiexec.$mpi
-if ! command -v "$launcher" >/dev/null || [ ! -e "$object" ]; then
-    echo "skipped: no $launcher, or tally was built without it"
-    exit 77
-fi
-# Says itself why there can be no hosts.
-"$bench/hosts.sh" true || exit
+need_hosts "$mpi" "$bench" "$object"
 need_idle_cpus
-export TALLY_MPI=$object
 world=3 mbit=50
 failed=0
 # Few trials say little about a machine that others share: most must be right, and of many 99 in 100.

@@ -21,7 +21,7 @@ def make_page(tally, folder, name, *keys):
 
 
 def middle_of_bucket(page, bucket):
-    """Where a bucket of rank 0 is on the screen."""
+    """The position of a bucket of rank 0 on the screen."""
     return page.value("""(() => { const box = $("spans").getBoundingClientRect();
         const d = timeline.drawn.find((s) => s.event.kind === "bucket" && s.event.bucket === %d);
         return [box.left + (d.x0 + d.x1) / 2, box.top + (d.y0 + d.y1) / 2]; })()""" % bucket)

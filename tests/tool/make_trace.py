@@ -117,7 +117,7 @@ class Rank:
         return end
 
     def tell_ranks(self, step):
-        """Who was waited for, added up."""
+        """The ranks that were waited for, added up."""
         asked, payload = self.asked, b""
         if not asked["accounts"]:
             return

@@ -72,6 +72,10 @@ foreach(part ranks output signals)
   set_tests_properties(tool_run_${part} PROPERTIES LABELS tool TIMEOUT 300)
 endforeach()
 
+# They wait most of the time, so `make test-quick` leaves them out.
+set_tests_properties(tool_metrics tool_run_ranks tool_run_signals tool_straggler_computes tool_straggler_none
+  PROPERTIES LABELS "tool;slow")
+
 # Limits on memory. The one by a cgroup is tested where TALLY_TEST_CGROUP says in which.
 set(limit_skip "")
 if(CMAKE_CROSSCOMPILING)

@@ -148,7 +148,7 @@ void tally__mpi_note_half_duplicated(void)
 }
 
 /*
- * How long this process may wait for the others when it ends. All are well: for ever, as
+ * Sets the time that this process may wait for the others when it ends. All are well: for ever, as
  * MPI_Finalize does. A rank may be lost: not long. A group was given up for another reason, or left
  * open: all ranks have been told, and arrive within its deadline.
  */

@@ -96,7 +96,7 @@ struct tally__process *tally__process_watch(const struct tally__process_card *ca
     return process;
 }
 
-/* When the end of the process was first seen; 0: it runs. */
+/* The time at which the end of the process was first seen; 0: it runs. */
 static uint64_t gone_since(struct tally__process *process)
 {
     struct pollfd ended = {.fd = process->fd, .events = POLLIN};

@@ -23,7 +23,7 @@
 #define PROTOCOL 2u
 /* Connections without a hello that rank 0 keeps beyond the number of ranks. */
 #define MAX_STRANGERS 64
-/* How much longer than its own deadline a rank waits for rank 0's answer, which names the missing
+/* A rank waits this much longer than its own deadline for rank 0's answer, which names the missing
  * ranks: rank 0 may have started later. */
 #define VERDICT_NS TALLY__NS_PER_SECOND
 
