@@ -1293,8 +1293,9 @@ typedef struct tally_rank_stats {
     double link_s;               /* TALLY_LATE_LINK */
     double step_waited_s;        /* in the last step */
     /* The last steps in a row in which the others waited for it for more than a tenth of the step,
-     * and longer than for any other rank by as much; and the main cause in these. With ten of them,
-     * rank 0 logs a line at level info that names the rank, at most once in 1000 steps. */
+     * and longer than for any other rank by as much; and the main cause in these. Of any ten steps
+     * in a row, one may be an exception. With ten of them, rank 0 logs a line at level info that
+     * names the rank, at most once in 1000 steps. */
     unsigned long long n_late_steps;
     tally_late_cause cause;
     /* Of a rank on another machine: its monotonic clock minus that of this rank, and the bound of

@@ -406,11 +406,12 @@ TALLY_API int tally_reducer_reduce(tally_reducer *reducer, const int *params, si
                                    int is_last, double divisor, tally_future **future);
 
 /*
- * As tally_ddp_set_hook, tally_ddp_attach_hook, tally_ddp_save, tally_ddp_load and
- * tally_ddp_get_stats, which say the rest. A blob of a ddp with the same parameters can be loaded
- * into a reducer, and the other way round. Between steps here means: the futures of all buckets are
- * done, and the last call was for the last bucket of a step, or failed. Of the statistics only
- * steps, buckets, bytes, counts, communication times and errors are set.
+ * As tally_ddp_set_hook, tally_ddp_attach_hook, tally_ddp_save, tally_ddp_load, tally_ddp_get_stats
+ * and tally_ddp_get_rank_stats, which say the rest. A blob of a ddp with the same parameters can be
+ * loaded into a reducer, and the other way round. Between steps here means: the futures of all
+ * buckets are done, and the last call was for the last bucket of a step, or failed. Of the
+ * statistics only steps, buckets, bytes, counts, communication times and errors are set. A rank
+ * waits for a step from its call for the last bucket on.
  */
 TALLY_API int tally_reducer_set_hook(tally_reducer *reducer, const char *text);
 TALLY_API int tally_reducer_attach_hook(tally_reducer *reducer, tally_hook *hook);
@@ -418,6 +419,8 @@ TALLY_API int tally_reducer_save(tally_reducer *reducer, void *blob, size_t *byt
 TALLY_API int tally_reducer_load(tally_reducer *reducer, const void *const *blobs,
                                  const size_t *bytes, size_t n);
 TALLY_API int tally_reducer_get_stats(tally_reducer *reducer, tally_ddp_stats *stats);
+TALLY_API int tally_reducer_get_rank_stats(tally_reducer *reducer, int rank,
+                                           tally_rank_stats *stats);
 
 /* ---- your own optimizers ------------------------------------------------------------------- */
 

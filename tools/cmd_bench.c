@@ -6,6 +6,7 @@
 #include "bench/kernel_bench.h"
 #include "tools/bench_checkpoint.h"
 #include "tools/bench_collective.h"
+#include "tools/bench_events.h"
 #include "tools/bench_hooks.h"
 #include "tools/bench_lowrank.h"
 #include "tools/bench_profile.h"
@@ -82,6 +83,7 @@ int cmd_bench(int argc, char **argv)
         {"lowrank", "low-rank products against plain passes and a BLAS", bench_lowrank},
         {"collective", "collectives between processes against copies and MPI", bench_collective},
         {"step", "training steps, with and without overlap", bench_step},
+        {"events", "what an event in memory costs in a step", bench_events},
         {"checkpoint", "saving and loading against plain writes to the disk", bench_checkpoint},
         {"hooks", "what hooks cost and what they do to the mean", bench_hooks},
         {"profile", "a profile of a training step, for `tally plan`", bench_profile},

@@ -266,7 +266,7 @@ static void add_waits(const struct top_ranks *ranks, size_t first, size_t end, u
     }
 }
 
-/* The ranks that have made the others wait in each of the last steps. */
+/* The ranks that have made the others wait in the last steps. */
 static void add_stragglers(const struct top_ranks *ranks, struct top_lines *lines)
 {
     static const char *const causes[] = {"", ": it announces its gradients later than they do",
@@ -277,13 +277,14 @@ static void add_stragglers(const struct top_ranks *ranks, struct top_lines *line
         const struct top_entry *entry = top_main_entry(&ranks->all[i]);
 
         if (entry && entry->n_late_steps >= LATE_STEPS && ranks->all[i].process != TOP_DEAD) {
-            add_line(lines,
-                     "rank %d has made the others wait for %.3g of %.3g ms in each of the last %u "
-                     "steps%s",
-                     ranks->all[i].page.head.rank, (double)entry->late_step_ns / 1e6,
-                     (double)entry->step_ns / 1e6, entry->n_late_steps,
-                     entry->late_cause < sizeof causes / sizeof *causes ? causes[entry->late_cause]
-                                                                        : "");
+            add_line(
+                lines,
+                "rank %d has made the others wait for %.3g of %.3g ms per step, in the last %u "
+                "steps%s",
+                ranks->all[i].page.head.rank, (double)entry->late_step_ns / 1e6,
+                (double)entry->step_ns / 1e6, entry->n_late_steps,
+                entry->late_cause < sizeof causes / sizeof *causes ? causes[entry->late_cause]
+                                                                   : "");
         }
     }
 }

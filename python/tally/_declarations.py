@@ -472,4 +472,5 @@ FUNCTIONS = {
     "tally_reducer_save": (c_int, [c_void_p, c_void_p, ctypes.POINTER(c_size_t)]),
     "tally_reducer_load": (c_int, [c_void_p, ctypes.POINTER(c_void_p), ctypes.POINTER(c_size_t), c_size_t]),
     "tally_reducer_get_stats": (c_int, [c_void_p, ctypes.POINTER(tally_ddp_stats)]),
+    "tally_reducer_get_rank_stats": (c_int, [c_void_p, c_int, ctypes.POINTER(tally_rank_stats)]),
 }

@@ -238,3 +238,9 @@ class Reducer(Owned):
         answer = config(D.tally_ddp_stats)
         check(C.tally_reducer_get_stats(self.handle, ctypes.byref(answer)))
         return as_dict(answer)
+
+    def rank_stats(self, rank: int) -> dict[str, Any]:
+        """The lateness of a rank as a dict, by the names of the fields in tally.h."""
+        answer = config(D.tally_rank_stats)
+        check(C.tally_reducer_get_rank_stats(self.handle, rank, ctypes.byref(answer)))
+        return as_dict(answer)

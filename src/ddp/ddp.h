@@ -206,17 +206,24 @@ struct tally__metrics;
 /* Causes of lateness: enum tally_late_cause without NOT. */
 #define TALLY__N_LATE_CAUSES 3
 
+/* Steps in a row: their number, their length, and how long the others waited for a rank in them. */
+struct tally__late_row {
+    unsigned n;
+    uint64_t steps_ns;
+    uint64_t ns[TALLY__N_LATE_CAUSES];
+};
+
 /* Lateness of one rank, as this rank has seen it. */
 struct tally__rank_lateness {
-    uint64_t n_last;                   /* rounds in which it came last */
-    uint64_t ns[TALLY__N_LATE_CAUSES]; /* how long the others waited for it, by cause */
-    uint64_t step_ns;                  /* in the last step */
-    /* The last steps, if in all of them the others waited for it for more than a tenth of the step:
-     * their number, their length, and as ns. */
-    unsigned n_steps;
-    uint64_t steps_ns;
-    uint64_t row_ns[TALLY__N_LATE_CAUSES];
-    uint64_t named; /* the step in which the log named it last; 0: never */
+    uint64_t n_last;                        /* rounds in which it came last */
+    uint64_t ns[TALLY__N_LATE_CAUSES];      /* how long the others waited for it, by cause */
+    uint64_t step_ns;                       /* in the last step, in all, */
+    uint64_t last_ns[TALLY__N_LATE_CAUSES]; /* and by cause */
+    /* The last steps in which it was late: the others waited for it for more than a tenth of the
+     * step. Of any ten of them it may have been in time in one. */
+    struct tally__late_row row;
+    struct tally__late_row since; /* those after the last step in which it was in time */
+    uint64_t named;               /* the step in which the log named it last; 0: never */
 };
 
 /* Lateness of all ranks. The mutex guards it, except for arrivals, which belong to the
@@ -427,9 +434,8 @@ int tally__lateness_make(struct tally__lateness *lateness, const tally_group *gr
 void tally__lateness_free(struct tally__lateness *lateness);
 /* A step of step_ns has ended: adds up its arrivals. With the mutex held. */
 void tally__lateness_step(tally_ddp *ddp, uint64_t step_ns);
-/* The rank that has made the others wait for more than a tenth of each of the last steps; -1: none.
- * With the mutex held, or on the thread that waits. */
-int tally__straggler(const tally_ddp *ddp);
+/* One rank's part of that: a step in which it was late or in time. */
+void tally__lateness_count(struct tally__rank_lateness *rank, bool late, uint64_t step_ns);
 /* The sum over all causes. */
 uint64_t tally__late_ns(const uint64_t *ns);
 /* The cause for which they waited longest in those steps. */

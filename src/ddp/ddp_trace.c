@@ -182,8 +182,8 @@ static void show_step(tally_ddp *ddp, const struct tally__waited_step *waited)
         .exposed_ns = stats->total_exposed_ns,
         .wire_bytes = stats->total_wire_bytes,
         .late_ns = tally__late_ns(own->ns),
-        .late_step_ns = own->n_steps > 0 ? tally__late_ns(own->row_ns) / own->n_steps : 0,
-        .n_late_steps = own->n_steps,
+        .late_step_ns = own->row.n > 0 ? tally__late_ns(own->row.ns) / own->row.n : 0,
+        .n_late_steps = own->row.n,
         .late_cause = tally__late_cause(own),
         .now_ns = stats->last_end_ns};
 

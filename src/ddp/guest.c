@@ -133,6 +133,7 @@ static void enter_step(tally_reducer *reducer, const struct tally__guest_request
     }
     if (comes_again) {
         reducer->pass++;
+        tally__arrivals_reset(&reducer->ddp->lateness.arrivals[0]);
     }
     if (comes_again || reducer->now.index == 0) {
         reducer->now = (struct tally__guest_step){.start_ns = tally__now_ns()};
@@ -186,10 +187,12 @@ static int reduce(tally_lane *lane, const struct tally__guest_request *request, 
     return tally__run_hook(lane, ddp, &seen, NULL);
 }
 
-/* With the mutex held: the step's figures become those of the last step. */
-static void end_step(tally_reducer *reducer)
+/* With the mutex held: the step's figures become those of the last step. Returns its length, from
+ * the end of the step before. */
+static uint64_t end_step(tally_reducer *reducer)
 {
     struct tally__step_stats *stats = &reducer->ddp->stats;
+    uint64_t begin_ns = stats->last_end_ns ? stats->last_end_ns : reducer->now.start_ns;
 
     reducer->ddp->step++;
     reducer->n_buckets = (size_t)reducer->now.index;
@@ -205,6 +208,8 @@ static void end_step(tally_reducer *reducer)
     tally__counts_add(&stats->total_counts, &stats->counts);
     stats->other_bytes = stats->total_other_bytes - stats->taken_other_bytes;
     stats->taken_other_bytes = stats->total_other_bytes;
+    tally__lateness_step(reducer->ddp, stats->last_end_ns - begin_ns);
+    return stats->last_end_ns - begin_ns;
 }
 
 /* The end of a job, with the status that all ranks have: the request is spare again. */
@@ -234,13 +239,33 @@ static void leave_bucket(const struct tally__guest_request *request, bool failed
         return;
     }
     if (!reducer->now.failed) {
+        uint64_t step_ns;
+
         (void)pthread_mutex_lock(&reducer->ddp->mutex);
-        end_step(reducer);
+        step_ns = end_step(reducer);
         (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+        tally__lateness_log(reducer->ddp);
+        tally__metrics_step(reducer->ddp, step_ns);
         reducer->ddp->hook->private.step_over(reducer->ddp->hook->state, true);
     }
+    tally__arrivals_reset(&reducer->ddp->lateness.arrivals[0]);
     reducer->now.index = 0;
     reducer->pass++;
+}
+
+/* The application waits for the step from its last bucket on: it has nothing left to announce. */
+static void begin_arrivals(tally_lane *lane, const struct tally__guest_request *request,
+                           uint64_t start_ns)
+{
+    tally_ddp *ddp = request->reducer->ddp;
+
+    atomic_store_explicit(&ddp->lateness.called_ns, request->is_last ? request->called_ns : 0,
+                          memory_order_relaxed);
+    /* Without lane threads a bucket cannot begin before its future is waited for. */
+    tally__arrivals_begin(lane, &ddp->lateness.arrivals[0],
+                          tally__threads_count(ddp->group->threads) > 0 ? request->called_ns
+                                                                        : start_ns,
+                          request->is_last);
 }
 
 /* Ends with its own round, in which all ranks learn the status: they must count the same steps. */
@@ -255,6 +280,7 @@ static int bucket_job(tally_lane *lane, void *user)
     int rc;
 
     say_doing(lane, request);
+    begin_arrivals(lane, request, start_ns);
     tally__reduction_enter(&reduction);
     rc = reduce(lane, request, &is_known);
     tally__reduction_enter(NULL);
@@ -348,6 +374,7 @@ static int submit(tally_reducer *reducer, const struct tally__guest_request *fil
     request->data = filled->data;
     request->is_last = filled->is_last;
     request->divisor = filled->divisor;
+    request->called_ns = filled->called_ns;
     request->n = filled->n;
     memcpy(request->params, params, filled->n * sizeof *params);
     job.user = request;
@@ -373,7 +400,8 @@ static int check_reducer(const tally_reducer *reducer, const char *call)
 int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, void *data,
                          int is_last, double divisor, tally_future **future)
 {
-    struct tally__guest_request filled = {.data = data, .is_last = is_last != 0, .n = n};
+    struct tally__guest_request filled = {
+        .data = data, .is_last = is_last != 0, .called_ns = tally__now_ns(), .n = n};
     int rc;
 
     TRY(check_reducer(reducer, "tally_reducer_reduce"));
@@ -451,4 +479,10 @@ int tally_reducer_get_stats(tally_reducer *reducer, tally_ddp_stats *stats)
     stats->n_buckets = reducer->n_buckets;
     (void)pthread_mutex_unlock(&reducer->ddp->mutex);
     return TALLY_OK;
+}
+
+int tally_reducer_get_rank_stats(tally_reducer *reducer, int rank, tally_rank_stats *stats)
+{
+    TRY(check_reducer(reducer, "tally_reducer_get_rank_stats"));
+    return tally_ddp_get_rank_stats(reducer->ddp, rank, stats);
 }

@@ -33,6 +33,7 @@ struct tally__guest_request {
     void *data;
     bool is_last;
     double divisor;
+    uint64_t called_ns; /* the time of the call */
     size_t n;
     int params[]; /* room for all parameters */
 };

@@ -14,7 +14,8 @@
 #include "comm/messages.h"
 #include "ddp/ddp.h"
 
-/* More than this part of a step, in so many steps in a row: a straggler. */
+/* More than this part of a step, in so many steps in a row, except for one of them: a straggler. A
+ * program that takes a rank's CPU leaves it alone for a step now and then. */
 #define PART 10
 #define N_STEPS 10
 /* Steps before the log names the same rank again. */
@@ -150,8 +151,17 @@ static void add_waits(struct tally__rank_lateness *rank, const uint64_t *ns)
 {
     rank->step_ns = tally__late_ns(ns);
     for (int c = 0; c < TALLY__N_LATE_CAUSES; c++) {
+        rank->last_ns[c] = ns[c];
         rank->ns[c] += ns[c];
-        rank->row_ns[c] += ns[c];
+    }
+}
+
+static void add_to_row(struct tally__late_row *row, uint64_t step_ns, const uint64_t *ns)
+{
+    row->n++;
+    row->steps_ns += step_ns;
+    for (int c = 0; c < TALLY__N_LATE_CAUSES; c++) {
+        row->ns[c] += ns[c];
     }
 }
 
@@ -168,18 +178,26 @@ static uint64_t longest_of_others(const tally_ddp *ddp, int rank)
 
 /* A rank is late in a step of step_ns if the others wait for it longer than for any other rank, by
  * more than a part of the step: where several ranks lack CPUs, none is the late one. */
-static void count_late(const tally_ddp *ddp, int r, uint64_t step_ns)
+static bool is_late(const tally_ddp *ddp, int rank, uint64_t step_ns)
 {
-    struct tally__rank_lateness *rank = &ddp->lateness.ranks[r];
+    return ddp->lateness.ranks[rank].step_ns > longest_of_others(ddp, rank) + step_ns / PART;
+}
 
-    if (rank->step_ns > longest_of_others(ddp, r) + step_ns / PART) {
-        rank->n_steps++;
-        rank->steps_ns += step_ns;
-    } else {
-        rank->n_steps = 0;
-        rank->steps_ns = 0;
-        memset(rank->row_ns, 0, sizeof rank->row_ns);
+void tally__lateness_count(struct tally__rank_lateness *rank, bool late, uint64_t step_ns)
+{
+    if (late) {
+        add_to_row(&rank->row, step_ns, rank->last_ns);
+        add_to_row(&rank->since, step_ns, rank->last_ns);
+        return;
     }
+    /* The second step in time of the last N_STEPS: the row begins after the first. */
+    if (rank->since.n < rank->row.n && rank->since.n + 1 < N_STEPS) {
+        rank->row = rank->since;
+    }
+    if (rank->row.n > 0) {
+        add_to_row(&rank->row, step_ns, rank->last_ns);
+    }
+    memset(&rank->since, 0, sizeof rank->since);
 }
 
 /* Lane 0 has seen lines of all ranks. */
@@ -225,37 +243,24 @@ void tally__lateness_step(tally_ddp *ddp, uint64_t step_ns)
         ddp->lateness.told[r] = told_rank(ddp, r);
     }
     for (int r = 0; r < ddp->group->size; r++) {
-        if (ddp->lateness.ranks[r].step_ns > 0 || ddp->lateness.ranks[r].n_steps > 0) {
-            count_late(ddp, r, step_ns);
+        struct tally__rank_lateness *rank = &ddp->lateness.ranks[r];
+
+        if (rank->step_ns > 0 || rank->row.n > 0) {
+            tally__lateness_count(rank, is_late(ddp, r, step_ns), step_ns);
         }
     }
 }
 
 /* ---- naming it ---- */
 
-int tally__straggler(const tally_ddp *ddp)
-{
-    int straggler = -1;
-
-    for (int r = 0; r < ddp->group->size; r++) {
-        const struct tally__rank_lateness *rank = &ddp->lateness.ranks[r];
-
-        if (rank->n_steps >= N_STEPS &&
-            (straggler < 0 || rank->step_ns > ddp->lateness.ranks[straggler].step_ns)) {
-            straggler = r;
-        }
-    }
-    return straggler;
-}
-
 enum tally_late_cause tally__late_cause(const struct tally__rank_lateness *rank)
 {
     int most = 0;
 
     for (int c = 1; c < TALLY__N_LATE_CAUSES; c++) {
-        most = rank->row_ns[c] > rank->row_ns[most] ? c : most;
+        most = rank->row.ns[c] > rank->row.ns[most] ? c : most;
     }
-    return rank->n_steps > 0 ? (enum tally_late_cause)(most + 1) : TALLY_LATE_NOT;
+    return rank->row.n > 0 ? (enum tally_late_cause)(most + 1) : TALLY_LATE_NOT;
 }
 
 void tally__lateness_log(tally_ddp *ddp)
@@ -269,15 +274,16 @@ void tally__lateness_log(tally_ddp *ddp)
         struct tally__rank_lateness *rank = &ddp->lateness.ranks[r];
         uint64_t now = ddp->lateness.n_steps;
 
-        if (rank->n_steps == N_STEPS && (rank->named == 0 || now - rank->named >= N_SILENT)) {
+        if (rank->row.n == N_STEPS && (rank->named == 0 || now - rank->named >= N_SILENT)) {
             rank->named = now;
-            tally__log(TALLY_LOG_INFO,
-                       "%s makes the others wait for %.3g of %.3g ms in each of the last %d steps: "
-                       "%s",
-                       tally__rank_text(ddp->group, r).text,
-                       (double)tally__late_ns(rank->row_ns) / N_STEPS / 1e6,
-                       (double)rank->steps_ns / N_STEPS / 1e6, N_STEPS,
-                       causes[tally__late_cause(rank)]);
+            tally__log(
+                TALLY_LOG_INFO,
+                "%s makes the others wait for %.3g of %.3g ms per step, in the last %d steps: "
+                "%s",
+                tally__rank_text(ddp->group, r).text,
+                (double)tally__late_ns(rank->row.ns) / N_STEPS / 1e6,
+                (double)rank->row.steps_ns / N_STEPS / 1e6, N_STEPS,
+                causes[tally__late_cause(rank)]);
         }
     }
 }
@@ -329,7 +335,7 @@ int tally_ddp_get_rank_stats(tally_ddp *ddp, int rank, tally_rank_stats *stats)
     own.lane_s = seconds(from->ns[TALLY_LATE_LANE - 1]);
     own.link_s = seconds(from->ns[TALLY_LATE_LINK - 1]);
     own.step_waited_s = seconds(from->step_ns);
-    own.n_late_steps = from->n_steps;
+    own.n_late_steps = from->row.n;
     own.cause = tally__late_cause(from);
     own.clock_known = told->uncertainty_ns < UINT64_MAX && ddp->lateness.n_steps > 0;
     if (own.clock_known) {

@@ -144,8 +144,8 @@ static void put_lateness(FILE *to, const tally_ddp *ddp)
     }
     put_family(to, "tally_late_steps", "gauge",
                "The last steps in a row in which the others waited for this rank for more than a "
-               "tenth of the step.");
-    put_count(to, ddp, "tally_late_steps", own->n_steps);
+               "tenth of the step; one step of ten may be an exception.");
+    put_count(to, ddp, "tally_late_steps", own->row.n);
 }
 
 static void put_optimizer(FILE *to, const tally_ddp *ddp)

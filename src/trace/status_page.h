@@ -55,8 +55,8 @@ struct tally__status_entry {
     _Atomic uint64_t exposed_ns;
     _Atomic uint64_t wire_bytes;
     _Atomic uint64_t late_ns; /* how long the other ranks waited for this one */
-    /* The last steps in a row in which they waited for more than a tenth of the step: how long per
-     * step, how many, and enum tally_late_cause. */
+    /* The last steps in which this rank was late, as in tally_rank_stats: how long they waited per
+     * step, how many steps, and enum tally_late_cause. */
     _Atomic uint64_t late_step_ns;
     _Atomic uint32_t n_late_steps;
     _Atomic uint32_t late_cause;

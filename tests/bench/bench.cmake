@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The benches do what they say; how fast is not asked. They need all the CPUs there are. Under a
 # sanitizer, which slows their arithmetic, they measure only the smallest cases.
-foreach(bench checkpoint collective step hooks lowrank profile)
+foreach(bench checkpoint collective events step hooks lowrank profile)
   add_test(NAME bench_${bench}
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bench/test_bench_${bench}.sh $<TARGET_FILE:tally_tool>)
   set_tests_properties(bench_${bench} PROPERTIES LABELS bench TIMEOUT 300 PROCESSORS 2)

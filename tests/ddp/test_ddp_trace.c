@@ -240,23 +240,33 @@ static int bound_body(tally_group *group, void *user)
     return 0;
 }
 
-/* The file system is full: steps go on. Only for processes: the limit is the process's. */
+static void count_line(void *user, int level, const char *text)
+{
+    *(int *)user += level == TALLY_LOG_WARN && strstr(text, "the trace ends here");
+}
+
+/* The file system is full: steps go on, and one line of the log says so. Only for processes: the
+ * limit and the log are the process's. */
 static int full_body(tally_group *group, void *user)
 {
     const struct rlimit small = {2 << 20, 2 << 20};
     char name[64];
+    int n_lines = 0;
 
     (void)user;
+    CHECK_OK(group, tally_log_set(count_line, &n_lines, TALLY_LOG_WARN));
     (void)snprintf(name, sizeof name, "%s/full", folder);
     CHECK_OK(group, tally_trace_start(group, name, 0));
     CHECK(group, signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     CHECK(group, setrlimit(RLIMIT_FSIZE, &small) == 0);
     CHECK_OK(group, steps(group, 5000));
+    CHECK(group, n_lines == 1);
     CHECK_STATUS(group, tally_trace_write(group), TALLY_SYSTEM);
     CHECK_TEXT(group, tally_last_error(), "cannot be written");
     CHECK_STATUS(group, tally_trace_stop(group), TALLY_SYSTEM);
     CHECK_STATUS(group, tally_trace_start(group, "/no/such/folder/x", 0), TALLY_SYSTEM);
     CHECK_TEXT(group, tally_last_error(), "/no/such/folder/x");
+    CHECK_OK(group, tally_log_set(NULL, NULL, TALLY_LOG_WARN));
     return 0;
 }
 

@@ -76,6 +76,7 @@ static void save_and_load(struct api_rank *rank, struct guest *guest)
 static void use(struct api_rank *rank, struct guest *guest)
 {
     tally_ddp_stats stats = {.size = sizeof stats};
+    tally_rank_stats late = {.size = sizeof late};
     unsigned n_steps = api_pick(rank, 4);
 
     for (unsigned s = 0; s < n_steps; s++) {
@@ -94,6 +95,8 @@ static void use(struct api_rank *rank, struct guest *guest)
         break;
     default:
         (void)CALL(rank, tally_reducer_get_stats(guest->reducer, &stats));
+        (void)CALL(rank,
+                   tally_reducer_get_rank_stats(guest->reducer, (int)api_pick(rank, 5) - 1, &late));
     }
     step(rank, guest);
 }

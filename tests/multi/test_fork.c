@@ -138,6 +138,8 @@ static const int numbers[] = {0, 1};
     X(tally_reducer_load, STATE,                                                                   \
       tally_reducer_load(s->reducer, (const void *const *)&s->got, &s->n_bytes, 1))                \
     X(tally_reducer_get_stats, STATE, tally_reducer_get_stats(s->reducer, &s->ddp_stats))          \
+    X(tally_reducer_get_rank_stats, STATE,                                                         \
+      tally_reducer_get_rank_stats(s->reducer, 0, &s->rank_stats))                                 \
     X(tally_averager_create, STATE, tally_averager_create(s->ddp, NULL, &s->made_averager))        \
     X(tally_averager_step, STATE, tally_averager_step(s->averager, &s->count))                     \
     X(tally_averager_average, STATE, tally_averager_average(s->averager))                          \

@@ -78,7 +78,7 @@ def figures_of_a_late_rank(tally, late, folder):
         samples = read(f"{folder}/job.{rank}.prom")
         # The file is written at the first step, and not again in this short run.
         assert value(samples, "tally_steps", rank=str(rank)) == 1
-        # It begins with the first gradient; before each of the other three the rank sleeps for 3 ms.
+        # The first step begins with its first gradient: three of the four sleeps of 3 ms are in it.
         assert value(samples, "tally_step_seconds", rank=str(rank)) >= 0.009
         assert 0 < value(samples, "tally_wire_bytes", rank=str(rank), hook="allreduce") < 1e7
         assert value(samples, "tally_skipped_steps", rank=str(rank)) == 0

@@ -2,6 +2,7 @@
 # Groups, and what ranks share, as far as one process can see it.
 tally_unit_test(test_extents)
 tally_unit_test(test_group_config)
+tally_unit_test(test_late_row)
 tally_unit_test(test_ring)
 tally_unit_test(test_room)
 tally_unit_test(test_sized)

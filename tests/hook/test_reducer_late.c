@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lateness of the ranks of a reducer: the rank that sleeps before it gives its buckets comes last,
+ * the others wait for it while it sleeps, and the cause is that its buckets come late. A step that
+ * is given up counts for nobody. Wrong arguments are refused.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/guest_model.h"
+
+#define N 3
+#define N_STEPS 6
+#define N_WARM 2
+#define SLEEP_S 0.06
+
+static const struct ddp_spec specs[N] = {
+    {"a", TALLY_F32, 0, 2, {30, 20}}, {"b", TALLY_F32, 0, 1, {5}}, {"c", TALLY_F32, 0, 2, {8, 9}}};
+static guest_layout layout = {2, 1, -1, 0, -1, -2};
+
+static int check_refusals(tally_group *group, const struct guest *guest)
+{
+    tally_rank_stats stats = {.size = sizeof stats};
+    int world = tally_group_size(group);
+
+    CHECK_STATUS(group, tally_reducer_get_rank_stats(NULL, 0, &stats), TALLY_ARG);
+    CHECK_STATUS(group, tally_reducer_get_rank_stats(guest->reducer, 0, NULL), TALLY_ARG);
+    CHECK_STATUS(group, tally_reducer_get_rank_stats(guest->reducer, world, &stats), TALLY_ARG);
+    CHECK_TEXT(group, tally_last_error(), "there is no rank ");
+    CHECK_OK(group, tally_reducer_get_rank_stats(guest->reducer, 0, &stats));
+    CHECK(group, stats.n_rounds == 0 && stats.n_last == 0 && stats.cause == TALLY_LATE_NOT);
+    return 0;
+}
+
+/* The first bucket of a step, which the next step gives up. */
+static int give_up(tally_group *group, struct guest *guest)
+{
+    static const int first[] = {2, 1};
+    tally_future *future;
+
+    memset(guest->room, 0, sizeof guest->room);
+    CHECK_OK(group, tally_reducer_reduce(guest->reducer, first, 2, guest->room, 0, 0, &future));
+    return ranks_finish(future);
+}
+
+static int take_steps(tally_group *group, struct guest *guest, int late)
+{
+    const struct timespec time = {0, (long)(SLEEP_S * 1e9)};
+
+    for (unsigned step = 0; step < N_STEPS; step++) {
+        if (step >= N_WARM && tally_group_rank(group) == late) {
+            (void)nanosleep(&time, NULL);
+        }
+        CHECK_OK(group, guest_step(group, guest, layout, step, 0));
+        if (step == 0) {
+            CHECK_OK(group, give_up(group, guest));
+        }
+    }
+    return 0;
+}
+
+static int check_late(tally_group *group, const tally_rank_stats *stats)
+{
+    CHECK(group, stats->n_last > 0 && stats->n_last <= stats->n_rounds);
+    /* In one of the steps the others have arrived long before the sleep is over, even on a machine
+     * that has much else to do. */
+    CHECK(group, stats->computes_s > SLEEP_S / 2 && stats->link_s == 0);
+    CHECK(group, stats->step_waited_s <= stats->waited_s);
+    CHECK(group, (stats->n_late_steps == 0) == (stats->cause == TALLY_LATE_NOT));
+    return 0;
+}
+
+static int body(tally_group *group, void *user)
+{
+    struct guest *guest = calloc(1, sizeof *guest);
+    int world = tally_group_size(group);
+    int late = world / 2;
+
+    (void)user;
+    CHECK(group, guest);
+    CHECK_OK(group, guest_make(group, specs, N, "allreduce", guest));
+    CHECK_OK(group, check_refusals(group, guest));
+    CHECK_OK(group, take_steps(group, guest, late));
+    for (int r = 0; r < world; r++) {
+        tally_rank_stats stats = {.size = sizeof stats};
+
+        CHECK_OK(group, tally_reducer_get_rank_stats(guest->reducer, r, &stats));
+        CHECK(group, world > 1 || (stats.n_last == 0 && stats.waited_s == 0));
+        /* Each bucket compares the calls, reduces, and ends with a round. */
+        CHECK(group, stats.n_rounds >= 2 * 2 * N_STEPS || world == 1);
+        CHECK(group, stats.clock_known);
+        if (r == late && world > 1) {
+            CHECK_OK(group, check_late(group, &stats));
+        }
+    }
+    CHECK_OK(group, guest_end(group, guest));
+    free(guest);
+    return 0;
+}
+
+int main(void)
+{
+    static const int worlds[] = {1, 2, 3, 7};
+    int n_failures = 0;
+
+    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+        n_failures += ddp_run_world("test_reducer_late", body, NULL, 1, worlds[w]);
+    }
+    n_failures += ddp_run_world("test_reducer_late: no lanes", body, NULL, 0, 2);
+    return n_failures != 0;
+}
