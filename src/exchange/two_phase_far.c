@@ -294,13 +294,21 @@ static int mount(const struct tally__pieces *m, int rank, struct tally__stream *
     return TALLY_OK;
 }
 
+/* The most that goes with a line to a far rank: it must fit in a slot too. */
+static size_t rider_bytes(const struct tally__pieces *m)
+{
+    size_t most = tally__rider_bytes(m->x->lane->group);
+
+    return most < m->slot_bytes ? most : m->slot_bytes;
+}
+
 /* The round in which ranks agree. A failure before it is told in its place. */
 static int agree(struct tally__pieces *m)
 {
     struct tally__exchange *x = m->x;
     struct tally__stream *riders = tally__streams_of(x->lane);
 
-    m->rides = largest_shard(m) <= tally__rider_bytes(x->lane->group);
+    m->rides = largest_shard(m) <= rider_bytes(m);
     if (!m->rides) {
         TRY(tally__round(x->lane, &x->call));
         choose_pieces(m);
