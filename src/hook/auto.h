@@ -247,7 +247,15 @@ double tally__auto_time_of(const struct tally__auto *self, uint64_t tick, bool i
 
 /* All ranks learn whether one of them lacks memory to measure with: by status, or because one of
  * its lanes said so. Then gave_up is set, and all return NOMEM. Other errors pass. Collective. */
-int tally__auto_agree_memory(struct tally__auto *self, tally_lane *lane, int status);
+int tally__auto_share_lack(struct tally__auto *self, tally_lane *lane, int status);
+
+/* The same, inline, so that static analysis sees that it fails wherever status is a failure. */
+static inline int tally__auto_agree_memory(struct tally__auto *self, tally_lane *lane, int status)
+{
+    int rc = tally__auto_share_lack(self, lane, status);
+
+    return status == TALLY_OK || rc != TALLY_OK ? rc : status;
+}
 
 /* Fills the profile from this rank's figures and takes maxima over ranks. Collective. */
 int tally__auto_gather(struct tally__auto *self, tally_lane *lane);

@@ -23,7 +23,7 @@ int tally__auto_maxima(tally_lane *lane, double *values, size_t n)
     return tally_lane_all_reduce(lane, values, n, TALLY_F64, TALLY_MAX);
 }
 
-int tally__auto_agree_memory(struct tally__auto *self, tally_lane *lane, int status)
+int tally__auto_share_lack(struct tally__auto *self, tally_lane *lane, int status)
 {
     uint64_t lacks =
         status == TALLY_NOMEM || atomic_load_explicit(&self->lacks_memory, memory_order_relaxed);

@@ -5,8 +5,8 @@
 # only the first of them has. SOURCE is the source tree, OBJECT tally's part for that MPI, PROGRAM
 # hosts_checkpoint, TALLY the command. Exit code 77, with the reason: not here.
 set -euo pipefail
-# shellcheck source=tests/support/hosts.sh
-. "$(dirname "$0")/../support/hosts.sh"
+# shellcheck source=tests/support/hosts_support.sh
+. "$(dirname "$0")/../support/hosts_support.sh"
 
 mpi=$1 bench=$2/bench object=$3 program=$4 tally=$5
 need_hosts "$mpi" "$bench" "$object"

@@ -6,8 +6,8 @@
 # source tree, OBJECT tally's part for that MPI, TALLY the command, EXAMPLE 01_allreduce, BITS
 # test_hook_bits. Exit code 77, with the reason: not here.
 set -euo pipefail
-# shellcheck source=tests/support/hosts.sh
-. "$(dirname "$0")/../support/hosts.sh"
+# shellcheck source=tests/support/hosts_support.sh
+. "$(dirname "$0")/../support/hosts_support.sh"
 
 mpi=$1 bench=$2/bench object=$3 tally=$4 example=$5 bits=$6
 need_hosts "$mpi" "$bench" "$object"

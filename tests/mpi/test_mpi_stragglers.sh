@@ -7,8 +7,8 @@
 set -uo pipefail
 # shellcheck source=tests/support/idle.sh
 . "$(dirname "$0")/../support/idle.sh"
-# shellcheck source=tests/support/hosts.sh
-. "$(dirname "$0")/../support/hosts.sh"
+# shellcheck source=tests/support/hosts_support.sh
+. "$(dirname "$0")/../support/hosts_support.sh"
 
 mpi=$1 bench=$2/bench object=$3 program=$4 trials=$5
 shift 5
