@@ -38,7 +38,7 @@ int bench_events(int argc, char **argv)
         NAME,
         "times steps of one rank with tiny buckets, with events in memory and without,\n"
         "in turn: what an event costs where it happens",
-        NAME " --samples 1001", options, sizeof options / sizeof options[0]};
+        NAME " --samples 1001 --json", options, sizeof options / sizeof options[0]};
     enum option_result parsed = options_read(&set, argc, argv);
     struct event_bench bench;
     struct event_result result = {0};

@@ -58,7 +58,7 @@ static void say_straggler(struct sentences *to, const struct report_run *run,
                           const struct headline *headline)
 {
     const struct rank_figures *rank = &run->ranks[headline->straggler];
-    double part = headline->straggler_ns / headline->step_ns;
+    double part = headline->straggler_ns / headline->mean_ns;
     char time[24];
     const char *cause = ", because its gradients are ready later than those of the others";
     const char *remedy = "Give it less work, or look for other load on its CPUs.";
@@ -75,7 +75,7 @@ static void say_straggler(struct sentences *to, const struct report_run *run,
     }
     say(to, "straggler",
         "Rank %d is the straggler: the others wait %s per step for it, %.0f %% of "
-        "the step%s. %s",
+        "the mean step%s. %s",
         headline->straggler, report_time(headline->straggler_ns, time), 100 * part, cause, remedy);
 }
 

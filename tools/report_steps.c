@@ -269,7 +269,7 @@ static void find_straggler(const struct report_run *run, struct headline *headli
         /* Ranks that wait for each other in turn are no stragglers. */
         double late = waited - run->ranks[r].waits_ns;
 
-        if (late > STRAGGLER_PART * headline->step_ns && waited > headline->straggler_ns) {
+        if (late > STRAGGLER_PART * headline->mean_ns && waited > headline->straggler_ns) {
             headline->straggler = (int)r;
             headline->straggler_ns = waited;
         }
@@ -284,6 +284,7 @@ static void add_all_steps(const struct report_run *run, struct headline *headlin
     for (size_t i = 0; i < run->n_steps; i++) {
         const struct step_mean *step = &run->steps[i];
 
+        headline->mean_ns += step->step_ns / (double)run->n_steps;
         headline->wire_bytes += step->wire_bytes / (double)run->n_steps;
         headline->plain_bytes += step->plain_bytes / (double)run->n_steps;
         headline->n_skipped += step->is_skipped;

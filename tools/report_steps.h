@@ -10,6 +10,7 @@
 struct headline {
     size_t n_steps;
     double step_ns;
+    double mean_ns; /* the mean of all steps: what lateness, a mean too, is compared with */
     double p95_ns;
     double compute_ns;
     double exposed_ns;

@@ -7,6 +7,8 @@
 # which prints its rank, its world and a sum; STATIC is the same, linked statically, or "".
 # Exit code 77: there is no such MPI here.
 set -euo pipefail
+# MPICH's mpiexec may die of SIGPIPE, with what ranks have printed, if they end at once.
+trap '' PIPE
 
 mpi=$1 folder=$2 tally=$3 program=$4 static=$5
 other=mpich

@@ -84,13 +84,13 @@ data auto 'all("share the memory" in c["reason"] and c["measured"] > 0 for c in 
 
 for cause in "computes:ready later than" "lane:its lane thread gets no CPU" "link:its messages arrive late"; do
     report "${cause%%:*}" world=3 straggler=1 cause="${cause%%:*}"
-    says "${cause%%:*}" "^Rank 1 is the straggler: the others wait 6.00 ms per step for it, [0-9]+ % of the step, because .*${cause#*:}"
+    says "${cause%%:*}" "^Rank 1 is the straggler: the others wait 6.00 ms per step for it, [0-9]+ % of the mean step, because .*${cause#*:}"
     data "${cause%%:*}" 'd["headline"]["straggler"]["rank"] == 1'
 done
 
 # Without such an account, the waits themselves tell; each of 20 exchanges has 180 us of it.
 report counted world=3 straggler=1 buckets=20 accounts=0
-says counted '^Rank 1 is the straggler: the others wait 3\.60 ms per step for it, [0-9]+ % of the step\. Inside a step'
+says counted '^Rank 1 is the straggler: the others wait 3\.60 ms per step for it, [0-9]+ % of the mean step\. Inside a step'
 report even world=3 buckets=20 accounts=0
 says_not even straggler
 
