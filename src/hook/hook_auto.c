@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -58,10 +57,7 @@ static int pass_residuals(struct tally__auto *self, tally_lane *lane, const tall
 
 static double cpu_s(void)
 {
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return (double)tally__thread_ns() * 1e-9;
 }
 
 /* A bucket may come in parts, one after the other. */
