@@ -7,7 +7,7 @@
 # which prints its rank, its world and a sum; STATIC is the same, linked statically, or "".
 # Exit code 77: there is no such MPI here.
 set -euo pipefail
-# MPICH's mpiexec may die of SIGPIPE, with what ranks have printed, if they end at once.
+# MPICH's mpiexec may die of SIGPIPE; then it says nothing (check).
 trap '' PIPE
 
 mpi=$1 folder=$2 tally=$3 program=$4 static=$5
@@ -44,10 +44,15 @@ start() {
 
 # check LAUNCHER BACKEND OBJECT alone|both|TEXT: one world of one, one of two, or an error.
 check() {
-    local launcher=$1 backend=$2 object=$3 expected=$4 output rc=0 text=$4 n=0
-    output=$(TALLY_BACKEND=$backend TALLY_MPI=$object TALLY_OPEN_TIMEOUT=60 \
-        timeout -k 5 120 bash -c "$(declare -f launch start); tally=$tally; start $launcher '$program'" 2>&1) ||
-        rc=$?
+    local launcher=$1 backend=$2 object=$3 expected=$4 output rc text=$4 n=0
+    for _ in 1 2 3 4 5; do
+        rc=0
+        output=$(TALLY_BACKEND=$backend TALLY_MPI=$object TALLY_OPEN_TIMEOUT=60 \
+            timeout -k 5 120 bash -c "$(declare -f launch start); tally=$tally; start $launcher '$program'" 2>&1) ||
+            rc=$?
+        # MPICH's mpiexec may fail itself, and lose what ranks have printed, if they end at once.
+        [[ $output == *HYDU_sock_write* ]] || break
+    done
     case $expected in
     alone) text="rank 0 of 1: sum 1" n=1 ;;
     both) text="of 2: sum 3" n=2 ;;
