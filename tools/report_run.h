@@ -115,7 +115,7 @@ struct report_failure {
     uint64_t end_ns; /* of the last event, by its own clock */
 };
 
-/* What the hook auto chose for each bucket. */
+/* The choices of the hook auto, a row for each bucket. */
 struct report_choices {
     struct tally__trace_choices head;
     struct tally__trace_choice rows[];

@@ -87,7 +87,7 @@ static void tell_buckets(tally_ddp *ddp)
     ddp->trace.told_explained = 0;
 }
 
-/* What auto has chosen, and why, if the open file does not know it. After tell_buckets. */
+/* Tells the choices of auto and their reasons, if the open file lacks them. After tell_buckets. */
 static void tell_choices(tally_ddp *ddp, uint64_t step)
 {
     uint64_t n_explained = ddp->hook->private.n_explained(ddp->hook->state);

@@ -5,8 +5,6 @@
 # CALLS calls. Both ranks end in time, with a status and a text, and none crashes. FOLDER has the
 # libtally-*.so, OBJECT is failing_mpi, PROGRAM is mpi_failing. Exit code 77: there is no such MPI here.
 set -euo pipefail
-# MPICH's mpiexec may die of SIGPIPE, with what ranks have printed, if they end at once.
-trap '' PIPE
 
 mpi=$1 folder=$2 object=$3 program=$4 n_calls=$5
 most_s=60

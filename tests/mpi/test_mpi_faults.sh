@@ -5,8 +5,6 @@
 # way a process can end. FOLDER has the libtally-*.so; PROGRAM is mpi_faults for this MPI. Exit code
 # 77: there is no such MPI here.
 set -euo pipefail
-# MPICH's mpiexec may die of SIGPIPE, with what ranks have printed, if they end at once.
-trap '' PIPE
 
 mpi=$1 folder=$2 program=$3
 note_end=$(dirname "$0")/note_end.sh

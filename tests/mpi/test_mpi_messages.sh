@@ -4,8 +4,6 @@
 # The messages of an all-reduce, for 2, 3, 4, 7, 8 and 16 ranks. OBJECT is tally's part for that MPI,
 # PROGRAM is mpi_messages. Exit code 77: there is no such MPI here.
 set -euo pipefail
-# MPICH's mpiexec may die of SIGPIPE, with what ranks have printed, if they end at once.
-trap '' PIPE
 
 mpi=$1 object=$2 program=$3
 if [ ! -e "$object" ] || [ ! -e "$program" ]; then

@@ -4,8 +4,6 @@
 # Receives that are under way when a group is given up do not land in freed memory (mpi_poison.c).
 # OBJECT is tally's part for that MPI. Exit code 77: there is no such MPI here.
 set -euo pipefail
-# MPICH's mpiexec may die of SIGPIPE, with what ranks have printed, if they end at once.
-trap '' PIPE
 
 mpi=$1 object=$2 program=$3
 if [ ! -e "$object" ] || [ ! -e "$program" ]; then

@@ -5,8 +5,6 @@
 # FOLDER has the libtally-*.so; PROGRAM is mpi_program for this MPI; EXAMPLE any example that opens a
 # group. Exit code 77: there is no such MPI here.
 set -euo pipefail
-# MPICH's mpiexec may die of SIGPIPE, with what ranks have printed, if they end at once.
-trap '' PIPE
 
 mpi=$1 folder=$2 program=$3 example=$4
 other=mpich

@@ -5,8 +5,6 @@
 # ranks in WORLDS, such as "2 3". OBJECT is tally's part for that MPI. Exit code 77: there is no such
 # MPI here.
 set -euo pipefail
-# MPICH's mpiexec may die of SIGPIPE, with what ranks have printed, if they end at once.
-trap '' PIPE
 
 mpi=$1 object=$2 worlds=$3
 shift 3
