@@ -86,17 +86,17 @@ static enum top_process classify(char state)
     }
 }
 
-static bool is_owned(pid_t pid, uid_t *owner)
+static bool is_own_process(pid_t pid, uid_t *user)
 {
     char path[64];
     struct stat about;
 
-    *owner = (uid_t)-1;
+    *user = (uid_t)-1;
     (void)snprintf(path, sizeof path, "/proc/%ld", (long)pid);
     if (stat(path, &about) != 0) {
         return false;
     }
-    *owner = about.st_uid;
+    *user = about.st_uid;
     return about.st_uid == geteuid();
 }
 
@@ -257,9 +257,9 @@ static bool read_all(struct top_ranks *ranks, pid_t target)
     while ((entry = readdir(folder)) != NULL) {
         long pid = strtol(entry->d_name, NULL, 10);
         struct process process;
-        uid_t owner;
+        uid_t uid;
 
-        if (pid > 0 && (is_owned((pid_t)pid, &owner) || with_others) &&
+        if (pid > 0 && (is_own_process((pid_t)pid, &uid) || with_others) &&
             read_process((pid_t)pid, &process)) {
             read_pages(ranks, &process, target);
         }
@@ -295,14 +295,14 @@ static void keep_jobs(struct top_ranks *ranks, struct top_target *target)
 static bool check_target(pid_t pid, char *why, size_t room)
 {
     struct process process;
-    uid_t owner;
+    uid_t uid;
 
     if (!read_process(pid, &process)) {
         (void)snprintf(why, room, "there is no process %ld", (long)pid);
         return false;
     }
-    if (!is_owned(pid, &owner) && geteuid() != 0) {
-        const struct passwd *user = getpwuid(owner);
+    if (!is_own_process(pid, &uid) && geteuid() != 0) {
+        const struct passwd *user = getpwuid(uid);
 
         (void)snprintf(why, room,
                        "process %ld belongs to user %s; only that user and root can look at it",

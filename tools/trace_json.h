@@ -16,7 +16,7 @@ struct trace_written {
     uint64_t n_lost; /* that the ranks overwrote before they were written to their files */
 };
 
-/* False after a message. Errors of the output are left to its owner. */
+/* False after a message. The caller checks the output for errors. */
 bool trace_json_write(const struct trace_set *set, const struct trace_cut *cut, FILE *to,
                       struct trace_written *written);
 

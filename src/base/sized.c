@@ -65,19 +65,19 @@ static int check_unknown(const struct tally__sized *kind, const char *what, cons
 }
 
 int tally__sized_read(const struct tally__sized *kind, const char *what, const void *given,
-                      void *own)
+                      void *copy)
 {
     size_t size = size_of(given);
 
     TRY(check_size(kind, what, size));
     TRY(check_unknown(kind, what, given));
-    memcpy(own, given, known_bytes(kind, size));
-    memcpy(own, &kind->whole, sizeof kind->whole);
+    memcpy(copy, given, known_bytes(kind, size));
+    memcpy(copy, &kind->whole, sizeof kind->whole);
     return TALLY_OK;
 }
 
 int tally__sized_read_entry(const struct tally__sized *kind, const char *noun, const void *array,
-                            size_t i, void *own)
+                            size_t i, void *copy)
 {
     const void *given = tally__sized_at(array, i);
     size_t size = size_of(given);
@@ -85,7 +85,7 @@ int tally__sized_read_entry(const struct tally__sized *kind, const char *noun, c
 
     /* The usual case, without the cost of a text: there may be many entries. */
     if (size == kind->whole && size == size_of(array)) {
-        memcpy(own, given, size);
+        memcpy(copy, given, size);
         return TALLY_OK;
     }
     (void)snprintf(what, sizeof what, "%s %zu", noun, i);
@@ -96,7 +96,7 @@ int tally__sized_read_entry(const struct tally__sized *kind, const char *noun, c
                            "sizeof(%s)",
                            what, size, noun, size_of(array), kind->type);
     }
-    return tally__sized_read(kind, what, given, own);
+    return tally__sized_read(kind, what, given, copy);
 }
 
 int tally__answer_check(const struct tally__sized *kind, const char *function, const void *answer)
@@ -105,13 +105,13 @@ int tally__answer_check(const struct tally__sized *kind, const char *function, c
                   : tally__fail(TALLY_ARG, "%s: the pointer to the answer is NULL", function);
 }
 
-void tally__sized_write(const struct tally__sized *kind, const void *own, void *given)
+void tally__sized_write(const struct tally__sized *kind, const void *answer, void *given)
 {
     size_t size = size_of(given);
     size_t known = known_bytes(kind, size);
 
     assert(size >= kind->first);
-    memcpy((unsigned char *)given + sizeof size, (const unsigned char *)own + sizeof size,
+    memcpy((unsigned char *)given + sizeof size, (const unsigned char *)answer + sizeof size,
            known - sizeof size);
     memset((unsigned char *)given + known, 0, size - known);
 }

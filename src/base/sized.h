@@ -31,22 +31,22 @@ struct tally__sized {
                                       sizeof(((type *)NULL)->last_of_first_version), \
                                   sizeof(type)})
 
-/* Copies the application's struct to own, in which the caller has left every field "not set". what
+/* Copies the application's struct to copy, in which the caller has left every field "not set". what
  * names the struct in messages: "config", "parameter 3". Errors: ARG for the size, UNSUPPORTED for
  * a field that this library does not know. */
 int tally__sized_read(const struct tally__sized *kind, const char *what, const void *given,
-                      void *own);
+                      void *copy);
 
 /* The same for entry i of an array, all of whose entries have the size of the first. Messages name
  * the entry by noun and number. */
 int tally__sized_read_entry(const struct tally__sized *kind, const char *noun, const void *array,
-                            size_t i, void *own);
+                            size_t i, void *copy);
 
 /* Checks the pointer and the size of a struct for an answer. Errors: ARG. */
 int tally__answer_check(const struct tally__sized *kind, const char *function, const void *answer);
 
 /* Copies an answer to the application's struct. Its size has been checked, and is kept. */
-void tally__sized_write(const struct tally__sized *kind, const void *own, void *given);
+void tally__sized_write(const struct tally__sized *kind, const void *answer, void *given);
 
 /* Fills the application's config of size bytes with "not set". */
 void tally__sized_init(const struct tally__sized *kind, const void *unset, void *config,

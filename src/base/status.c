@@ -86,6 +86,22 @@ bool tally__take_back(const struct tally__aside *aside, int rc)
     return true;
 }
 
+struct tally__outcome tally__outcome_of(int status)
+{
+    struct tally__outcome outcome = {.status = status};
+
+    if (status != TALLY_OK) {
+        memcpy(outcome.text, last_error, strlen(last_error) + 1);
+    }
+    return outcome;
+}
+
+int tally__outcome_return(const struct tally__outcome *outcome)
+{
+    return outcome->status == TALLY_OK ? TALLY_OK
+                                       : tally__fail(outcome->status, "%s", outcome->text);
+}
+
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 

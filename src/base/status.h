@@ -26,13 +26,26 @@ int tally__fail_errno(int status, int error, const char *format, ...)
  * Around a callback of the application: saves the thread's error text before it and restores it
  * after a success, so that a success leaves no trace. tally__take_back is false when the callback
  * failed without a text. Also around clean-up after a failure, with rc TALLY_OK: the failure's text
- * stays. To keep a status with its text and fail with it later, see struct tally__outcome.
+ * stays.
  */
 struct tally__aside {
     char text[TALLY__ERROR_BYTES];
 };
 void tally__put_aside(struct tally__aside *aside);
 bool tally__take_back(const struct tally__aside *aside, int rc);
+
+/* A status and, if it is not TALLY_OK, its text: kept, to be returned later or on another thread.
+ */
+struct tally__outcome {
+    int status;
+    char text[TALLY__ERROR_BYTES];
+};
+
+/* With the calling thread's error text. */
+struct tally__outcome tally__outcome_of(int status);
+
+/* Returns the status, and makes its text the calling thread's error text. */
+int tally__outcome_return(const struct tally__outcome *outcome);
 
 /* Returns a failure to the caller. Nothing else in tally hides control flow. */
 #define TRY(expression)                 \

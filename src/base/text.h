@@ -6,8 +6,8 @@
  *
  * Each kind is one row: a const table with its name and its options. text_value.c reads
  * and writes the values of options; text_read.c reads a text, reports mistakes, writes canonical
- * names, and describes rows. The owner of the rows decides what a row makes and what else its text
- * may contain.
+ * names, and describes rows. The folder that lists the rows decides what a row makes and what else
+ * its text may contain.
  */
 #ifndef TALLY_BASE_TEXT_H
 #define TALLY_BASE_TEXT_H
@@ -68,7 +68,7 @@ struct tally__option {
         .help = text                                                                     \
     }
 
-/* A row. It is the first member of the struct of its owner. */
+/* A row. It is the first member of a larger row: of a hook, or of an optimizer. */
 struct tally__row {
     const char *name;
     const char *help;

@@ -5,28 +5,14 @@
  */
 #include "comm/agree.h"
 
-#include <stdio.h>
-
 #include "comm/round.h"
 #include "comm/threads.h"
 
-struct tally__outcome tally__outcome_of(int status)
-{
-    struct tally__outcome outcome = {.status = status};
-
-    if (status != TALLY_OK) {
-        (void)snprintf(outcome.text, sizeof outcome.text, "%s", tally_last_error());
-    }
-    return outcome;
-}
-
 int tally__agree_status(tally_lane *lane, const struct tally__outcome *outcome)
 {
-    if (outcome->status == TALLY_OK) {
-        return TALLY_OK;
-    }
-    (void)tally__fail(outcome->status, "%s", outcome->text);
-    return tally__end_job(lane, TALLY__ENDS_ITSELF, outcome->status);
+    int rc = tally__outcome_return(outcome);
+
+    return rc == TALLY_OK ? TALLY_OK : tally__end_job(lane, TALLY__ENDS_ITSELF, rc);
 }
 
 static int say(tally_lane *lane, uint64_t word)

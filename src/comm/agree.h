@@ -11,15 +11,6 @@
 #include "base/status.h"
 #include "tally.h"
 
-/* The result of something on this rank: a status and, if it is not TALLY_OK, the reason. */
-struct tally__outcome {
-    int status;
-    char text[TALLY__ERROR_BYTES];
-};
-
-/* With the calling thread's error text. */
-struct tally__outcome tally__outcome_of(int status);
-
 /*
  * Tells the other ranks of a failure on this rank: their jobs then fail with its status and text.
  * Costs no round: a rank that failed says so in place of the round that the others wait in next, at

@@ -311,7 +311,7 @@ int tally_lane_all_to_all(tally_lane *lane, const void *send, const size_t *send
     if (!lane) {
         return tally__fail(TALLY_ARG, "tally_lane_all_to_all: lane is NULL");
     }
-    TRY(tally__check_owner(&lane->group->owner)); /* before the first write to a stage */
+    TRY(tally__check_creator(&lane->group->creator)); /* before the first write to a stage */
     group = lane->group;
     if (!send_bytes || !received_bytes) {
         (void)tally__fail(TALLY_ARG, "all-to-all: %s is NULL",

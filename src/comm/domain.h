@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A domain is the memory under a group: every rank owns memory, which the ranks near it reach. Near
- * ranks tell each other an address in it as an offset from the owner's base. In the thread domain
- * all bases are 0 and an offset is a pointer; in the shm domain every rank has an unnamed file, and
- * near ranks map each other's files. Under MPI, ranks on other machines are far: a messenger takes
- * messages to them.
+ * A domain is the memory under a group: every rank has memory, which the ranks near it reach. Near
+ * ranks tell each other an address in it as an offset from the base of that rank's memory. In the
+ * thread domain all bases are 0 and an offset is a pointer; in the shm domain every rank has an
+ * unnamed file, and near ranks map each other's files. Under MPI, ranks on other machines are far:
+ * a messenger takes messages to them.
  */
 #ifndef TALLY_COMM_DOMAIN_H
 #define TALLY_COMM_DOMAIN_H
@@ -29,7 +29,7 @@ struct tally__domain_ops {
                  void **memory);
     void (*free)(struct tally__domain *domain, void *memory);
     /* Whether memory is the start of an allocation that was not freed. */
-    bool (*owns)(struct tally__domain *domain, const void *memory);
+    bool (*has_allocated)(struct tally__domain *domain, const void *memory);
     /*
      * Makes memory of another rank reachable. Needed where the domain is tight: there ranks
      * announce an allocation before they use it. Errors: NOMEM. Any thread.

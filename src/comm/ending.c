@@ -30,7 +30,7 @@ static void mark_all(void)
     lock();
     for (tally_group *group = open_groups; group; group = group->next_open) {
         /* A forked child has the list of its parent, which does not end here. */
-        if (tally__is_owner(&group->owner)) {
+        if (tally__is_creator(&group->creator)) {
             /* Partner: the load in tally__ending_text. */
             atomic_store_explicit(&group->lanes[0].slots[group->rank]->ended_open, 1,
                                   memory_order_release);

@@ -134,7 +134,7 @@ static int check_waitable(const tally_future *future)
     if (!future) {
         return tally__fail(TALLY_ARG, "tally_future_wait: future is NULL");
     }
-    return tally__check_owner(&future->threads->owner);
+    return tally__check_creator(&future->threads->creator);
 }
 
 /* Before a wait for a job that is not done. */
@@ -184,7 +184,7 @@ int tally_future_test(const tally_future *future, int *done)
     if (!future || !done) {
         return tally__fail(TALLY_ARG, "tally_future_test: %s is NULL", future ? "done" : "future");
     }
-    TRY(tally__check_owner(&future->threads->owner));
+    TRY(tally__check_creator(&future->threads->creator));
     *done = tally__future_is_done(future);
     if (!*done) {
         tally__queue_expose(future->queue);
@@ -201,7 +201,7 @@ int tally_future_on_done(tally_future *future, tally_done_fn done, void *user)
         return tally__fail(TALLY_ARG, "tally_future_on_done: %s is NULL",
                            future ? "done" : "future");
     }
-    TRY(tally__check_owner(&future->threads->owner));
+    TRY(tally__check_creator(&future->threads->creator));
     (void)pthread_mutex_lock(&future->threads->mutex);
     too_many = future->done != NULL;
     too_late = tally__future_is_done(future);
@@ -228,7 +228,7 @@ unsigned long long tally_future_bytes_sent(const tally_future *future)
 
 void tally_future_free(tally_future *future)
 {
-    if (!future || !tally__is_owner(&future->threads->owner)) {
+    if (!future || !tally__is_creator(&future->threads->creator)) {
         return;
     }
     (void)pthread_mutex_lock(&future->threads->mutex);

@@ -3,7 +3,7 @@
 #ifndef TALLY_COMM_FUTURE_H
 #define TALLY_COMM_FUTURE_H
 
-#include "base/owner.h"
+#include "base/creator.h"
 #include "base/status.h"
 #include "comm/queue.h"
 #include "comm/threads.h"
@@ -36,7 +36,7 @@ struct tally_future {
 };
 
 struct tally__threads {
-    struct tally__owner owner;
+    struct tally__creator creator;
     struct tally__domain *domain;
     pthread_mutex_t mutex;
     int n;

@@ -58,7 +58,7 @@ int tally__group_make(const struct tally__group_parts *parts, tally_group **grou
     made->domain = parts->domain;
     made->parent = parts->parent;
     made->tracer = parts->parent ? parts->parent->tracer : NULL;
-    made->owner = tally__owner_here();
+    made->creator = tally__creator_here();
     made->rank = parts->rank;
     made->size = parts->size;
     made->n_lanes = parts->n_lanes;
@@ -225,7 +225,7 @@ bool tally__is_alive(const tally_group *group)
 
 int tally__check_alive(tally_group *group)
 {
-    TRY(tally__check_owner(&group->owner));
+    TRY(tally__check_creator(&group->creator));
     for (const tally_group *at = group; at; at = at->parent) {
         if (atomic_load_explicit(&at->given_up, memory_order_acquire) != TALLY_OK) {
             return tally__fail(TALLY_ABORTED, "the group was given up: %s", at->reason);
@@ -251,7 +251,7 @@ int tally_group_abort(tally_group *group, const char *reason)
     if (!group) {
         return tally__fail(TALLY_ARG, "tally_group_abort: group is NULL");
     }
-    TRY(tally__check_owner(&group->owner));
+    TRY(tally__check_creator(&group->creator));
     (void)tally__give_up(group, TALLY_ABORTED, "%s gave up: %s",
                          tally__rank_text(group, group->rank).text,
                          reason ? reason : "no reason given");
@@ -432,7 +432,7 @@ struct tally__slot *tally__take_closed_slots(tally_group *parent)
 
 int tally_group_close(tally_group *group)
 {
-    if (!group || !tally__is_owner(&group->owner)) {
+    if (!group || !tally__is_creator(&group->creator)) {
         return TALLY_OK;
     }
     if (atomic_load_explicit(&group->n_children, memory_order_relaxed) > 0) {

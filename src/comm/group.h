@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "base/owner.h"
+#include "base/creator.h"
 #include "comm/domain.h"
 #include "comm/shared_layout.h"
 #include "tally_extend.h"
@@ -90,12 +90,12 @@ struct tally_lane {
 
 struct tally_group {
     struct tally__domain *domain;
-    struct tally__threads *threads; /* sub-groups share the parent's unless they own theirs */
+    struct tally__threads *threads; /* sub-groups share the parent's, or have their own */
     bool owns_threads;
     struct tally__tracer *tracer; /* of this rank; belongs to the group that spans the domain */
     tally_group *parent;          /* NULL for the group that spans the domain */
     atomic_int n_children;
-    struct tally__owner owner; /* the process that is this rank */
+    struct tally__creator creator; /* the process that is this rank */
     int rank;
     int size;
     int *domain_rank;       /* per rank of the group */

@@ -187,7 +187,7 @@ static int free_job(tally_lane *lane, void *user)
     const struct tally__call call = {.kind = TALLY__KIND_FREE};
     struct tally__domain *domain = lane->group->domain;
 
-    if (!domain->ops->owns(domain, user)) {
+    if (!domain->ops->has_allocated(domain, user)) {
         (void)tally__fail(TALLY_ARG, "tally_group_free: the pointer is not memory of the group");
         return tally__refuse(lane, TALLY__KIND_FREE, TALLY_ARG);
     }
@@ -204,7 +204,7 @@ int tally_group_free(tally_group *group, void *memory)
     if (!group) {
         return tally__fail(TALLY_ARG, "tally_group_free: group is NULL");
     }
-    if (!tally__is_owner(&group->owner)) {
+    if (!tally__is_creator(&group->creator)) {
         return TALLY_OK;
     }
     rc = tally__submit_and_wait(&group->lanes[0], free_job, memory);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bytes that ranks share. Each rank has one slot per lane of a group, in its own memory; only
- * the owner writes it. A rank that cannot reach the memory of another keeps a slot for it without
+ * that rank writes it. A rank that cannot reach the memory of another keeps a slot for it without
  * stages, which that rank's messages fill. docs/shm-protocol.md explains the protocol; the rules in
  * short:
  *
@@ -9,9 +9,9 @@
  *     round. It goes on when the round in every rank's line[k % 2] has reached k.
  *   - No rank arrives at k + 2 before all have arrived at k + 1, and a rank arrives at k + 1
  *     only when it has read what it needs of round k. So two lines are enough.
- *   - The owner writes data of round k to stage k % 3 after all ranks have arrived at k - 1. The
- *     others may read it until they arrive at k + 2. Between k and k + 1 the owner may replace a
- *     part that only the owner reads by a result, which the others read after k + 1.
+ *   - A rank writes data of round k to stage k % 3 after all ranks have arrived at k - 1. The
+ *     others may read it until they arrive at k + 2. Between k and k + 1 it may replace a
+ *     part that only it reads by a result, which the others read after k + 1.
  *   - Messages of rounds k and k + 2 use the same memory on the receiver, by the same rules.
  */
 #ifndef TALLY_COMM_SHARED_LAYOUT_H
@@ -81,7 +81,7 @@ struct tally__stamps {
  */
 struct tally__line {
     _Alignas(64) _Atomic uint32_t round; /* futex word of the ranks that wait for this rank */
-    uint32_t arrived; /* when the owner arrived, in a bucket's job, in short (arrivals.h) */
+    uint32_t arrived; /* time of arrival, in a bucket's job, shortened (arrivals.h) */
     struct tally__call call;
     _Alignas(64) struct tally__doing doing;
     struct tally__stamps stamps;
@@ -92,14 +92,14 @@ _Static_assert(offsetof(struct tally__line, doing) == 64, "round and call are on
 
 struct tally__slot {
     struct tally__line line[2];
-    /* 1 + the rank on whose line the owner sleeps; 0 when awake. */
+    /* 1 + the rank on whose line this rank sleeps; 0 when awake. */
     _Alignas(64) _Atomic uint32_t asleep;
-    /* Not 0: the owner has given up or closed the group. Stored after status and text. */
+    /* Not 0: this rank has given up or closed the group. Stored after status and text. */
     _Alignas(64) _Atomic uint32_t given_up;
     int32_t given_up_status;
     char given_up_text[TALLY__TEXT_BYTES];
-    _Atomic uint32_t ended_open;     /* the owner's process ended with its group open: ending.h */
-    char text[2][TALLY__TEXT_BYTES]; /* the reason for call.status, per line */
+    _Atomic uint32_t ended_open;         /* the process ended with its group open: ending.h */
+    char text[2][TALLY__TEXT_BYTES];     /* the reason for call.status, per line */
     _Alignas(64) unsigned char stages[]; /* each after its head */
 };
 

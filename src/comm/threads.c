@@ -301,7 +301,7 @@ int tally__threads_start(struct tally__domain *domain, int n, struct tally__thre
     if (!made) {
         return TALLY_NOMEM;
     }
-    made->owner = tally__owner_here();
+    made->creator = tally__creator_here();
     made->domain = domain;
     made->n = n;
     (void)pthread_mutex_init(&made->mutex, NULL);
@@ -400,7 +400,7 @@ int tally__submit_and_wait(tally_lane *lane, tally_job_fn fn, void *user)
     tally_future *future;
     int status;
 
-    TRY(tally__check_owner(&lane->group->owner));
+    TRY(tally__check_creator(&lane->group->creator));
     if (tally__is_lane_thread()) {
         return tally__fail(TALLY_STATE, "this call blocks: it is not for jobs on a lane");
     }
@@ -437,7 +437,7 @@ tally_lane *tally_lane_for(tally_lane *lane, tally_group *group)
         (void)tally__fail(TALLY_ARG, "tally_lane_for: the group does not share this lane's thread");
         return NULL;
     }
-    if (tally__check_owner(&group->owner) != TALLY_OK) {
+    if (tally__check_creator(&group->creator) != TALLY_OK) {
         return NULL;
     }
     other = &group->lanes[lane->index];

@@ -7,7 +7,7 @@
 
 static int check(const tally_group *group, const char *call)
 {
-    return group ? tally__check_owner(&group->owner)
+    return group ? tally__check_creator(&group->creator)
                  : tally__fail(TALLY_ARG, "%s: group is NULL", call);
 }
 

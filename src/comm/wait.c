@@ -12,7 +12,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -285,7 +284,6 @@ static void rest_polling(const tally_lane *lane, struct pace *pace)
 {
     uint64_t waited_ns = pace->now_ns - pace->moved_ns;
     uint64_t pause_ns = pace->moved_bytes >= ROW_BYTES ? row_ns(lane) : 0;
-    struct timespec pause = {0};
 
     if (!pace->is_busy || (pause_ns < PAUSE_NS && waited_ns < POLL_NS)) {
         yield_cpu(pace);
@@ -296,8 +294,7 @@ static void rest_polling(const tally_lane *lane, struct pace *pace)
     }
     pace->n_empty = 0;
     pause_ns = larger(pause_ns, tally__pause_ns(waited_ns));
-    pause.tv_nsec = (long)(pause_ns < MAX_PAUSE_NS ? pause_ns : MAX_PAUSE_NS);
-    (void)nanosleep(&pause, NULL);
+    tally__sleep_ns(pause_ns < MAX_PAUSE_NS ? pause_ns : MAX_PAUSE_NS);
     pace->is_busy = false;
 }
 

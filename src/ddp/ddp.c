@@ -74,7 +74,7 @@ int tally__ddp_agree(tally_ddp *ddp, int status, tally_job_fn job, void *user)
 
 int tally__check_ddp(const tally_ddp *ddp, const char *call)
 {
-    return ddp ? tally__check_owner(&ddp->group->owner)
+    return ddp ? tally__check_creator(&ddp->group->creator)
                : tally__fail(TALLY_ARG, "%s: ddp is NULL", call);
 }
 
@@ -315,7 +315,7 @@ int tally__ddp_create(tally_group *group, const tally_param *params, size_t n,
     if (!group) {
         return tally__fail(TALLY_ARG, "tally_ddp_create: group is NULL");
     }
-    TRY(tally__check_owner(&group->owner));
+    TRY(tally__check_creator(&group->creator));
     creation.ddp = tally__alloc(sizeof *creation.ddp, "a ddp");
     if (creation.ddp) {
         (void)pthread_mutex_init(&creation.ddp->mutex, NULL);
@@ -337,7 +337,7 @@ int tally__ddp_create(tally_group *group, const tally_param *params, size_t n,
             (void)tally_group_close(own);
         }
         unmake(creation.ddp);
-        return tally__fail(rc, "%s", creation.outcome.text);
+        return tally__outcome_return(&creation.outcome);
     }
     *ddp = creation.ddp;
     say_created(creation.ddp);

@@ -73,8 +73,8 @@ struct tally__param {
     bool unused;    /* no rank had a gradient in the last step */
 };
 
-/* The owner of a bucket's bytes: the application's threads while it fills, the lane once launched.
- */
+/* Also says which threads may touch a bucket's bytes: the application's while it fills, the lane
+ * once it is launched. */
 enum tally__bucket_state { TALLY__BUCKET_FILLING, TALLY__BUCKET_LAUNCHED };
 
 /* Times and bytes of a bucket in one step. */
@@ -469,10 +469,10 @@ static inline bool tally__is_shadow(const tally_ddp *ddp)
 /* Whether parameter i exists and this process may use it: a forked child may not. */
 static inline bool tally__has_param(const tally_ddp *ddp, int i)
 {
-    return ddp && i >= 0 && (size_t)i < ddp->n_params && tally__is_owner(&ddp->group->owner);
+    return ddp && i >= 0 && (size_t)i < ddp->n_params && tally__is_creator(&ddp->group->creator);
 }
 
-/* Returns ARG for NULL, STATE in a forked child. Before any lock is taken: base/owner.h. */
+/* Returns ARG for NULL, STATE in a forked child. Before any lock is taken: base/creator.h. */
 int tally__check_ddp(const tally_ddp *ddp, const char *call);
 
 /* The same, and STATE naming the call if a step is under way. */

@@ -383,7 +383,7 @@ struct tally__state tally__ddp_state(tally_ddp *ddp)
                                                   .version = 2,
                                                   .name = "ddp",
                                                   .counts = "steps",
-                                                  .owner = "model",
+                                                  .params_of = "model",
                                                   .fresh_bytes = sizeof(struct fresh),
                                                   .param_bytes =
                                                       sizeof(struct tally__saved_residual),

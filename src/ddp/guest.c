@@ -110,7 +110,7 @@ int tally_reducer_create(tally_group *group, const tally_param *params, size_t n
 
 int tally_reducer_free(tally_reducer *reducer)
 {
-    if (!reducer || !tally__is_owner(&reducer->ddp->group->owner)) {
+    if (!reducer || !tally__is_creator(&reducer->ddp->group->creator)) {
         return TALLY_OK;
     }
     if (tally__is_lane_thread()) {
@@ -392,7 +392,7 @@ static int submit(tally_reducer *reducer, const struct tally__guest_request *fil
 
 static int check_reducer(const tally_reducer *reducer, const char *call)
 {
-    return reducer ? tally__check_owner(&reducer->ddp->group->owner)
+    return reducer ? tally__check_creator(&reducer->ddp->group->creator)
                    : tally__fail(TALLY_ARG, "%s: reducer is NULL", call);
 }
 

@@ -323,17 +323,16 @@ static int announce_rest(tally_ddp *ddp)
  * next step's buckets for it. */
 int tally__step_abort(tally_ddp *ddp, int status)
 {
-    char text[TALLY__ERROR_BYTES];
+    const struct tally__outcome outcome = tally__outcome_of(status);
     int rc;
 
-    (void)snprintf(text, sizeof text, "%s", tally_last_error());
     /* Under the mutex: later announcements then launch no bucket, which would not be collected. */
     lock(ddp);
-    (void)tally_group_abort(ddp->group, text);
+    (void)tally_group_abort(ddp->group, outcome.text);
     unlock(ddp);
     rc = tally__collect(ddp);
     /* A bucket's error says more than that the group was aborted. */
-    return status == TALLY_ABORTED && rc != TALLY_OK ? rc : tally__fail(status, "%s", text);
+    return status == TALLY_ABORTED && rc != TALLY_OK ? rc : tally__outcome_return(&outcome);
 }
 
 void tally__step_reset(tally_ddp *ddp)

@@ -268,7 +268,7 @@ size_t tally_ddp_bucket_params(tally_ddp *ddp, size_t bucket, int *params, size_
     const tally_bucket *seen;
     size_t n_params = 0;
 
-    if (!ddp || (!params && n > 0) || !tally__is_owner(&ddp->group->owner)) {
+    if (!ddp || (!params && n > 0) || !tally__is_creator(&ddp->group->creator)) {
         return 0;
     }
     (void)pthread_mutex_lock(&ddp->mutex);
@@ -287,7 +287,7 @@ size_t tally_ddp_ready_order(tally_ddp *ddp, int *order, size_t n)
 {
     size_t n_ready;
 
-    if (!ddp || (!order && n > 0) || !tally__is_owner(&ddp->group->owner)) {
+    if (!ddp || (!order && n > 0) || !tally__is_creator(&ddp->group->creator)) {
         return 0;
     }
     (void)pthread_mutex_lock(&ddp->mutex);

@@ -36,7 +36,7 @@ static int reduce(tally_lane *lane, enum tally__kind kind, void *data, size_t co
     if (!lane) {
         return tally__fail(TALLY_ARG, "lane is NULL");
     }
-    TRY(tally__check_owner(&lane->group->owner)); /* before the first write to a stage */
+    TRY(tally__check_creator(&lane->group->creator)); /* before the first write to a stage */
     if (rc != TALLY_OK) {
         return tally__refuse(lane, kind, rc);
     }

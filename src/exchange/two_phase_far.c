@@ -360,8 +360,7 @@ int tally__two_phase_far(struct tally__exchange *x)
     TRY(run(&m));
     tally__message_note(x->lane, bytes, tally__now_ns() - begin_ns);
     TRY(x->lane->group->far->n_near > 1 && is_stateless ? end_direct(x) : TALLY_OK);
-    return m.outcome.status == TALLY_OK ? TALLY_OK
-                                        : tally__fail(m.outcome.status, "%s", m.outcome.text);
+    return tally__outcome_return(&m.outcome);
 }
 
 /* Every piece goes to all ranks as a message; the results are not encoded. */
@@ -402,6 +401,5 @@ int tally__gather_far(struct tally__exchange *x)
             x->codec->ops->mean(x->codec, &piece, (size_t)group->size, inputs, x->data);
         }
     }
-    return m.outcome.status == TALLY_OK ? TALLY_OK
-                                        : tally__fail(m.outcome.status, "%s", m.outcome.text);
+    return tally__outcome_return(&m.outcome);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sum kernels of a vector instruction set: one body (sum_body_simd.h) per element type. Part of
+/* The sum kernels of a vector instruction set: one body for all element types. Part of
  * kernels_simd.h, and like it without an include guard. */
 
 /* Multiplying by a power of two gives the bits of dividing by its reciprocal, and is faster; true
@@ -97,130 +97,78 @@ static inline vf vf_step_bf16(vf sum, vf x)
     return vf_by_bf16(vf_add(sum, x));
 }
 
-/* Several vectors per visit of an input, so that the pointers are read from memory less often; no
- * more than fit in registers, where the conversions of the halves take some too. Integers, and
- * halves that are rounded after each addition, are not divided. */
-#define SUM_BODY sum_f32_body
-#define SUM_ELEMENT float
-#define SUM_VECTOR vf
-#define SUM_LANES 16
-#define SUM_WIDE 4
-#define SUM_LOAD vf_load
-#define SUM_ADD vf_add
-#define SUM_STORE vf_store
-#define SUM_FINISH vf_finish
-#define SUM_DIVISOR struct vf_divisor
-#include "num/sum_body_simd.h"
+#define WHOLE(sum, none) ((void)(none), (sum))
 
-#define SUM_BODY sum_f16_body
-#define SUM_ELEMENT uint16_t
-#define SUM_VECTOR vf
-#define SUM_LANES 16
-#define SUM_WIDE 2
-#define SUM_LOAD vf_load_f16
-#define SUM_ADD vf_add
-#define SUM_STORE vf_store_f16
-#define SUM_FINISH vf_finish
-#define SUM_DIVISOR struct vf_divisor
-#include "num/sum_body_simd.h"
+/*
+ * Defines the body of one sum kernel. load, add and store work on a vector of n_lanes elements; an
+ * input is read by wide vectors at a time, so that its pointer is read from memory less often, but
+ * no more than fit in registers, where the conversions of halves take some too. finish divides the
+ * sum before it is stored; WHOLE leaves it. Integers, and halves that are rounded after each
+ * addition, are not divided. The elements that do not fill wide vectors go by single ones; the last
+ * of them is padded with zeros.
+ */
+#define DEFINE_SUM(name, element, vector, n_lanes, wide, load, add, store, finish, divisor_type) \
+    static inline __attribute__((always_inline)) void name(                                      \
+        size_t n, size_t n_in, const element *const *in, size_t n_out, element *const *out,      \
+        divisor_type divisor)                                                                    \
+    {                                                                                            \
+        size_t i = 0;                                                                            \
+                                                                                                 \
+        for (; n - i >= wide * n_lanes; i += wide * n_lanes) {                                   \
+            vector sum[wide];                                                                    \
+                                                                                                 \
+            for (size_t j = 0; j < wide; j++) {                                                  \
+                sum[j] = load(in[0] + i + j * n_lanes);                                          \
+            }                                                                                    \
+            for (size_t k = 1; k < n_in; k++) {                                                  \
+                for (size_t j = 0; j < wide; j++) {                                              \
+                    sum[j] = add(sum[j], load(in[k] + i + j * n_lanes));                         \
+                }                                                                                \
+            }                                                                                    \
+            for (size_t j = 0; j < wide; j++) {                                                  \
+                sum[j] = finish(sum[j], divisor);                                                \
+            }                                                                                    \
+            for (size_t k = 0; k < n_out; k++) {                                                 \
+                for (size_t j = 0; j < wide; j++) {                                              \
+                    store(out[k] + i + j * n_lanes, sum[j]);                                     \
+                }                                                                                \
+            }                                                                                    \
+        }                                                                                        \
+        for (; i < n; i += n_lanes) {                                                            \
+            size_t here_bytes = (n - i < n_lanes ? n - i : n_lanes) * sizeof(element);           \
+            element padded[n_lanes] = {0};                                                       \
+                                                                                                 \
+            memcpy(padded, in[0] + i, here_bytes);                                               \
+                                                                                                 \
+            vector sum = load(padded);                                                           \
+                                                                                                 \
+            for (size_t k = 1; k < n_in; k++) {                                                  \
+                memcpy(padded, in[k] + i, here_bytes);                                           \
+                sum = add(sum, load(padded));                                                    \
+            }                                                                                    \
+            store(padded, finish(sum, divisor));                                                 \
+            for (size_t k = 0; k < n_out; k++) {                                                 \
+                memcpy(out[k] + i, padded, here_bytes);                                          \
+            }                                                                                    \
+        }                                                                                        \
+    }
 
-#define SUM_BODY sum_bf16_body
-#define SUM_ELEMENT uint16_t
-#define SUM_VECTOR vf
-#define SUM_LANES 16
-#define SUM_WIDE 2
-#define SUM_LOAD vf_load_bf16_shuffled
-#define SUM_ADD vf_add
-#define SUM_STORE vf_store_bf16_shuffled
-#define SUM_FINISH vf_finish
-#define SUM_DIVISOR struct vf_divisor
-#include "num/sum_body_simd.h"
-
-#define SUM_BODY mean_f32_by_f16_body
-#define SUM_ELEMENT float
-#define SUM_VECTOR vf
-#define SUM_LANES 16
-#define SUM_WIDE 2
-#define SUM_LOAD vf_load_by_f16
-#define SUM_ADD vf_add
-#define SUM_STORE vf_store
-#define SUM_FINISH vf_finish_by_f16
-#define SUM_DIVISOR struct vf_divisor
-#include "num/sum_body_simd.h"
-
-#define SUM_BODY mean_f32_by_bf16_body
-#define SUM_ELEMENT float
-#define SUM_VECTOR vf
-#define SUM_LANES 16
-#define SUM_WIDE 2
-#define SUM_LOAD vf_load_by_bf16
-#define SUM_ADD vf_add
-#define SUM_STORE vf_store
-#define SUM_FINISH vf_finish_by_bf16
-#define SUM_DIVISOR struct vf_divisor
-#include "num/sum_body_simd.h"
-
-#define SUM_BODY sum_f16_stepwise_body
-#define SUM_ELEMENT uint16_t
-#define SUM_VECTOR vh
-#define SUM_LANES 16
-#define SUM_WIDE 2
-#define SUM_LOAD vh_load
-#define SUM_ADD vh_step_f16
-#define SUM_STORE vh_store
-#include "num/sum_body_simd.h"
-
-#define SUM_BODY sum_bf16_stepwise_body
-#define SUM_ELEMENT uint16_t
-#define SUM_VECTOR vf
-#define SUM_LANES 16
-#define SUM_WIDE 2
-#define SUM_LOAD vf_load_bf16_shuffled
-#define SUM_ADD vf_step_bf16
-#define SUM_STORE vf_store_rounded_bf16_shuffled
-#include "num/sum_body_simd.h"
-
-#define SUM_BODY sum_f64_body
-#define SUM_ELEMENT double
-#define SUM_VECTOR vd
-#define SUM_LANES 8
-#define SUM_WIDE 4
-#define SUM_LOAD vd_load
-#define SUM_ADD vd_add
-#define SUM_STORE vd_store
-#define SUM_FINISH vd_finish
-#define SUM_DIVISOR struct vd_divisor
-#include "num/sum_body_simd.h"
-
-#define SUM_BODY sum_i32_body
-#define SUM_ELEMENT int32_t
-#define SUM_VECTOR vi
-#define SUM_LANES 16
-#define SUM_WIDE 4
-#define SUM_LOAD vi_load
-#define SUM_ADD vi_add32
-#define SUM_STORE vi_store
-#include "num/sum_body_simd.h"
-
-#define SUM_BODY sum_i64_body
-#define SUM_ELEMENT int64_t
-#define SUM_VECTOR vi
-#define SUM_LANES 8
-#define SUM_WIDE 4
-#define SUM_LOAD vi_load
-#define SUM_ADD vi_add64
-#define SUM_STORE vi_store
-#include "num/sum_body_simd.h"
-
-#define SUM_BODY sum_u8_body
-#define SUM_ELEMENT uint8_t
-#define SUM_VECTOR vi
-#define SUM_LANES 64
-#define SUM_WIDE 4
-#define SUM_LOAD vi_load
-#define SUM_ADD vi_add8
-#define SUM_STORE vi_store
-#include "num/sum_body_simd.h"
+DEFINE_SUM(sum_f32_body, float, vf, 16, 4, vf_load, vf_add, vf_store, vf_finish, struct vf_divisor)
+DEFINE_SUM(sum_f16_body, uint16_t, vf, 16, 2, vf_load_f16, vf_add, vf_store_f16, vf_finish,
+           struct vf_divisor)
+DEFINE_SUM(sum_bf16_body, uint16_t, vf, 16, 2, vf_load_bf16_shuffled, vf_add,
+           vf_store_bf16_shuffled, vf_finish, struct vf_divisor)
+DEFINE_SUM(mean_f32_by_f16_body, float, vf, 16, 2, vf_load_by_f16, vf_add, vf_store,
+           vf_finish_by_f16, struct vf_divisor)
+DEFINE_SUM(mean_f32_by_bf16_body, float, vf, 16, 2, vf_load_by_bf16, vf_add, vf_store,
+           vf_finish_by_bf16, struct vf_divisor)
+DEFINE_SUM(sum_f16_stepwise_body, uint16_t, vh, 16, 2, vh_load, vh_step_f16, vh_store, WHOLE, int)
+DEFINE_SUM(sum_bf16_stepwise_body, uint16_t, vf, 16, 2, vf_load_bf16_shuffled, vf_step_bf16,
+           vf_store_rounded_bf16_shuffled, WHOLE, int)
+DEFINE_SUM(sum_f64_body, double, vd, 8, 4, vd_load, vd_add, vd_store, vd_finish, struct vd_divisor)
+DEFINE_SUM(sum_i32_body, int32_t, vi, 16, 4, vi_load, vi_add32, vi_store, WHOLE, int)
+DEFINE_SUM(sum_i64_body, int64_t, vi, 8, 4, vi_load, vi_add64, vi_store, WHOLE, int)
+DEFINE_SUM(sum_u8_body, uint8_t, vi, 64, 4, vi_load, vi_add8, vi_store, WHOLE, int)
 
 /* Calls body with its arguments and the divisor. Each way of dividing has its own loop. */
 #define BY_F32(divisor, body, ...)                                                 \

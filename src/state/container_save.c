@@ -37,7 +37,7 @@ struct save {
     struct tally__folder_names names;
     struct tally__path folder;
     bool *differs; /* per shared part */
-    int *owners;   /* per shared part that does not differ: the rank that writes it */
+    int *writers;  /* per shared part that does not differ: the rank that writes it */
     int n_models;  /* ranks that write some, and how many of them precede this one */
     int model;
     bool has_own;               /* a parameter differs */
@@ -113,17 +113,17 @@ static void share_out(struct save *save)
     }
     for (size_t i = 0; i < of->n_params; i++) {
         double middle = (double)before + 0.5 * (double)of->shared[i].bytes;
-        int owner = total > 0 ? (int)(middle / (double)total * save->world) : 0;
+        int writer = total > 0 ? (int)(middle / (double)total * save->world) : 0;
 
         if (save->differs[i]) {
             continue;
         }
-        save->owners[i] = owner < save->world ? owner : save->world - 1;
+        save->writers[i] = writer < save->world ? writer : save->world - 1;
         before += of->shared[i].bytes;
-        if (save->owners[i] != last) {
+        if (save->writers[i] != last) {
             save->n_models++;
-            save->model += save->owners[i] < save->rank;
-            last = save->owners[i];
+            save->model += save->writers[i] < save->rank;
+            last = save->writers[i];
         }
     }
 }
@@ -268,7 +268,7 @@ static int write_params(struct save *save, bool differing)
     size_t n = 0;
 
     for (size_t i = 0; i < of->n_params; i++) {
-        if (save->differs[i] == differing && (differing || save->owners[i] == save->rank)) {
+        if (save->differs[i] == differing && (differing || save->writers[i] == save->rank)) {
             save->parts[++n] = of->shared[i];
             save->parts[n].kind = differing ? TALLY__PART_OWN_PARAM : TALLY__PART_PARAM;
         }
@@ -372,8 +372,8 @@ static int write_index(struct save *save)
         if (save->differs[i]) {
             name_own(save, "own", "safetensors", name);
         } else {
-            file += save->owners[i] != last;
-            last = save->owners[i];
+            file += save->writers[i] != last;
+            last = save->writers[i];
             name_model(save, file, name);
         }
         tally__grow(&index, i == 0 ? "\n" : ",\n");
@@ -443,9 +443,9 @@ static int run(struct save *save)
     int rc;
 
     save->differs = tally__alloc_array(n, sizeof *save->differs, "a checkpoint");
-    save->owners = tally__alloc_array(n, sizeof *save->owners, "a checkpoint");
+    save->writers = tally__alloc_array(n, sizeof *save->writers, "a checkpoint");
     save->parts = tally__alloc_array(n, sizeof *save->parts, "a checkpoint");
-    if (!save->differs || !save->owners || !save->parts) {
+    if (!save->differs || !save->writers || !save->parts) {
         return TALLY_NOMEM;
     }
     TRY(begin(save));
@@ -483,7 +483,7 @@ int tally__container_save(tally_lane *lane, const struct tally__saving *saving)
     tally__grow_free(&save->list);
     tally__grow_free(&save->all);
     tally__free(save->differs);
-    tally__free(save->owners);
+    tally__free(save->writers);
     tally__free(save->parts);
     tally__free(save);
     return rc;

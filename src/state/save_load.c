@@ -182,7 +182,7 @@ static int check_object(const struct tally__state *state, size_t r)
     }
     if (head->n_params != state->n_params) {
         return tally__fail(TALLY_ARG, "blob %zu has %u parameters, this %s has %zu", r,
-                           head->n_params, state->kind->owner, state->n_params);
+                           head->n_params, state->kind->params_of, state->n_params);
     }
     return TALLY_OK;
 }

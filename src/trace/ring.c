@@ -27,7 +27,7 @@
 #define NAME_WORDS (sizeof((struct tally__trace_thread *)NULL)->name / sizeof(uint64_t))
 #define N_PHASES (TALLY__EVENT_DECODE - TALLY__EVENT_ENCODE + 1)
 
-/* Nobody owns the ring; a thread does; a thread is about to. */
+/* The ring is free; a thread writes to it; a thread is about to. */
 enum ring_state { FREE, OWNED, CHANGING };
 
 struct tally__ring {
@@ -285,11 +285,6 @@ void tally__phases_begin(const struct tally__phases_of *of)
     here.longest_rank = TALLY__NO_PEER;
     memset(here.phases, 0, sizeof here.phases);
     here.counts = of->tracer != 0;
-}
-
-bool tally__phases_count(void)
-{
-    return here.counts;
 }
 
 /* The phase under way ends, and another begins. */

@@ -42,9 +42,6 @@ void tally__phases_begin(const struct tally__phases_of *of);
 /* Returns the time at which they ended. */
 uint64_t tally__phases_end(void);
 
-/* Whether this thread is between the two. */
-bool tally__phases_count(void);
-
 /* This thread enters a phase: ENCODE ... DECODE, or NONE. Returns the phase before. Costs a reading
  * of the clock between begin and end, and nothing otherwise. */
 enum tally__trace_event_kind tally__phase(enum tally__trace_event_kind phase);

@@ -100,7 +100,9 @@ void tally__trace_head_fill(const struct tally__trace_rank_words *of, uint32_t n
     program_name(head->program, sizeof head->program);
 }
 
-int tally__trace_path(const char *name, int rank, char *path, size_t bytes)
+/* The name of a rank's file: "%r" in name becomes the rank; without it, ".RANK" is appended. A
+ * result that is too long is an error: ARG. */
+static int find_path(const char *name, int rank, char *path, size_t bytes)
 {
     const char *mark = strstr(name, "%r");
     int n = mark ? snprintf(path, bytes, "%.*s%d%s", (int)(mark - name), name, rank, mark + 2)
@@ -130,7 +132,7 @@ static int open_path(struct tally__trace_file *file, const char *name, int rank)
 {
     char path[PATH_MAX - 8];
 
-    TRY(tally__trace_path(name, rank, path, sizeof path));
+    TRY(find_path(name, rank, path, sizeof path));
     (void)snprintf(file->path, sizeof file->path, "%s", path);
     for (unsigned i = 2; is_ours(file->path) && i < N_NAMES; i++) {
         (void)snprintf(file->path, sizeof file->path, "%s.%u", path, i);

@@ -22,10 +22,6 @@ struct tally__trace_rank_words {
 void tally__trace_head_fill(const struct tally__trace_rank_words *of, uint32_t n_segments,
                             uint64_t segment_bytes, struct tally__trace_head *head);
 
-/* The name of a rank's file: "%r" in name becomes the rank; without it, ".RANK" is appended. A
- * result that is too long is an error: ARG. */
-int tally__trace_path(const char *name, int rank, char *path, size_t bytes);
-
 /* Least number of bytes of a file. */
 #define TALLY__TRACE_LEAST ((uint64_t)256 << 10)
 

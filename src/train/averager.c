@@ -427,7 +427,7 @@ static int create(tally_ddp *ddp, const tally_averager_config *config, tally_ave
         struct tally__outcome outcome = tally__outcome_of(rc);
 
         unmake(creation.averager);
-        return tally__fail(rc, "%s", outcome.text);
+        return tally__outcome_return(&outcome);
     }
     tally__training_of(ddp)->averager = creation.averager;
     *averager = creation.averager;
@@ -443,7 +443,7 @@ int tally_averager_create(tally_ddp *ddp, const tally_averager_config *config,
 
 int tally_averager_free(tally_averager *averager)
 {
-    if (!averager || !tally__is_owner(&averager->of->group->owner)) {
+    if (!averager || !tally__is_creator(&averager->of->group->creator)) {
         return TALLY_OK;
     }
     if (tally__is_lane_thread()) {

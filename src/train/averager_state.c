@@ -184,7 +184,7 @@ void tally__averager_state(tally_averager *averager, bool is_whole, struct tally
                                                   .version = 1,
                                                   .name = "averager",
                                                   .counts = "steps",
-                                                  .owner = "averager",
+                                                  .params_of = "averager",
                                                   .fresh_bytes = sizeof(struct fresh),
                                                   .param_bytes = sizeof(struct saved_param),
                                                   .snapshot = snapshot,

@@ -168,7 +168,7 @@ void *tally_ddp_low_buffer(const tally_ddp *ddp, int i)
 {
     const struct tally__mixed *mixed;
 
-    if (!ddp || i < 0 || !tally__is_owner(&ddp->group->owner)) {
+    if (!ddp || i < 0 || !tally__is_creator(&ddp->group->creator)) {
         return NULL;
     }
     mixed = &tally__training_of(ddp)->mixed;

@@ -360,7 +360,7 @@ int tally__optimizer_check(const tally_optimizer *optimizer, const char *call)
 
 int tally_optimizer_free(tally_optimizer *optimizer)
 {
-    if (!optimizer || (optimizer->ddp && !tally__is_owner(&optimizer->ddp->group->owner))) {
+    if (!optimizer || (optimizer->ddp && !tally__is_creator(&optimizer->ddp->group->creator))) {
         return TALLY_OK;
     }
     if (optimizer->ddp) {

@@ -313,7 +313,7 @@ void tally__optimizer_state(tally_optimizer *optimizer, bool is_whole, struct ta
                                                   .version = 1,
                                                   .name = "optimizer",
                                                   .counts = "updates",
-                                                  .owner = "model",
+                                                  .params_of = "model",
                                                   .fresh_bytes = sizeof(struct fresh),
                                                   .param_bytes = sizeof(struct saved_param),
                                                   .write = write,

@@ -161,7 +161,7 @@ int tally_ddp_free(tally_ddp *ddp)
 {
     struct tally__training *training;
 
-    if (!ddp || !tally__is_owner(&ddp->group->owner)) {
+    if (!ddp || !tally__is_creator(&ddp->group->creator)) {
         return TALLY_OK;
     }
     if (tally__is_lane_thread()) {

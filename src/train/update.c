@@ -252,7 +252,7 @@ static int average(const tally_optimizer *optimizer, int updated)
     }
     outcome = tally__outcome_of(updated);
     TRY(tally__averager_run(optimizer->config.averager, NULL));
-    return updated == TALLY_OK ? TALLY_OK : tally__fail(updated, "%s", outcome.text);
+    return tally__outcome_return(&outcome);
 }
 
 int tally__update_over(tally_optimizer *optimizer, int status, bool counts)
@@ -376,7 +376,7 @@ int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats 
     if (!optimizer->ddp) {
         return tally__fail(TALLY_STATE, "tally_optimizer_get_stats: its ddp was freed");
     }
-    TRY(tally__check_owner(&optimizer->ddp->group->owner));
+    TRY(tally__check_creator(&optimizer->ddp->group->creator));
     (void)pthread_mutex_lock(&optimizer->ddp->mutex);
     times = &optimizer->times;
     n = times->n > 0 ? (double)times->n : 1;

@@ -3,7 +3,7 @@
 
 Every .c file of src, and every .h without a .c beside it, has one row in the table of its folder
 (### src/FOLDER), with its responsibility. Every row names a file of that folder. Every function of the
-path is in the file that its row names.
+path is in the file that its row names, and the path touches at most MOST_FILES files.
 """
 
 import glob
@@ -16,6 +16,7 @@ import doc_pages
 PAGE = "docs/architecture.md"
 SECTION = "Map of the files"
 PATH = "The path of a gradient"
+MOST_FILES = 18
 
 
 def sources(root):
@@ -56,8 +57,9 @@ def path_rows(lines):
 
 
 def check_path(root, lines, report):
-    n = 0
+    n, files = 0, set()
     for line, functions, name in path_rows(lines):
+        files.add(name)
         source = os.path.join(root, "src", name)
         if not os.path.exists(source):
             report.fail(f"{PAGE}:{line}", f"the tree has no file src/{name}")
@@ -68,6 +70,8 @@ def check_path(root, lines, report):
             n += 1
             if not re.search(rf"\b{function}\b", text):
                 report.fail(f"{PAGE}:{line}", f"src/{name} has no function {function}")
+    if len(files) > MOST_FILES:
+        report.fail(PAGE, f"the path of a gradient touches {len(files)} files; at most {MOST_FILES}")
     if n == 0:
         report.fail(PAGE, f"no table of functions under '{PATH}'")
 

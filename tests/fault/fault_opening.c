@@ -42,7 +42,7 @@ static int open_and_close(int i, struct fault_report *report, void *user)
         fault_note_failure(report, rc);
         return 0;
     }
-    fault_set_stage(report, FAULT_OPEN);
+    fault_set_milestone(report, FAULT_OPEN);
     rc = fault_barrier(group);
     if (rc != TALLY_OK) {
         fault_note_failure(report, rc);
@@ -50,7 +50,7 @@ static int open_and_close(int i, struct fault_report *report, void *user)
     if (tally_group_close(group) != TALLY_OK) {
         fault_complain(report, "close: %s", tally_last_error());
     }
-    fault_set_stage(report, FAULT_CLOSED);
+    fault_set_milestone(report, FAULT_CLOSED);
     return 0;
 }
 
@@ -87,8 +87,8 @@ void fault_expect_failure(const struct fault_opening *opening, int i, int status
         fail_msg("member %d: %s", i, report->complaint);
     }
     if (report->n_failures == 0) {
-        fail_msg("member %d did not fail (stage %d, exit status %x)", i,
-                 atomic_load_explicit(&report->stage, memory_order_acquire),
+        fail_msg("member %d did not fail (milestone %d, exit status %x)", i,
+                 atomic_load_explicit(&report->milestone, memory_order_acquire),
                  (unsigned)opening->crew.member[i].exit_status);
     }
     if (failure->status != status || !strstr(failure->text, words)) {
@@ -106,7 +106,7 @@ void fault_expect_success(const struct fault_opening *opening, int i)
     if (report->complaint[0] != '\0' || report->n_failures != 0) {
         fail_msg("member %d: %s%s", i, report->complaint, report->failure[0].text);
     }
-    assert_int_equal(atomic_load_explicit(&report->stage, memory_order_acquire), FAULT_CLOSED);
+    assert_int_equal(atomic_load_explicit(&report->milestone, memory_order_acquire), FAULT_CLOSED);
     assert_int_equal(opening->crew.member[i].exit_status, 0);
 }
 

@@ -240,7 +240,7 @@ static void close_all(struct stream *stream)
     for (int i = 0; i < 2 * N_TASKS; i++) {
         free(stream->task[i / 2].ordinary[i % 2]);
     }
-    fault_set_stage(stream->report, FAULT_CLOSED);
+    fault_set_milestone(stream->report, FAULT_CLOSED);
 }
 
 int fault_stream(const struct fault_plan *plan, int rank, struct fault_report *report)
@@ -259,7 +259,7 @@ int fault_stream(const struct fault_plan *plan, int rank, struct fault_report *r
         fault_complain(report, "open: %s", tally_last_error());
         return 1;
     }
-    fault_set_stage(report, FAULT_OPEN);
+    fault_set_milestone(report, FAULT_OPEN);
     is_well = get_buffers(&stream);
     for (unsigned i = 0; is_well && !is_asked_to_leave(&stream); i++) {
         is_well = (!plan->splits || i % 40 != 0 || divide(&stream)) && run_batch(&stream);
@@ -267,7 +267,7 @@ int fault_stream(const struct fault_plan *plan, int rank, struct fault_report *r
     if (!is_well) {
         fail_in_world(&stream);
         report->failed_ns = fault_now_ns();
-        fault_set_stage(report, FAULT_FAILED);
+        fault_set_milestone(report, FAULT_FAILED);
         check_later_calls(&stream);
     }
     close_all(&stream);

@@ -140,12 +140,12 @@ bool fault_crew_wait(struct fault_crew *crew, double max_s)
     return true;
 }
 
-bool fault_crew_reached(const struct fault_crew *crew, int stage)
+bool fault_crew_reached(const struct fault_crew *crew, int milestone)
 {
     for (int r = 0; r < crew->n; r++) {
-        /* Partner: the store in fault_set_stage. */
+        /* Partner: the store in fault_set_milestone. */
         if (!crew->member[r].was_struck &&
-            atomic_load_explicit(&crew->report[r].stage, memory_order_acquire) < stage) {
+            atomic_load_explicit(&crew->report[r].milestone, memory_order_acquire) < milestone) {
             return false;
         }
     }
@@ -166,10 +166,10 @@ void fault_crew_free(struct fault_crew *crew)
     fault_shared_free(crew->report, (size_t)crew->n * sizeof *crew->report);
 }
 
-void fault_set_stage(struct fault_report *report, int stage)
+void fault_set_milestone(struct fault_report *report, int milestone)
 {
     /* Partner: the load in fault_crew_reached. */
-    atomic_store_explicit(&report->stage, stage, memory_order_release);
+    atomic_store_explicit(&report->milestone, milestone, memory_order_release);
 }
 
 void fault_note_failure(struct fault_report *report, int status)

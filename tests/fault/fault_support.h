@@ -31,17 +31,17 @@
 #define FAULT_HAS_ASAN 0
 #endif
 
-/* The progress of a rank. Only forward. */
-enum fault_stage { FAULT_BORN, FAULT_OPEN, FAULT_FAILED, FAULT_CLOSED };
+/* The last milestone that a rank has reached. Only forward. */
+enum fault_milestone { FAULT_BORN, FAULT_OPEN, FAULT_FAILED, FAULT_CLOSED };
 
 struct fault_failure {
     int status;
     char text[FAULT_TEXT_BYTES];
 };
 
-/* Written by one rank; read by the test once stage says so. */
+/* Written by one rank; read by the test once milestone says so. */
 struct fault_report {
-    atomic_int stage; /* enum fault_stage, stored with release */
+    atomic_int milestone; /* enum fault_milestone, stored with release */
     int n_failures;
     struct fault_failure failure[FAULT_MAX_FAILURES];
     uint64_t failed_ns;               /* when the first call failed */
@@ -81,8 +81,8 @@ void fault_crew_start_all(struct fault_crew *crew, fault_body body, void *user);
 bool fault_crew_all_ended(struct fault_crew *crew);
 /* Waits for all ranks; kills the rest after max_s, and returns false then: a rank hung. */
 bool fault_crew_wait(struct fault_crew *crew, double max_s);
-/* Whether all ranks that were not struck have reached the stage. */
-bool fault_crew_reached(const struct fault_crew *crew, int stage);
+/* Whether all ranks that were not struck have reached the milestone. */
+bool fault_crew_reached(const struct fault_crew *crew, int milestone);
 void fault_crew_strike(struct fault_crew *crew, int rank, int signal);
 void fault_crew_free(struct fault_crew *crew);
 
@@ -90,7 +90,7 @@ void fault_crew_free(struct fault_crew *crew);
 void fault_note_failure(struct fault_report *report, int status);
 void fault_complain(struct fault_report *report, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-void fault_set_stage(struct fault_report *report, int stage);
+void fault_set_milestone(struct fault_report *report, int milestone);
 
 /* Calls tally_barrier and waits for it. */
 int fault_barrier(tally_group *group);

@@ -166,14 +166,14 @@ static void set_scene(struct scene *scene, const struct fault_trial *trial)
     fault_crew_init(&scene->crew, scene->plan.world);
 }
 
-static bool wait_for_stage(struct scene *scene, int stage)
+static bool wait_for_milestone(struct scene *scene, int milestone)
 {
     uint64_t end = fault_now_ns() + (uint64_t)(HANG_S * NS_PER_S);
 
-    while (!fault_crew_reached(&scene->crew, stage)) {
+    while (!fault_crew_reached(&scene->crew, milestone)) {
         if (fault_now_ns() > end || fault_crew_all_ended(&scene->crew)) {
             /* They may have got there, and ended, since the first look. */
-            return fault_crew_reached(&scene->crew, stage);
+            return fault_crew_reached(&scene->crew, milestone);
         }
         fault_sleep_ns(FAULT_NS_PER_MS / 2);
     }
@@ -338,14 +338,14 @@ static const char *play(struct scene *scene)
     for (int r = 0; r < scene->plan.world; r++) {
         fault_crew_start(&scene->crew, r, be_rank, scene);
     }
-    if (!wait_for_stage(scene, FAULT_OPEN)) {
+    if (!wait_for_milestone(scene, FAULT_OPEN)) {
         return "the group did not open";
     }
     strike_all(scene);
-    if (!wait_for_stage(scene, FAULT_FAILED)) {
+    if (!wait_for_milestone(scene, FAULT_FAILED)) {
         return "a survivor hangs";
     }
-    if (!wait_for_stage(scene, FAULT_CLOSED)) {
+    if (!wait_for_milestone(scene, FAULT_CLOSED)) {
         return "a survivor hangs after it was told";
     }
     return NULL;

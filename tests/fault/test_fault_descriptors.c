@@ -51,7 +51,7 @@ static int act_and_meet(int rank, struct fault_report *report, void *user)
         fault_note_failure(report, rc);
     }
     (void)tally_group_close(group);
-    fault_set_stage(report, FAULT_CLOSED);
+    fault_set_milestone(report, FAULT_CLOSED);
     return 0;
 }
 

@@ -134,7 +134,7 @@ static int ask_for_memory(int rank, struct fault_report *report, void *user)
     if (tally_group_close(group) != TALLY_OK) {
         fault_complain(report, "close: %s", tally_last_error());
     }
-    fault_set_stage(report, FAULT_CLOSED);
+    fault_set_milestone(report, FAULT_CLOSED);
     return 0;
 }
 

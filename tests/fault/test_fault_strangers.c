@@ -53,7 +53,7 @@ static int count_and_open(int rank, struct fault_report *report, void *user)
     int rc = tally_group_open(&opening->opener[rank].config, &group);
 
     if (rc == TALLY_OK) {
-        fault_set_stage(report, FAULT_OPEN);
+        fault_set_milestone(report, FAULT_OPEN);
         rc = fault_barrier(group);
     }
     if (rc != TALLY_OK) {
@@ -66,7 +66,7 @@ static int count_and_open(int rank, struct fault_report *report, void *user)
         fault_complain(report, "%d descriptors before, %d after", before,
                        fault_count_descriptors());
     }
-    fault_set_stage(report, FAULT_CLOSED);
+    fault_set_milestone(report, FAULT_CLOSED);
     return 0;
 }
 

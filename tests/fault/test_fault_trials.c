@@ -49,7 +49,7 @@ static void run_one(const struct options *options, int number, const char *folde
     fault_trial_run(&trial, outcome);
 }
 
-/* Every n-th trial, in a separate process, so that leftovers have an owner. */
+/* Every n-th trial, in a separate process, so that leftovers can be traced to it. */
 static int work(const struct options *options, int worker, struct fault_outcome *outcomes)
 {
     char folder[] = "/tmp/tally-fault-XXXXXX";

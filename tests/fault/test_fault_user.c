@@ -121,7 +121,7 @@ static int play_rank_0(int rank, struct fault_report *report, void *user)
         fault_complain(report, "the stranger cannot listen");
         return 1;
     }
-    fault_set_stage(report, FAULT_OPEN);
+    fault_set_milestone(report, FAULT_OPEN);
     fd = accept(listener, NULL, NULL);
     if (fd >= 0 && recv(fd, bytes, sizeof bytes, 0) > 0) {
         fault_complain(report, "rank 1 has spoken to a stranger");
@@ -136,7 +136,7 @@ static void lured(const char *before)
     fault_opening_init(&opening, 2, before, 30);
     opening.start_ns = fault_now_ns();
     fault_crew_start(&opening.crew, 0, play_rank_0, &opening);
-    while (atomic_load_explicit(&opening.crew.report[0].stage, memory_order_acquire) ==
+    while (atomic_load_explicit(&opening.crew.report[0].milestone, memory_order_acquire) ==
                FAULT_BORN &&
            !fault_crew_all_ended(&opening.crew)) {
         fault_sleep_ns(FAULT_NS_PER_MS);

@@ -89,7 +89,7 @@ static int train(int rank, struct fault_report *report, void *user)
         tally_group_close(group) != TALLY_OK) {
         fault_complain(report, "cannot free: %s", tally_last_error());
     }
-    fault_set_stage(report, FAULT_CLOSED);
+    fault_set_milestone(report, FAULT_CLOSED);
     return 0;
 }
 

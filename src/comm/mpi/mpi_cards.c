@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -14,6 +13,8 @@
 #include "base/status.h"
 #include "comm/mpi/mpi_end.h"
 #include "comm/shm/shm_domain.h"
+
+#define PAUSE_NS 100000u
 
 int tally__fail_mpi(const struct tally__mpi_api *api)
 {
@@ -24,7 +25,6 @@ int tally__mpi_wait_request(const struct tally__mpi_api *api,
                             const struct tally__settings *settings,
                             struct tally__mpi_handle *request)
 {
-    const struct timespec pause = {0, 100000};
     uint64_t end_ns =
         tally__now_ns() + (uint64_t)(settings->open_timeout_s * (double)TALLY__NS_PER_SECOND);
     struct tally__mpi_status status = {0};
@@ -43,7 +43,7 @@ int tally__mpi_wait_request(const struct tally__mpi_api *api,
                                settings->open_timeout_s);
         }
         tally__mpi_unlock();
-        (void)nanosleep(&pause, NULL);
+        tally__sleep_ns(PAUSE_NS);
         tally__mpi_lock();
     }
 }

@@ -9,7 +9,6 @@
 #include "comm/mpi/mpi_end.h"
 
 #include <stdio.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -22,6 +21,7 @@
 #define CLOSE_NS UINT64_C(50000000)
 /* The end of the process waits this long for all ranks, if one may be lost. */
 #define LOST_NS UINT64_C(2000000000)
+#define PAUSE_NS 100000u
 
 /* Guarded by the lock. */
 static struct tally__messenger *all_messengers;
@@ -128,11 +128,9 @@ static bool any_to_be_left(void)
  * while it sleeps. */
 static void wait_while(bool (*is_needed)(void), uint64_t end_ns)
 {
-    const struct timespec pause = {0, 100000};
-
     while (is_needed() && tally__now_ns() < end_ns) {
         tally__mpi_unlock();
-        (void)nanosleep(&pause, NULL);
+        tally__sleep_ns(PAUSE_NS);
         tally__mpi_lock();
     }
 }

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/mpi/mpi_api.h"
 
 _Static_assert(sizeof(MPI_Comm) <= sizeof(struct tally__mpi_handle), "a handle has room");
@@ -21,6 +21,7 @@ _Static_assert(sizeof(MPI_Request) <= sizeof(struct tally__mpi_handle), "a handl
 __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_api(void);
 
 #define CANCEL_LOOKS 1000
+#define CANCEL_PAUSE_NS 100000
 #define PAUSE_NS 1000000
 /* The end waits this long for words on their way: a second, or, if the program finalizes MPI, as
  * long as for ranks that may be lost. */
@@ -124,19 +125,10 @@ static int watch_for_end(tally__mpi_end_fn *at_end)
     return code == MPI_SUCCESS ? 0 : fail("MPI_Comm_set_attr", code);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* Whether a request is done before the outlook says that it will not be. */
 static bool wait_for_all(MPI_Request *request)
 {
-    const struct timespec pause = {0, PAUSE_NS};
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = tally__now_ns();
     int is_done = 0;
 
     for (int i = 0; !is_done; i++) {
@@ -147,12 +139,13 @@ static bool wait_for_all(MPI_Request *request)
         }
         if (!is_done && i % N_PAUSES == 0) {
             call_at_end(0, &outlook);
-            if (outlook.most_ns != TALLY__MPI_FOREVER && now_ns() - begin_ns > outlook.most_ns) {
+            if (outlook.most_ns != TALLY__MPI_FOREVER &&
+                tally__now_ns() - begin_ns > outlook.most_ns) {
                 return false;
             }
         }
         if (!is_done) {
-            (void)nanosleep(&pause, NULL);
+            tally__sleep_ns(PAUSE_NS);
         }
     }
     return true;
@@ -165,7 +158,6 @@ static bool wait_for_all(MPI_Request *request)
  */
 static bool leave_together(bool is_spread)
 {
-    const struct timespec quiet = {0, QUIET_NS};
     MPI_Request request;
 
     for (int i = 0; i < 2; i++) {
@@ -174,7 +166,7 @@ static bool leave_together(bool is_spread)
         }
     }
     if (is_spread) {
-        (void)nanosleep(&quiet, NULL);
+        tally__sleep_ns(QUIET_NS);
     }
     return true;
 }
@@ -410,7 +402,6 @@ static int test_some(int n, struct tally__mpi_handle *handles, int *n_done, int 
 
 static int cancel(struct tally__mpi_handle *handle)
 {
-    const struct timespec pause = {0, 100000};
     MPI_Request request = request_of(handle);
     int is_done = 0;
     int code = MPI_Cancel(&request);
@@ -419,7 +410,7 @@ static int cancel(struct tally__mpi_handle *handle)
     for (int i = 0; code == MPI_SUCCESS && !is_done && i < CANCEL_LOOKS; i++) {
         code = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
         if (!is_done) {
-            (void)nanosleep(&pause, NULL);
+            tally__sleep_ns(CANCEL_PAUSE_NS);
         }
     }
     return code == MPI_SUCCESS && is_done ? 0 : fail("MPI_Cancel", code);

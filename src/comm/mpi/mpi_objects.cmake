@@ -12,16 +12,17 @@ if(TALLY_WERROR)
 endif()
 # What the user, or a package, adds for all C files and shared objects.
 separate_arguments(mpi_user_flags UNIX_COMMAND "${CMAKE_C_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS}")
-set(mpi_source ${CMAKE_CURRENT_SOURCE_DIR}/comm/mpi/mpi_object.c)
+# Each object has its own copy of the clock: it uses no symbol of libtally.
+set(mpi_sources ${CMAKE_CURRENT_SOURCE_DIR}/comm/mpi/mpi_object.c ${CMAKE_CURRENT_SOURCE_DIR}/base/clock.c)
 foreach(mpi openmpi mpich)
   find_program(TALLY_MPICC_${mpi} mpicc.${mpi})
   mark_as_advanced(TALLY_MPICC_${mpi})
   if(TALLY_MPICC_${mpi})
     set(object ${CMAKE_CURRENT_BINARY_DIR}/libtally-${mpi}.so)
     add_custom_command(OUTPUT ${object}
-      COMMAND ${TALLY_MPICC_${mpi}} ${mpi_flags} ${mpi_user_flags} -I${CMAKE_CURRENT_SOURCE_DIR} ${mpi_source}
+      COMMAND ${TALLY_MPICC_${mpi}} ${mpi_flags} ${mpi_user_flags} -I${CMAKE_CURRENT_SOURCE_DIR} ${mpi_sources}
         -Wl,-soname,libtally-${mpi}.so -o ${object}
-      DEPENDS ${mpi_source} ${CMAKE_CURRENT_SOURCE_DIR}/comm/mpi/mpi_api.h
+      DEPENDS ${mpi_sources} ${CMAKE_CURRENT_SOURCE_DIR}/base/clock.h ${CMAKE_CURRENT_SOURCE_DIR}/comm/mpi/mpi_api.h
       COMMENT "Building libtally-${mpi}.so"
       VERBATIM)
     add_custom_target(tally_${mpi} ALL DEPENDS ${object})

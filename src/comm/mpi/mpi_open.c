@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/creator.h"
 #include "base/memory.h"
-#include "base/owner.h"
 #include "base/status.h"
 #include "comm/ending.h"
 #include "comm/mpi/mpi_cards.h"
@@ -20,29 +20,29 @@
 #include "comm/shm/shm_domain.h"
 #include "comm/threads.h"
 
-static pthread_once_t owner_once = PTHREAD_ONCE_INIT;
+static pthread_once_t creator_once = PTHREAD_ONCE_INIT;
 /* The first process that opened a group over MPI. Read after pthread_once. */
-static struct tally__owner owner;
+static struct tally__creator creator;
 
-static void take_ownership(void)
+static void note_creator(void)
 {
-    owner = tally__owner_here();
+    creator = tally__creator_here();
 }
 
 /* A forked child has its parent's MPI, with the same connections: whatever it does there breaks
  * the parent's. Checks before the lock is taken: a thread that the child does not have may hold it.
  */
-static int check_is_owner(void)
+static int check_creator(void)
 {
-    (void)pthread_once(&owner_once, take_ownership);
-    if (tally__is_owner(&owner)) {
+    (void)pthread_once(&creator_once, note_creator);
+    if (tally__is_creator(&creator)) {
         return TALLY_OK;
     }
     return tally__fail(
         TALLY_STATE,
         "process %ld is a forked child and cannot use the MPI of its parent, process "
         "%ld; open the group there, or here with backend self and world 1",
-        (long)getpid(), (long)owner.pid);
+        (long)getpid(), (long)creator.pid);
 }
 
 /* Loads and starts MPI. With the lock held. */
@@ -234,7 +234,7 @@ int tally__open_mpi(const struct tally__settings *settings, tally_group **group)
     tally_group *made;
     int rc;
 
-    TRY(check_is_owner());
+    TRY(check_creator());
     tally__mpi_lock();
     rc = begin(settings, &domain, &slots);
     tally__mpi_unlock();

@@ -150,15 +150,15 @@ static void shm_free(struct tally__domain *domain, void *memory)
     (void)pthread_mutex_unlock(&shm->mutex);
 }
 
-static bool shm_owns(struct tally__domain *domain, const void *memory)
+static bool shm_has_allocated(struct tally__domain *domain, const void *memory)
 {
     struct shm_domain *shm = shm_of(domain);
-    bool owns;
+    bool has;
 
     (void)pthread_mutex_lock(&shm->mutex);
-    owns = tally__extents_has(&shm->extents, tally__offset_of(domain, memory));
+    has = tally__extents_has(&shm->extents, tally__offset_of(domain, memory));
     (void)pthread_mutex_unlock(&shm->mutex);
-    return owns;
+    return has;
 }
 
 static int shm_reach(struct tally__domain *domain, int rank, uint64_t offset, uint64_t bytes)
@@ -224,7 +224,7 @@ static void shm_destroy(struct tally__domain *domain)
 static const struct tally__domain_ops shm_ops = {
     .alloc = shm_alloc,
     .free = shm_free,
-    .owns = shm_owns,
+    .has_allocated = shm_has_allocated,
     .reach = shm_reach,
     .shares = shm_shares,
     .alive = shm_alive,

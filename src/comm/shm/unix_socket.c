@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -96,13 +95,11 @@ static bool remove_stale(const char *name)
 
 void tally__unix_remove_left(const char *name)
 {
-    const struct timespec pause = {0, RETRY_NS};
-
     for (int i = 0; i < N_RETRIES && has_path(name) && !remove_stale(name); i++) {
         if (access(name, F_OK) != 0) {
             return;
         }
-        (void)nanosleep(&pause, NULL);
+        tally__sleep_ns(RETRY_NS);
     }
 }
 
@@ -224,7 +221,6 @@ int tally__unix_connect(const char *name, uint64_t deadline_ns, int *connection)
 {
     struct sockaddr_un address;
     socklen_t length = fill_address(name, &address);
-    const struct timespec pause = {0, RETRY_NS};
     int made;
 
     TRY(make_socket(&made));
@@ -242,7 +238,7 @@ int tally__unix_connect(const char *name, uint64_t deadline_ns, int *connection)
             (void)close(made);
             return rc;
         }
-        (void)nanosleep(&pause, NULL);
+        tally__sleep_ns(RETRY_NS);
     }
     *connection = made;
     return TALLY_OK;
@@ -296,14 +292,12 @@ int tally__unix_stopped_peer(int connection)
 /* Sends; false when the receiver's buffer is full; then it pauses. */
 static bool send_or_pause(int connection, const struct msghdr *header, ssize_t *sent)
 {
-    const struct timespec pause = {0, RETRY_NS};
-
     *sent = sendmsg(connection, header, MSG_NOSIGNAL);
     /* ETOOMANYREFS: this user has too many descriptors in flight. */
     if (*sent >= 0 || (errno != EINTR && errno != EAGAIN && errno != ETOOMANYREFS)) {
         return true;
     }
-    (void)nanosleep(&pause, NULL);
+    tally__sleep_ns(RETRY_NS);
     return false;
 }
 

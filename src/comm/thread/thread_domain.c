@@ -79,7 +79,7 @@ static void thread_free(struct tally__domain *domain, void *memory)
     tally__free(piece);
 }
 
-static bool thread_owns(struct tally__domain *domain, const void *memory)
+static bool thread_has_allocated(struct tally__domain *domain, const void *memory)
 {
     struct thread_world *world = world_of(domain);
     const struct piece *piece;
@@ -159,7 +159,7 @@ static void thread_destroy(struct tally__domain *domain)
 static const struct tally__domain_ops thread_ops = {
     .alloc = thread_alloc,
     .free = thread_free,
-    .owns = thread_owns,
+    .has_allocated = thread_has_allocated,
     .reach = tally__reach_always,
     .shares = thread_shares,
     .alive = thread_alive,

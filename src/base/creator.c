@@ -5,7 +5,7 @@
  * fork, so a number never occurs twice in one line of descent. If the kernel has no such pages
  * (before 4.14), the number is the process id, by a system call. Any thread enters; keeps one page.
  */
-#include "base/owner.h"
+#include "base/creator.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ static word *find_page(void)
     return made;
 }
 
-static uint64_t own_number(void)
+static uint64_t number_here(void)
 {
     word *at = find_page();
     uint64_t number;
@@ -69,24 +69,24 @@ static uint64_t own_number(void)
                : number;
 }
 
-struct tally__owner tally__owner_here(void)
+struct tally__creator tally__creator_here(void)
 {
-    return (struct tally__owner){.number = own_number(), .pid = getpid()};
+    return (struct tally__creator){.number = number_here(), .pid = getpid()};
 }
 
-bool tally__is_owner(const struct tally__owner *owner)
+bool tally__is_creator(const struct tally__creator *creator)
 {
-    return owner->number == own_number();
+    return creator->number == number_here();
 }
 
-int tally__check_owner(const struct tally__owner *owner)
+int tally__check_creator(const struct tally__creator *creator)
 {
-    if (tally__is_owner(owner)) {
+    if (tally__is_creator(creator)) {
         return TALLY_OK;
     }
     return tally__fail(TALLY_STATE,
                        "process %ld is a forked child and cannot use the group of its parent, "
                        "process %ld; call tally in the parent, or, except over MPI, open "
                        "another group in the child",
-                       (long)getpid(), (long)owner->pid);
+                       (long)getpid(), (long)creator->pid);
 }
