@@ -3,7 +3,9 @@
  * The hook auto, as its files share it. It holds several hooks, the candidates, of which the first
  * is exact, and reduces each bucket by one of them. Its life, counted in steps of a ddp:
  *
- *   WARM_UP   the first steps, while buckets may still be arranged
+ *   WARM_UP   the first steps, while buckets may still be arranged. The first one codes each bucket
+ *             with every candidate, without sending; the line is measured after it. From then on
+ *             steps take the choice that is best for communication alone: the opening.
  *   PLAIN     measures ready times, backward and steps, with the hooks chosen so far
  *   PROBE     also codes each bucket with every candidate, without sending, on the lane
  *   REFEREE   takes pairs of steps, one with the old choice and one with the proposal
@@ -135,6 +137,12 @@ struct tally__auto {
     uint64_t n_live;   /* steps of them */
     unsigned generation;
     double reference_s; /* step time when the choice was settled */
+    bool is_opening;    /* buckets of the first step are coded */
+    bool is_unproved;   /* settled is the opening, which no referee has seen */
+    bool has_line;      /* the line was measured since the choice was settled */
+    bool may_cut;       /* the referee expects so much that it ends slow steps by the proposal */
+    bool was_proposals; /* the last step of the referee was the proposal's */
+    double proposal_s;  /* the last of its steps, on this rank; 0: none yet */
 
     /* Per parameter. */
     size_t n_params;
@@ -184,8 +192,6 @@ struct tally__auto {
 /* Tests: the hook, made from the text of auto, gets its measurements here. Before it is attached.
  */
 void tally__auto_set_seam(tally_hook *hook, const struct tally__auto_seam *seam);
-/* The choice of a bucket in the step under way. */
-size_t tally__auto_choice(const struct tally__auto *self, const tally_bucket *bucket);
 
 /* ---- auto_candidates.c ---- */
 
@@ -199,6 +205,8 @@ int tally__auto_read_candidates(struct tally__auto *self, const char *text);
 int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket);
 /* Attaches the probers, with residuals of their own. Between steps. Errors: NOMEM; then none is. */
 int tally__auto_begin_probes(struct tally__auto *self);
+/* Forgets what was coded. */
+void tally__auto_clear_probes(struct tally__auto *self);
 /* Detaches the probers and frees their residuals. Between steps. */
 void tally__auto_end_probes(struct tally__auto *self);
 /* The latency of a round and the rate of the line. Collective. */
@@ -206,6 +214,14 @@ int tally__auto_measure_line(struct tally__auto *self, tally_lane *lane,
                              struct tally__profile *profile);
 /* Hosts, and ranks on the fullest of them. Collective. */
 int tally__auto_count_hosts(struct tally__auto *self, tally_lane *lane);
+
+/* ---- auto_opening.c ---- */
+
+/* Between steps. */
+void tally__auto_begin_opening(struct tally__auto *self);
+/* Makes the best choice for communication alone, by what the first step has coded: backward is not
+ * known yet. In step_end. Collective. */
+int tally__auto_end_opening(struct tally__auto *self, tally_lane *lane);
 
 /* ---- auto_samples.c ---- */
 
@@ -236,6 +252,9 @@ void tally__auto_loaded(struct tally__auto *self, bool is_settled);
  * Collective. */
 int tally__auto_judge(struct tally__auto *self, tally_lane *lane, bool *is_decided);
 bool tally__auto_next_is_proposals(const struct tally__auto *self);
+/* A step with the old choice that already takes much longer than the proposal's: its other buckets
+ * travel by the proposal. All ranks learn the same, in the job of a bucket. */
+int tally__auto_cut(const struct tally__auto *self, tally_lane *lane, bool *is_cut);
 /* Ends a trial: residuals go to the choice that stays, which is the proposal if it is kept. */
 void tally__auto_end_trial(struct tally__auto *self, bool is_kept);
 /* Sorts the values. */
@@ -296,8 +315,6 @@ void tally__auto_find_cap(struct tally__auto *self);
 
 /* ---- auto_plan.c: plan files ---- */
 
-/* Identifies the model: names, shapes and dtypes of all parameters, in their order. */
-uint64_t tally__auto_model(tally_ddp *ddp);
 /* Writes the text of a plan, as far as room allows, with a NUL; returns its whole length. */
 size_t tally__plan_write(const struct tally__auto *self, char *text, size_t room);
 /* Reads a plan for a hook with these candidates and parameters; writes a choice per parameter.

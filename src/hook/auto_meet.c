@@ -28,6 +28,8 @@
 _Static_assert(TALLY__AUTO_LEAST_REVIEW >= N_REVIEW + REST_STEPS, "the error is measured between");
 /* Step times beyond this factor, or below its inverse, are a shift. */
 #define SHIFT 1.25
+/* A predicted gain, as a part of a step, beyond which a referee need not see whole steps. */
+#define PLAIN_GAIN 0.5
 
 /* ---- changing the phase ---- */
 
@@ -52,15 +54,17 @@ static void begin(struct tally__auto *self, enum tally__auto_phase phase)
     self->in_phase = 0;
     self->active = phase == TALLY__AUTO_REFEREE ? self->proposal : self->settled;
     self->is_live = false;
+    self->is_opening = false;
+    self->proposal_s = 0;
     if (phase == TALLY__AUTO_PLAIN) {
         forget_times(self);
     }
 }
 
-static bool is_all_exact(const struct tally__auto *self)
+static bool is_all_exact(const struct tally__auto *self, const unsigned char *choice)
 {
     for (size_t i = 0; i < self->n_params; i++) {
-        if (self->settled[i] != 0) {
+        if (choice[i] != 0) {
             return false;
         }
     }
@@ -81,6 +85,8 @@ static bool has_feedback(const struct tally__auto *self)
 static void settle(struct tally__auto *self)
 {
     begin(self, TALLY__AUTO_SETTLED);
+    self->is_unproved = false;
+    self->has_line = false;
     self->reference_s = 0;
     self->n_live = 0;
     self->is_live = has_feedback(self);
@@ -106,6 +112,11 @@ void tally__auto_start(struct tally__auto *self)
     begin(self, self->phase == TALLY__AUTO_FIXED ? TALLY__AUTO_FIXED
                 : self->n_ranks == 1             ? TALLY__AUTO_SETTLED
                                                  : TALLY__AUTO_WARM_UP);
+    self->is_unproved = false;
+    self->has_line = false;
+    if (self->phase == TALLY__AUTO_WARM_UP) {
+        tally__auto_begin_opening(self);
+    }
 }
 
 void tally__auto_loaded(struct tally__auto *self, bool is_settled)
@@ -114,22 +125,11 @@ void tally__auto_loaded(struct tally__auto *self, bool is_settled)
         return;
     }
     tally__auto_end_probes(self);
+    self->is_unproved = !is_settled;
     begin(self, is_settled ? TALLY__AUTO_SETTLED : TALLY__AUTO_WARM_UP);
 }
 
 /* ---- measuring ---- */
-
-static void clear_probes(struct tally__auto *self)
-{
-    memset(self->probes, 0, self->n * self->n_params * sizeof *self->probes);
-    memset(self->squares, 0, self->n_params * sizeof *self->squares);
-    memset(self->probe_sums, 0, self->samples.n * sizeof *self->probe_sums);
-    self->probe_backward_s = 0;
-    self->probe_cpu_s = 0;
-    self->n_probe_times = 0;
-    self->n_probed = 0;
-    self->has_errors = false;
-}
 
 /* All ranks probe, or none does. */
 static int begin_probes(struct tally__auto *self, tally_lane *lane)
@@ -137,19 +137,23 @@ static int begin_probes(struct tally__auto *self, tally_lane *lane)
     int rc = tally__auto_begin_probes(self);
 
     TRY(tally__auto_agree_memory(self, lane, rc));
-    clear_probes(self);
+    tally__auto_clear_probes(self);
     begin(self, TALLY__AUTO_PROBE);
     return TALLY_OK;
 }
 
 /* A proposal that should gain more than the margin is tried; so is one with less error that should
- * cost less than half of it. */
+ * cost less than half of it. No referee has seen the opening: the exact choice is tried instead. */
 static int consider(struct tally__auto *self, tally_lane *lane)
 {
     struct tally__offer offer;
     bool is_new;
 
+    if (self->is_unproved) {
+        memset(self->settled, 0, self->n_params);
+    }
     TRY(tally__auto_propose(self, lane, &offer));
+    self->may_cut = offer.gain > PLAIN_GAIN;
     is_new = memcmp(self->proposal, self->settled, self->n_params) != 0;
     self->least_gain = offer.gain > self->margin ? self->margin : -self->margin / 2;
     if (is_new &&
@@ -174,6 +178,18 @@ static int can_pay(struct tally__auto *self, tally_lane *lane, bool *pays)
     return TALLY_OK;
 }
 
+static int end_warm_up(struct tally__auto *self, tally_lane *lane)
+{
+    if (self->tick == 1) {
+        TRY(tally__auto_agree_memory(self, lane, TALLY_OK));
+        TRY(self->is_opening ? tally__auto_end_opening(self, lane) : TALLY_OK);
+    }
+    if (self->in_phase == N_WARM_UP) {
+        begin(self, TALLY__AUTO_PLAIN);
+    }
+    return TALLY_OK;
+}
+
 static int end_plain(struct tally__auto *self, tally_lane *lane)
 {
     bool pays = true;
@@ -185,7 +201,7 @@ static int end_plain(struct tally__auto *self, tally_lane *lane)
         TRY(tally__auto_count_hosts(self, lane));
     }
     self->verdict[0] = '\0';
-    if (self->hosts > 1) {
+    if (self->hosts > 1 && !self->has_line) {
         TRY(tally__auto_measure_line(self, lane, &self->profile));
     }
     TRY(tally__auto_gather(self, lane));
@@ -197,7 +213,7 @@ static int end_plain(struct tally__auto *self, tally_lane *lane)
         return consider(self, lane);
     }
     self->n_probed = 0;
-    if (is_all_exact(self)) {
+    if (is_all_exact(self, self->settled)) {
         TRY(can_pay(self, lane, &pays));
     }
     if (!pays) {
@@ -215,7 +231,7 @@ static int end_probe(struct tally__auto *self, tally_lane *lane)
 
     self->n_probed++;
     TRY(tally__auto_agree_memory(self, lane, TALLY_OK));
-    if (self->n_probed == 1) {
+    if (self->n_probed == 1 && !self->is_unproved) {
         TRY(tally__auto_gather(self, lane));
         TRY(tally__auto_propose(self, lane, &offer));
         if (offer.gain <= self->margin) {
@@ -239,6 +255,7 @@ static int end_referee(struct tally__auto *self, tally_lane *lane)
 {
     bool is_decided;
 
+    self->was_proposals = self->active == self->proposal;
     TRY(tally__auto_judge(self, lane, &is_decided));
     if (is_decided) {
         settle(self);
@@ -354,10 +371,7 @@ static int end_phase_step(struct tally__auto *self, tally_lane *lane)
 {
     switch (self->phase) {
     case TALLY__AUTO_WARM_UP:
-        if (self->in_phase == N_WARM_UP) {
-            begin(self, TALLY__AUTO_PLAIN);
-        }
-        return TALLY_OK;
+        return end_warm_up(self, lane);
     case TALLY__AUTO_PLAIN:
         return end_plain(self, lane);
     case TALLY__AUTO_PROBE:
@@ -376,6 +390,9 @@ static int end_phase_step(struct tally__auto *self, tally_lane *lane)
  * choice stays. */
 static void give_up(struct tally__auto *self)
 {
+    if (self->is_unproved) {
+        memset(self->settled, 0, self->n_params);
+    }
     tally__auto_end_probes(self);
     self->has_errors = false;
     self->n_probed = 0;
@@ -463,6 +480,9 @@ void tally__auto_step_over(void *state, bool has_input)
     self->step_s[self->tick % (2 * TALLY__AUTO_WINDOW)] =
         self->last_over_ns > 0 ? (double)(now_ns - self->last_over_ns) * 1e-9 : 0;
     self->last_over_ns = now_ns;
+    if (self->phase == TALLY__AUTO_REFEREE && self->in_phase > 0 && self->was_proposals) {
+        self->proposal_s = tally__auto_time_of(self, self->tick, true);
+    }
     if (!has_input || self->n_ranks == 1 || tally_ddp_get_stats(self->ddp, &stats) != TALLY_OK) {
         return;
     }

@@ -30,7 +30,8 @@
 #define MOST_BYTES ((size_t)64 << 20)
 #define MOST_LINE 400
 
-uint64_t tally__auto_model(tally_ddp *ddp)
+/* Identifies the model: names and lengths of all parameters, in their order. */
+static uint64_t model_digest(tally_ddp *ddp)
 {
     uint64_t model = 0;
 
@@ -68,7 +69,7 @@ size_t tally__plan_write(const struct tally__auto *self, char *text, size_t room
     struct tally__sheet sheet = {text, room, 0};
 
     tally__sheet_put(&sheet, FIRST_LINE "\nmodel %016llx of %zu parameters\n",
-                     (unsigned long long)tally__auto_model(self->ddp), self->n_params);
+                     (unsigned long long)model_digest(self->ddp), self->n_params);
     for (size_t i = 0; i < self->n_params; i++) {
         tally__sheet_put(&sheet, "%s ", self->candidates[self->settled[i]]->table.name);
         put_name(&sheet, tally_ddp_param_name(self->ddp, (int)i));
@@ -187,7 +188,7 @@ static int read_head(const struct tally__auto *self, tally_ddp *ddp, struct line
         return refuse(lines, "'" FIRST_LINE "'");
     }
     (void)snprintf(wanted, sizeof wanted, "model %016llx of %zu parameters",
-                   (unsigned long long)tally__auto_model(ddp), self->n_params);
+                   (unsigned long long)model_digest(ddp), self->n_params);
     if (!next_line(lines, line) || strncmp(line, "model ", 6) != 0) {
         return refuse(lines, "'model' and its number");
     }

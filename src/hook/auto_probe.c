@@ -164,6 +164,18 @@ void tally__auto_end_probes(struct tally__auto *self)
     }
 }
 
+void tally__auto_clear_probes(struct tally__auto *self)
+{
+    memset(self->probes, 0, self->n * self->n_params * sizeof *self->probes);
+    memset(self->squares, 0, self->n_params * sizeof *self->squares);
+    memset(self->probe_sums, 0, self->samples.n * sizeof *self->probe_sums);
+    self->probe_backward_s = 0;
+    self->probe_cpu_s = 0;
+    self->n_probe_times = 0;
+    self->n_probed = 0;
+    self->has_errors = false;
+}
+
 static int code_by_all(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
 {
     struct copy copy;
@@ -184,6 +196,9 @@ int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_buc
     double *square = &self->squares[bucket->index];
     int rc;
 
+    if (!self->is_probing[0]) {
+        return TALLY_OK; /* this rank had no memory for it; the end of the step says so */
+    }
     for (int k = 0; k < bucket->n_params; k++) {
         tally__samples_add(&self->samples, &bucket->params[k], self->probe_sums, square);
     }
@@ -199,9 +214,9 @@ int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_buc
 /* Rounds that are timed; the sizes of the exchanges, in bytes; and how long the last one must take.
  */
 #define N_ROUNDS 8
-#define FIRST_BYTES ((size_t)256 << 10)
+#define FIRST_BYTES ((size_t)128 << 10)
 #define MOST_BYTES ((size_t)16 << 20)
-#define LONG_S 0.02
+#define LONG_S 0.01
 
 static int largest(tally_lane *lane, double *value)
 {

@@ -2,31 +2,48 @@
 /*
  * The referee of the hook auto (auto.h): pairs of steps, one with the old choice and one with the
  * proposal, in turn. The median gain of all pairs decides; the referee ends as soon as the pairs
- * that are left cannot change that. In step_end, a job on lane 0.
+ * that are left cannot change that, and after two pairs if in both one side took more than twice as
+ * long. Then the old choice is not tried to the end of a step either. In step_end, a job on lane 0;
+ * tally__auto_cut in jobs of buckets.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/status.h"
+#include "comm/agree.h"
 #include "hook/auto.h"
 
 #define N_PAIRS TALLY__AUTO_PAIRS
 /* So many pairs on one side of a threshold hold the median of all there. */
 #define N_ENOUGH (N_PAIRS / 2 + 1)
+/* So many are enough if in each of them one side takes more than CUT times as long. */
+#define N_PLAIN_PAIRS 2
+#define CUT 2.0
 
 /* Whether step i of a referee is the proposal's: the first and the last one, which are not
- * compared; and in pairs the second and the first in turn. */
+ * compared; and in pairs the first and the second in turn. */
 static bool is_proposals(uint64_t i)
 {
     uint64_t pair = (i - 1) / 2;
     bool is_second = (i - 1) % 2 != 0;
 
-    return i == 0 || i > (uint64_t)2 * N_PAIRS || is_second == (pair % 2 == 0);
+    return i == 0 || i > (uint64_t)2 * N_PAIRS || is_second != (pair % 2 == 0);
 }
 
 bool tally__auto_next_is_proposals(const struct tally__auto *self)
 {
     return is_proposals(self->in_phase);
+}
+
+int tally__auto_cut(const struct tally__auto *self, tally_lane *lane, bool *is_cut)
+{
+    double elapsed_s = (double)(tally__now_ns() - self->last_over_ns) * 1e-9;
+    uint64_t any = self->proposal_s > 0 && elapsed_s > CUT * self->proposal_s;
+
+    TRY(tally__agree_any(lane, any, &any));
+    *is_cut = any != 0;
+    return TALLY_OK;
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -85,29 +102,46 @@ static int find_gains(const struct tally__auto *self, tally_lane *lane, size_t n
     return TALLY_OK;
 }
 
+/* Whether the pairs so far are enough; *is_kept: the proposal stays. */
+static bool is_enough(const struct tally__auto *self, const double *gains, size_t n_pairs,
+                      bool *is_kept)
+{
+    size_t n_better = 0;
+    size_t n_faster = 0;
+    size_t n_slower = 0;
+
+    for (size_t p = 0; p < n_pairs; p++) {
+        n_better += gains[p] > self->least_gain;
+        n_faster += gains[p] > self->least_gain && gains[p] > 1 - 1 / CUT;
+        n_slower += gains[p] < 1 - CUT;
+    }
+    if (n_faster == n_pairs || n_slower == n_pairs) {
+        *is_kept = n_faster == n_pairs;
+        return true;
+    }
+    *is_kept = n_better >= N_ENOUGH;
+    return n_pairs == N_PAIRS || *is_kept || n_pairs - n_better >= N_ENOUGH;
+}
+
 int tally__auto_judge(struct tally__auto *self, tally_lane *lane, bool *is_decided)
 {
     /* The time of the step that just ends is not known yet. */
     size_t n_pairs = ((size_t)self->in_phase - 1) / 2;
-    size_t n_better = 0;
     double gains[N_PAIRS];
     double gain;
     bool is_kept;
 
     *is_decided = false;
     n_pairs = n_pairs < N_PAIRS ? n_pairs : N_PAIRS;
-    if (self->in_phase % 2 != 0 || n_pairs < N_ENOUGH) {
+    if (self->in_phase % 2 != 0 || n_pairs < N_PLAIN_PAIRS) {
         return TALLY_OK;
     }
     TRY(find_gains(self, lane, n_pairs, gains));
-    for (size_t p = 0; p < n_pairs; p++) {
-        n_better += gains[p] > self->least_gain;
-    }
-    if (n_pairs < N_PAIRS && n_better < N_ENOUGH && n_pairs - n_better < N_ENOUGH) {
+    if (!is_enough(self, gains, n_pairs, &is_kept)) {
         return TALLY_OK;
     }
     gain = tally__auto_median(gains, n_pairs);
-    is_kept = n_pairs < N_PAIRS ? n_better >= N_ENOUGH : gain > self->least_gain;
+    is_kept = n_pairs < N_PAIRS ? is_kept : gain > self->least_gain;
     tally__auto_end_trial(self, is_kept);
     (void)snprintf(self->verdict, sizeof self->verdict,
                    "%zu pairs of steps %s: %.3g %% gained, at least %g %% asked", n_pairs,

@@ -19,7 +19,8 @@
 
 /* ---- reducing ---- */
 
-size_t tally__auto_choice(const struct tally__auto *self, const tally_bucket *bucket)
+/* The choice of a bucket in the step under way. */
+static size_t choice_of(const struct tally__auto *self, const tally_bucket *bucket)
 {
     return self->active[bucket->params[0].index];
 }
@@ -110,21 +111,42 @@ static int note_error(struct tally__auto *self, const tally_bucket *bucket, bool
     return TALLY_OK;
 }
 
+/* Buckets of this step are coded by all candidates, too. */
+static bool is_coded(const struct tally__auto *self)
+{
+    return self->phase == TALLY__AUTO_PROBE || self->is_opening;
+}
+
+/* The choice of a bucket; in the referee, the end of a step may be cut. */
+static int choose_now(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket,
+                      size_t *choice)
+{
+    bool is_cut = false;
+
+    *choice = choice_of(self, bucket);
+    if (self->phase == TALLY__AUTO_REFEREE && self->may_cut && self->active == self->settled) {
+        TRY(tally__auto_cut(self, lane, &is_cut));
+        *choice = is_cut ? self->proposal[bucket->params[0].index] : *choice;
+    }
+    return TALLY_OK;
+}
+
 static int reduce_by_choice(void *state, tally_lane *lane, const tally_bucket *bucket,
                             const size_t *shard_starts)
 {
     struct tally__auto *self = state;
-    size_t choice = tally__auto_choice(self, bucket);
+    size_t choice;
     uint64_t start_ns = tally__now_ns();
     double used_s = cpu_s();
 
+    TRY(choose_now(self, lane, bucket, &choice));
     if (bucket->dtype == TALLY_F32) {
         TRY(pass_residuals(self, lane, bucket, choice));
     }
     if (self->is_live) {
         TRY(note_error(self, bucket, true));
     }
-    if (self->phase == TALLY__AUTO_PROBE && bucket->dtype == TALLY_F32) {
+    if (is_coded(self) && bucket->dtype == TALLY_F32) {
         TRY(tally__auto_code(self, lane, bucket));
         start_ns = tally__now_ns();
         used_s = cpu_s();
@@ -145,13 +167,14 @@ static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
     return reduce_by_choice(state, lane, bucket, shard_starts);
 }
 
-/* While buckets are measured they come whole. */
+/* While buckets are measured, or their choice may change in mid-step, they come whole. */
 static bool is_elementwise(const void *state, const tally_bucket *bucket)
 {
     const struct tally__auto *self = state;
+    bool may_change = self->phase == TALLY__AUTO_REFEREE && self->may_cut;
 
-    return self->phase != TALLY__AUTO_PROBE &&
-           self->candidates[tally__auto_choice(self, bucket)]->table.elementwise;
+    return !is_coded(self) && !may_change &&
+           self->candidates[choice_of(self, bucket)]->table.elementwise;
 }
 
 /* ---- attaching ---- */

@@ -145,6 +145,12 @@ static const struct decision decisions[] = {
     {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.5, 0, "int8",
      "the line is 0.01 Gbit/s"},
     {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.5, 0, "int8", "confirmed it"},
+    /* Every old step is cut short, and two pairs are enough. */
+    {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 1e-9, 0, "int8",
+     "2 pairs of steps confirmed it"},
+    {"auto:error=1,candidates=allreduce+powersgd", 0.01, 1e-9, 0, "powersgd:start=0", "2 pairs of"},
+    {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 3, 0, "allreduce",
+     "2 pairs of steps refuted"},
     {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.99, 0, "allreduce",
      "refuted a change"},
     {"auto:error=0.2,candidates=allreduce+int8", 1e5, 0.5, 0, "allreduce",
@@ -198,10 +204,9 @@ static int decide_body(tally_group *group, void *user)
 
 /* The sum of the means and of what is still left out is the sum of the gradients. Choices change on
  * the way, by the referee; in the end, allreduce delivers all. */
-static int residuals_body(tally_group *group, void *user)
+static int sum_up(tally_group *group, const char *text, double new_s)
 {
-    const char *text = user;
-    struct run run = {.pretence = {.gbit = 0.01, .new_s = 0.5}};
+    struct run run = {.pretence = {.gbit = 0.01, .new_s = new_s}};
     int world = tally_group_size(group);
     double worst = 0;
     size_t n = 0;
@@ -239,6 +244,14 @@ static int residuals_body(tally_group *group, void *user)
     }
     CHECK(group, worst < 2e-3); /* rounding alone; a lost residual of int8 is above 0.1 */
     CHECK_OK(group, end(group, &run));
+    return 0;
+}
+
+/* Also if the referee cuts steps of the old choice short: its buckets then travel by both. */
+static int residuals_body(tally_group *group, void *user)
+{
+    CHECK_OK(group, sum_up(group, user, 0.5));
+    CHECK_OK(group, sum_up(group, user, 1e-9));
     return 0;
 }
 
