@@ -32,7 +32,8 @@ struct pass {
     double outside_ns[DDPS_MAX];  /* updates before that wait */
     struct tally__trace_rank *ranks[DDPS_MAX];
     size_t n_ranks[DDPS_MAX];
-    uint64_t ranks_steps[DDPS_MAX];  /* that ranks count */
+    uint64_t ranks_steps[DDPS_MAX]; /* that ranks count */
+    struct late_counts late[DDPS_MAX];
     struct waited *waited[DDPS_MAX]; /* per rank of the world; NULL: the ddp never waited */
 };
 
@@ -211,6 +212,11 @@ static void take_choices(void *user, const struct tally__trace_choices *head,
     memcpy((*own)->rows, choices, bytes);
 }
 
+static double last_step_ns(const struct report_run *run)
+{
+    return (double)(run->seen[run->n_seen - 1].end_ns - run->seen[run->n_seen - 1].begin_ns);
+}
+
 static void take_ranks(void *user, const struct tally__trace_ranks *head,
                        const struct tally__trace_rank *ranks)
 {
@@ -223,6 +229,10 @@ static void take_ranks(void *user, const struct tally__trace_ranks *head,
         return;
     }
     memcpy(copy, ranks, head->n * sizeof *copy);
+    if (pass->ranks[ddp] && pass->n_ranks[ddp] == head->n && pass->run->n_seen > 0) {
+        report_count_late(&pass->late[ddp], pass->ranks[ddp], copy, head->n,
+                          (double)(head->n_steps - pass->ranks_steps[ddp]) * last_step_ns(pass->run));
+    }
     free(pass->ranks[ddp]);
     pass->ranks[ddp] = copy;
     pass->n_ranks[ddp] = head->n;
@@ -316,6 +326,7 @@ static void add_witness(struct report_run *run, const struct pass *pass)
             figures->lane_ns += (double)ranks[i].lane_ns / n_steps;
             figures->link_ns += (double)ranks[i].link_ns / n_steps;
             figures->n_witnesses++;
+            report_add_late(&figures->late, &pass->late[run->ddp], i);
         }
     }
 }
@@ -451,6 +462,7 @@ bool report_gather(struct report_run *run, const struct trace_set *set)
     for (size_t d = 0; d < DDPS_MAX; d++) {
         for (size_t i = 0; passes && i < set->n; i++) {
             free(passes[i].pass.ranks[d]);
+            free(passes[i].pass.late[d].of);
             free(passes[i].pass.waited[d]);
         }
         if (layouts) {

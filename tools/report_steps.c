@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank is called the straggler if the others wait for it for this part of the step. */
-#define STRAGGLER_PART 0.1
+/* A straggler is late in this part of the steps: a few slow steps name nobody. */
+#define LATE_STEPS_PART 0.25
 /* The first step allocates and connects; it is not the slowest one if there are this many. */
 #define STEPS_TO_SKIP_FIRST 10
 /* More ranks do not fit on a page. */
@@ -261,6 +261,13 @@ double rank_waited_ns(const struct rank_figures *rank)
                : 0;
 }
 
+/* Files without accounts tell only the mean. */
+static bool is_often_late(const struct rank_figures *rank)
+{
+    return rank->unknown_ns > 0 || (rank->late.n > 0 && (double)rank->late.n_late >=
+                                                            LATE_STEPS_PART * (double)rank->late.n);
+}
+
 static void find_straggler(const struct report_run *run, struct headline *headline)
 {
     headline->straggler = -1;
@@ -269,7 +276,8 @@ static void find_straggler(const struct report_run *run, struct headline *headli
         /* Ranks that wait for each other in turn are no stragglers. */
         double late = waited - run->ranks[r].waits_ns;
 
-        if (late > STRAGGLER_PART * headline->mean_ns && waited > headline->straggler_ns) {
+        if (late > STRAGGLER_PART * headline->mean_ns && waited > headline->straggler_ns &&
+            is_often_late(&run->ranks[r])) {
             headline->straggler = (int)r;
             headline->straggler_ns = waited;
         }

@@ -2,8 +2,8 @@
 """make_trace.py OUTPUT [KEY=VALUE...]: writes the trace file OUTPUT.R of each rank R of a run that never happened,
 so that tests know every event in it. The layout is that of src/trace/trace_format.h.
 
-Keys: world, steps, buckets, params (per bucket), straggler (a rank), cause (computes, lane, link), hosts, odd (1: names
-that break pages), failed (1: files after a failure, in which the last rank is missing), only (a rank: no other file),
+Keys: world, steps, buckets, params (per bucket), straggler (a rank), hiccup (a step in which all wait for
+rank 0 for a second), cause (computes, lane, link), hosts, odd (1: names that break pages), failed (1: files after a failure, in which the last rank is missing), only (a rank: no other file),
 segment (bytes of a segment), ring (segments of the file), worst (a slow step), program, accounts (0: ranks do not add up
 how long they waited for each other), choices (1: the hook is auto, and says what it chose)."""
 import struct
@@ -123,6 +123,7 @@ class Rank:
             return
         for rank in range(asked["world"]):
             late = LATE * step if rank == asked["straggler"] else 20_000 * step
+            late += 1_000_000_000 if rank == 0 and 0 < asked["hiccup"] <= step else 0
             causes = [late if cause == asked["cause"] else 0 for cause in ("computes", "lane", "link")]
             host = rank * asked["hosts"] // asked["world"]
             payload += struct.pack("<iiQQQQqQ", rank, host != self.host, step * (3 if rank == asked["straggler"] else 1),
@@ -170,7 +171,7 @@ class Rank:
 
 def main():
     """Reads the keys and writes the files."""
-    asked = {"world": 2, "accounts": 1, "choices": 0, "steps": 20, "buckets": 4, "params": 3, "straggler": -1, "cause": "computes", "hosts": 1, "odd": 0,
+    asked = {"world": 2, "accounts": 1, "choices": 0, "steps": 20, "buckets": 4, "params": 3, "straggler": -1, "hiccup": 0, "cause": "computes", "hosts": 1, "odd": 0,
              "failed": 0, "only": -1, "segment": 1 << 16, "ring": 1000, "worst": -1, "program": "make_trace"}
     for word in sys.argv[2:]:
         key, value = word.split("=")

@@ -88,6 +88,10 @@ for cause in "computes:ready later than" "lane:its lane thread gets no CPU" "lin
     data "${cause%%:*}" 'd["headline"]["straggler"]["rank"] == 1'
 done
 
+# One step in which a rank is late makes no straggler, however late it is.
+report hiccup world=3 steps=60 hiccup=30
+says_not hiccup straggler
+
 # Without such an account, the waits themselves tell; each of 20 exchanges has 180 us of it.
 report counted world=3 straggler=1 buckets=20 accounts=0
 says counted '^Rank 1 is the straggler: the others wait 3\.60 ms per step for it, [0-9]+ % of the mean step\. Inside a step'

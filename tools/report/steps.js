@@ -2,7 +2,8 @@
 // The chart of step times: stacked parts of the mean step of each point, and the slowest step of it.
 "use strict";
 
-const chart = { left: 62, right: 10, top: 10, bottom: 26, height: 190 };
+// Times of steps that are cut off stand above the bars.
+const chart = { left: 62, right: 10, top: 24, bottom: 26, height: 204 };
 
 function chartScale() {
   const series = data.series;
@@ -29,10 +30,10 @@ function nameCutSteps(c, to, right) {
   for (const i of cut) {
     const name = time(series.max[i]);
     const width = c.measureText(name).width + 8;
-    const x = Math.min(to.x(series.first[i] + series.per) + 5, right - width);
+    const x = Math.min(Math.max(to.x(series.first[i] + series.per / 2) - width / 2, chart.left), right - width);
     if (taken.some(([from, end]) => x < end && x + width > from)) continue;
     taken.push([x, x + width]);
-    c.fillText(name, x, chart.top + 5);
+    c.fillText(name, x + 4, chart.top - 9);
   }
 }
 

@@ -63,33 +63,64 @@ function placeOf(event, row) {
   return PHASES.includes(event.kind) ? [row.y + 19, 12] : [row.y, 18];
 }
 
+// A bucket under the mouse stands out.
+function opacityOf(event) {
+  const hovered = timeline.hovered;
+  return hovered && hovered.bucket >= 0 && event.bucket >= 0 && event.bucket !== hovered.bucket ? 0.3 : 1;
+}
+
 function drawSpan(c, event, row, width) {
   const x0 = xOf(event.begin, width), x1 = xOf(event.begin + event.length, width);
   if (x1 < GUTTER || x0 > width) return;
   const [y, height] = placeOf(event, row);
   const left = Math.max(x0, GUTTER), w = Math.max(Math.min(x1, width) - left - (x1 - x0 > 4 ? 1 : 0), 1);
   const fill = colour(KINDS[event.kind][0]);
-  const hovered = timeline.hovered;
-  c.globalAlpha = hovered && hovered.bucket >= 0 && event.bucket >= 0 && event.bucket !== hovered.bucket ? 0.3 : 1;
+  c.globalAlpha = opacityOf(event);
   c.fillStyle = fill;
   if (MARKS.includes(event.kind)) {
     if (x0 < GUTTER) return;
     c.fillRect(left, y, event.kind === "grad_ready" ? 1 : 2, height);
   } else {
     c.fillRect(left, y, w, height);
-    const label = event.kind === "bucket" ? String(event.bucket) : event.kind === "wait_rank" && event.peer >= 0 ? "rank " + event.peer
-      : KINDS[event.kind][1];
-    const fits = c.measureText(label).width + 8 < w && height >= 12;
-    if (fits) {
-      c.fillStyle = inkOn(fill);
-      c.textAlign = event.kind === "bucket" ? "center" : "left";
-      if (height < 16) c.font = "10px system-ui, Arial, sans-serif";
-      c.fillText(label, event.kind === "bucket" ? left + w / 2 : left + 5, y + height / 2 + 0.5);
-      c.font = "12px system-ui, Arial, sans-serif";
-    }
   }
   c.globalAlpha = 1;
   timeline.drawn.push({ event, row, x0: left, x1: left + Math.max(w, 3), y0: y, y1: y + height });
+}
+
+function labelOf(event) {
+  if (event.kind === "bucket") return String(event.bucket);
+  return event.kind === "wait_rank" && event.peer >= 0 ? "rank " + event.peer : KINDS[event.kind][1];
+}
+
+// The first part of a span, at least as wide as room, that no span drawn over it covers; null if there is none.
+function uncovered(drawn, i, room) {
+  const span = drawn[i];
+  const over = drawn.slice(i + 1).filter((d) => d.row === span.row && !MARKS.includes(d.event.kind) &&
+    d.y0 < span.y1 && d.y1 > span.y0 && d.x0 < span.x1 && d.x1 > span.x0).sort((a, b) => a.x0 - b.x0);
+  let from = span.x0;
+  for (const d of over) {
+    if (d.x0 - from >= room) return [from, d.x0];
+    from = Math.max(from, d.x1);
+  }
+  return span.x1 - from >= room ? [from, span.x1] : null;
+}
+
+// After all spans, so that none crosses a label.
+function drawLabels(c) {
+  timeline.drawn.forEach(({ event, x0, x1, y0, y1 }, i) => {
+    if (MARKS.includes(event.kind) || y1 - y0 < 12) return;
+    const label = labelOf(event);
+    c.font = (y1 - y0 < 16 ? "10px" : "12px") + " system-ui, Arial, sans-serif";
+    const room = c.measureText(label).width + 8;
+    const free = x1 - x0 > room ? uncovered(timeline.drawn, i, room) : null;
+    if (!free) return;
+    const isBucket = event.kind === "bucket";
+    c.globalAlpha = opacityOf(event);
+    c.fillStyle = inkOn(colour(KINDS[event.kind][0]));
+    c.textAlign = isBucket ? "center" : "left";
+    c.fillText(label, isBucket ? (free[0] + free[1]) / 2 : free[0] + 5, (y0 + y1) / 2 + 0.5);
+    c.globalAlpha = 1;
+  });
 }
 
 // The axis stays in sight while the rows scroll.
@@ -140,6 +171,7 @@ function drawTimeline() {
     if (row.label) continue;
     for (const event of row.events) drawSpan(c, event, row, width);
   }
+  drawLabels(c);
   c.clearRect(0, AXIS, GUTTER - 1, timeline.height);
   for (const row of timeline.rows) {
     c.fillStyle = colour(row.label ? "text" : "quiet");
