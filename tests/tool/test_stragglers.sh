@@ -3,8 +3,9 @@
 # usage: test_stragglers.sh TALLY RUN_LATE TRIALS [CASE...]
 # Ranks on this machine of which one is late, in TRIALS trials of each case: it computes longer; other
 # programs run on the CPU of its lane; or none is late. The right rank must be named with the right
-# cause after ten steps in a row, by the statistics and by the log, and no other; of 100 trials one may fail. Exit
-# code 77, with the reason: it cannot be judged here.
+# cause within ten late steps, by the statistics and by the log, and no other. Of up to 100 trials one may fail: with
+# a dependability of 99 %, two of five fail in one test of a thousand. Where none is late, no trial may fail. Exit code
+# 77, with the reason: it cannot be judged here.
 set -uo pipefail
 # shellcheck source=tests/support/idle.sh
 . "$(dirname "$0")/../support/idle.sh"
@@ -15,8 +16,6 @@ cases=("$@")
 [ $# -gt 0 ] || cases=(computes lane none)
 cpus=$(nproc)
 failed=0
-# Few trials say little about a machine that others share: most must be right, and of many 99 in 100.
-most_wrong=$((trials < 100 ? trials / 2 : trials / 100))
 hogs=()
 
 end_hogs() {
@@ -26,10 +25,10 @@ end_hogs() {
 }
 trap end_hogs EXIT
 
-# The lane gets a third of its CPU. With more of them it may not even begin before the step is waited for, and
-# then the thread that waits does its work.
+# The lane gets a fifth of its CPU. With a third it catches up in single steps; with a seventeenth it may not even begin
+# before the step is waited for, and then the thread that waits does its work.
 start_hogs() {
-    for _ in 1 2; do
+    for _ in 1 2 3 4; do
         taskset -c $((cpus - 1)) sh -c 'while :; do :; done' &
         hogs+=($!)
     done
@@ -52,7 +51,8 @@ if [ "$cpus" -lt 2 ]; then
 fi
 need_idle_cpus
 for case in "${cases[@]}"; do
-    wrong=0
+    wrong=0 most_wrong=1
+    [ "$case" != none ] || most_wrong=0
     [ "$case" != lane ] || start_hogs
     for ((trial = 0; trial < trials; trial++)); do
         world=$((2 + trial % 2))
@@ -61,8 +61,6 @@ for case in "${cases[@]}"; do
         late=$((trial / 2 % world))
         steps=12
         [ "$case" != none ] || steps=30
-        # The scheduler lets a lane catch up now and then, and ten steps in a row begin anew.
-        [ "$case" != lane ] || steps=24
         if ! out=$(timeout 60 "$tally" run -n "$world" "$program" "$case" "$late" "$steps" 2>&1) ||
             ! judge "$case" "$world" "$late" "$out"; then
             wrong=$((wrong + 1))

@@ -34,7 +34,7 @@ target_link_libraries(run_train PRIVATE tally_flags tally)
 add_executable(run_late tool/run_late.c)
 target_link_libraries(run_late PRIVATE tally_flags tally)
 set_source_files_properties(tool/run_late.c PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
-foreach(case computes none)
+foreach(case computes lane none)
   if(TALLY_SANITIZE)
     add_test(NAME tool_straggler_${case} COMMAND sh -c "echo 'skipped: built with sanitizers'; exit 77")
   else()
@@ -73,7 +73,8 @@ foreach(part ranks output signals)
 endforeach()
 
 # They wait most of the time, so `make test-quick` leaves them out.
-set_tests_properties(tool_metrics tool_run_ranks tool_run_signals tool_straggler_computes tool_straggler_none
+set_tests_properties(tool_metrics tool_run_ranks tool_run_signals tool_straggler_computes tool_straggler_lane
+  tool_straggler_none
   PROPERTIES LABELS "tool;slow")
 
 # Limits on memory. The one by a cgroup is tested where TALLY_TEST_CGROUP says in which.
