@@ -8,7 +8,7 @@
 
 #include "tools/report_run.h"
 
-/* A page has room for so many spans. */
+/* The most spans on a page. */
 #define SPANS_MAX 300000
 
 /* The exchange of a bucket in the step that is being read. */

@@ -12,7 +12,7 @@
 /* A rank without a sign of life for this long, and for many of its steps, makes no progress. */
 #define SILENT_NS UINT64_C(3000000000)
 #define SILENT_STEPS 10
-/* Late in so many steps in a row: a straggler. */
+/* A rank that is late in this many steps in a row is a straggler. */
 #define LATE_STEPS 10
 
 /* ---- lines ---- */

@@ -116,7 +116,7 @@ void tally__info_fill(const struct tally__found *found, const struct tally__mani
 
 /* ---- safetensors.c ---- */
 
-/* The entry of a file that is no tensor. */
+/* The key in the head of a safetensors file that does not name a tensor. */
 #define TALLY__METADATA_NAME "__metadata__"
 
 /* Writes the head of a file with these tensors, in this order. */

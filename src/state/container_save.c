@@ -23,8 +23,8 @@
 /* Bytes go to the checksum and to the file in chunks that stay in a CPU's cache. */
 #define CHUNK_BYTES ((size_t)256 << 10)
 
-/* A save behind training rests after so much CPU time, for so many times as long: steps slow down
- * by what it takes from the memory. */
+/* A save behind training rests after WORK_NS of CPU time, RESTS times as long: its copies take
+ * memory bandwidth from the steps. */
 #define WORK_NS 2000000
 #define RESTS 8
 

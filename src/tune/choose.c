@@ -97,8 +97,8 @@ static double step_s(const struct search *search, const unsigned char *choice, s
     return profile->forward_s + replayed.backward_s + replayed.exposed_s;
 }
 
-/* What no choice can beat: the step without communication. Backward was measured beside the lanes
- * of a choice; at most, it would gain all of their CPU time. */
+/* The lower bound of all choices: the step without communication. Backward was measured while the
+ * lanes of a choice ran; at most, it would gain all of their CPU time. */
 static double least_s(const struct search *search, const unsigned char *choice)
 {
     const struct tally__profile *profile = search->question->profile;

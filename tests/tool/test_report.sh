@@ -65,7 +65,7 @@ data plain 'len(d["series"]["first"]) == 40 and max(d["series"]["max"]) == d["se
 data plain 'all(sorted(t["events"][i + 3] for i in range(0, len(t["events"]), 6) if d["kinds"][t["events"][i]] == "BUCKET") == [0, 1, 2, 3]
     for s in d["steps"] for r in s["ranks"] for t in r["threads"] if t["name"] == "lane 0")'
 
-# What auto chose, and why; the page of another hook has nothing of it.
+# The choices of auto, with reasons; the page of another hook has no such part.
 data plain 'd["choices"] is None'
 report chosen choices=1
 data chosen '[c["hook"] for c in d["choices"]["rows"]] == ["int8"] * 3 + ["allreduce"] and d["choices"]["step"] == 21'

@@ -57,7 +57,7 @@ function layOut(step) {
 
 const xOf = (ns, width) => GUTTER + ((ns - timeline.from) / (timeline.to - timeline.from)) * (width - GUTTER - 8);
 
-// Where an event of a row is drawn: on the lane, phases are a strip below their bucket.
+// The top and the height of an event: on the lane, phases are a strip below their bucket.
 function placeOf(event, row) {
   if (!row.lane) return MARKS.includes(event.kind) ? [row.y + row.height - 6, 6] : [row.y, row.height];
   return PHASES.includes(event.kind) ? [row.y + 19, 12] : [row.y, 18];
