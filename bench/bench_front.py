@@ -140,7 +140,7 @@ def picture(page):
         "Time of communication between two processes: tally, PyTorch and MPI",
         [(450, f"Communication of a step, 100 MB, beside PyTorch {torch_version(page)} (Gloo)", groups),
          (380, "All-reduce of 64 MiB, beside MPI", [[("tally", float(sums["us"]) / 1000, True), *mpis]])],
-        "Two processes on one machine; shorter is better.")
+        "Two processes on one machine; shorter is better. The two sides have different scales.")
 
 
 def write(root, check=False):

@@ -145,9 +145,6 @@ def main():
                     page.prefer("light")
                     page.resize(400, 900)
                     page.picture(os.path.join(folder, f"{name}-narrow.png"))
-                if keep and name == "straggler":  # the picture in docs/observing.md
-                    page.resize(1100, 935)
-                    page.picture(os.path.join(folder, "report.png"), whole=False)
                 assert not page.errors, page.errors
                 assert set(page.addresses) == {"file://" + path}, page.addresses
                 page.addresses.clear()
