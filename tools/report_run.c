@@ -30,10 +30,7 @@ struct pass {
     size_t n_updates;
     uint64_t wait_step[DDPS_MAX]; /* the last step that was waited for, and */
     double outside_ns[DDPS_MAX];  /* updates before that wait */
-    struct tally__trace_rank *ranks[DDPS_MAX];
-    size_t n_ranks[DDPS_MAX];
-    uint64_t ranks_steps[DDPS_MAX]; /* that ranks count */
-    struct late_counts late[DDPS_MAX];
+    struct rank_account accounts[DDPS_MAX];
     struct waited *waited[DDPS_MAX]; /* per rank of the world; NULL: the ddp never waited */
 };
 
@@ -212,31 +209,20 @@ static void take_choices(void *user, const struct tally__trace_choices *head,
     memcpy((*own)->rows, choices, bytes);
 }
 
-static double last_step_ns(const struct report_run *run)
-{
-    return (double)(run->seen[run->n_seen - 1].end_ns - run->seen[run->n_seen - 1].begin_ns);
-}
-
 static void take_ranks(void *user, const struct tally__trace_ranks *head,
                        const struct tally__trace_rank *ranks)
 {
     struct pass *pass = user;
+    struct report_run *run = pass->run;
     uint32_t ddp = head->ddp < DDPS_MAX ? head->ddp : 0;
-    struct tally__trace_rank *copy = malloc((head->n ? head->n : 1) * sizeof *copy);
+    double step_ns = 0;
 
-    if (!copy) {
-        pass->run->failed = true;
-        return;
+    if (run->n_seen > 0) {
+        step_ns = (double)(run->seen[run->n_seen - 1].end_ns - run->seen[run->n_seen - 1].begin_ns);
     }
-    memcpy(copy, ranks, head->n * sizeof *copy);
-    if (pass->ranks[ddp] && pass->n_ranks[ddp] == head->n && pass->run->n_seen > 0) {
-        report_count_late(&pass->late[ddp], pass->ranks[ddp], copy, head->n,
-                          (double)(head->n_steps - pass->ranks_steps[ddp]) * last_step_ns(pass->run));
+    if (!report_account_take(&pass->accounts[ddp], head, ranks, step_ns)) {
+        run->failed = true;
     }
-    free(pass->ranks[ddp]);
-    pass->ranks[ddp] = copy;
-    pass->n_ranks[ddp] = head->n;
-    pass->ranks_steps[ddp] = head->n_steps;
 }
 
 /* All ranks have most notes in common, so each is kept once. */
@@ -304,29 +290,31 @@ static void take_lines(void *user, const struct tally__trace_lines *head,
 /* Adds one member's account of the others. */
 static void add_witness(struct report_run *run, const struct pass *pass)
 {
-    double n_steps = (double)pass->ranks_steps[run->ddp];
-    const struct tally__trace_rank *ranks = pass->ranks[run->ddp];
+    const struct rank_account *account = &pass->accounts[run->ddp];
+    double n_steps = (double)account->n_steps;
     int self = run->set->members[pass->member].file.head.rank;
     double n_rounds = 0;
 
-    for (size_t i = 0; i < pass->n_ranks[run->ddp]; i++) {
-        n_rounds += (double)ranks[i].n_last;
+    for (size_t i = 0; i < account->n; i++) {
+        n_rounds += (double)account->ranks[i].n_last;
     }
-    for (size_t i = 0; i < pass->n_ranks[run->ddp] && n_steps > 0; i++) {
+    for (size_t i = 0; i < account->n && n_steps > 0; i++) {
+        const struct tally__trace_rank *rank = &account->ranks[i];
         struct rank_figures *figures;
 
-        if (ranks[i].rank < 0 || (size_t)ranks[i].rank >= run->n_ranks) {
+        if (rank->rank < 0 || (size_t)rank->rank >= run->n_ranks) {
             continue;
         }
-        figures = &run->ranks[ranks[i].rank];
-        figures->n_last += (double)ranks[i].n_last;
+        figures = &run->ranks[rank->rank];
+        figures->n_last += (double)rank->n_last;
         figures->n_rounds += n_rounds;
-        if (ranks[i].rank != self) {
-            figures->computes_ns += (double)ranks[i].computes_ns / n_steps;
-            figures->lane_ns += (double)ranks[i].lane_ns / n_steps;
-            figures->link_ns += (double)ranks[i].link_ns / n_steps;
+        if (rank->rank != self) {
+            figures->computes_ns += (double)rank->computes_ns / n_steps;
+            figures->lane_ns += (double)rank->lane_ns / n_steps;
+            figures->link_ns += (double)rank->link_ns / n_steps;
             figures->n_witnesses++;
-            report_add_late(&figures->late, &pass->late[run->ddp], i);
+            figures->late.n_late += account->late[i].n_late;
+            figures->late.n += account->late[i].n;
         }
     }
 }
@@ -338,7 +326,7 @@ static void add_waits(struct report_run *run, const struct pass *pass, double n_
     size_t self = (size_t)run->set->members[pass->member].file.head.rank;
     double n = 0;
 
-    if (pass->ranks[run->ddp] || n_steps <= 0) {
+    if (pass->accounts[run->ddp].ranks || n_steps <= 0) {
         return;
     }
     for (size_t r = 0; waited && r < run->n_ranks; r++) {
@@ -461,8 +449,7 @@ bool report_gather(struct report_run *run, const struct trace_set *set)
     }
     for (size_t d = 0; d < DDPS_MAX; d++) {
         for (size_t i = 0; passes && i < set->n; i++) {
-            free(passes[i].pass.ranks[d]);
-            free(passes[i].pass.late[d].of);
+            report_account_free(&passes[i].pass.accounts[d]);
             free(passes[i].pass.waited[d]);
         }
         if (layouts) {

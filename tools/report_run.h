@@ -8,7 +8,7 @@
 #ifndef TALLY_TOOLS_REPORT_RUN_H
 #define TALLY_TOOLS_REPORT_RUN_H
 
-#include "tools/report_late.h"
+#include "tools/report_account.h"
 #include "tools/trace_set.h"
 #include "tools/trace_tracks.h"
 
