@@ -386,7 +386,7 @@ int tally__step_count_used(tally_lane *lane, struct tally__bucket *last);
  * with it: their mean lies in the bucket, and every rank takes it back as its residual. */
 void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param);
 
-/* layout.c */
+/* bucket_layout.c */
 /* At the end of a step, on lane 0: ranks agree on the layout of the next step. */
 int tally__layout_agree(tally_lane *lane, tally_ddp *ddp, int root);
 /* Whether buckets are still to be arranged by ready order: not while the observer pins them, nor
@@ -398,10 +398,8 @@ void tally__step_arrange(tally_ddp *ddp);
 /* Packs the buckets as the hook wants, if they may move and are not; a failure costs speed. Between
  * steps. Collective. */
 void tally__step_repack(tally_ddp *ddp);
-/* Returns buckets that were arranged by ready order, or packed as a hook wants, to the layout of
- * the plan, unless the observer pins them. A later step arranges them again, once
- * tally__may_arrange allows it. Between steps. Collective. Errors: NOMEM, on all ranks, and the
- * layout stays. */
+/* Returns buckets to the layout of the plan, unless the observer pins them. A later step arranges
+ * them again, if it may. Between steps. Collective. Errors: NOMEM, on all ranks; then they stay. */
 int tally__step_restore_plan(tally_ddp *ddp);
 /* After a step: changes the layout if that is due. Collective. */
 void tally__step_rebuild(tally_ddp *ddp);

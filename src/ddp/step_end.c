@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a step: ranks learn which parameters had no gradient on any rank, buffers become rank
- * 0's, absent gradients get the mean or their old value, ranks agree on the next layout (layout.c),
- * and the observer runs. Lane 0 enters, and the thread that waits.
+ * 0's, absent gradients get the mean or their old value, ranks agree on the next layout
+ * (bucket_layout.c), and the observer runs. Lane 0 enters, and the thread that waits.
  */
 #include "ddp/ddp.h"
 

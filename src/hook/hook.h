@@ -53,9 +53,10 @@ struct tally__hook_private {
     /* At the end of wait, after statistics are recorded: the step has succeeded. has_input: this
      * rank's times are in the statistics. Never waits for other ranks. */
     void (*step_over)(void *state, bool has_input);
-    /* The packing that the hook wants, the same on all ranks. The ddp asks when the hook is attached
-     * or loaded, and after each step_end; where buckets may move, it packs them so before the next
-     * step, and they get a new generation. Otherwise, or without memory for it, they stay. */
+    /* The packing that the hook wants, the same on all ranks. The ddp asks when the hook is
+     * attached or loaded, and after each step_end; where buckets may move, it packs them so before
+     * the next step, and they get a new generation. Otherwise, or without memory for it, they stay.
+     */
     void (*get_packing)(const void *state, struct tally__packing *packing);
     /* Changes whenever explain says something new that a trace should have; 0: nothing so far. */
     uint64_t (*n_explained)(const void *state);
