@@ -352,7 +352,8 @@ typedef struct tally_buffer {
  * rearranged if the group has other ddps or sub-groups, if the optimizer is sharded, or if the hook
  * treats a whole bucket as one matrix or one tensor (batched_powersgd, scope=bucket): the bits of
  * such a hook thus do not depend on the order of announcement. They do depend on the order inside a
- * bucket, which is that of the parameters for a flat array, and the reverse otherwise.
+ * bucket, which is that of the parameters for a flat array, and the reverse otherwise. Where
+ * buckets may be rearranged, the hook "auto" may also change their cap between two steps.
  *
  * Gradient ownership. From tally_ddp_grad_ready, or tally_ddp_reduce_delayed, until tally_ddp_wait
  * returns, a gradient belongs to tally: the program must neither read nor write it.
@@ -1324,7 +1325,8 @@ typedef struct tally_bucket_choice {
     double error;          /* that hook leaves out of a sum over 32 steps, relative to the sum */
     char reason[200];      /* one sentence */
     /* Of the whole step: the bucket_cap_bytes that auto would choose, as computed; 0: the present
-     * buckets are as good, or nothing was computed. And the part of a step that it would gain. */
+     * buckets are as good, or nothing was computed. And the part of a step that it would gain.
+     * Where buckets may move, auto tries it, and reason says what came of it. */
     size_t cap_bytes;
     double cap_gain;
 } tally_bucket_choice;

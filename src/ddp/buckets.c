@@ -2,7 +2,7 @@
 /*
  * Buckets: from the plan to memory. All buckets of a ddp lie in one piece of group memory, each
  * starting on a cache line; inside a bucket, gradients follow one another. The thread that creates
- * the ddp enters, and the one that ends the step after which buckets are arranged.
+ * the ddp enters, and the one that ends a step after which the layout changes.
  */
 #include <assert.h>
 #include <string.h>
@@ -36,10 +36,12 @@ static size_t put_delayed_last(const tally_ddp *ddp, const int *from, int *order
 
 /* Plans both parts of the order. bucket[k] is the bucket of entry k; delayed buckets are numbered
  * after the others. */
-static int plan_buckets(const tally_ddp *ddp, const int *order, size_t n_normal, size_t *bucket,
+static int plan_buckets(const tally_ddp *ddp, const struct tally__packing *packing,
+                        const int *order, size_t n_normal, size_t *bucket,
                         struct tally__buckets *buckets)
 {
     static const size_t no_cap = SIZE_MAX;
+    bool has_cap = packing->cap_bytes > 0;
     struct tally__plan_item *items =
         tally__alloc_array(ddp->n_params, sizeof *items, "the bucket plan");
     struct tally__plan normal = {.bucket = bucket};
@@ -51,10 +53,16 @@ static int plan_buckets(const tally_ddp *ddp, const int *order, size_t n_normal,
     for (size_t i = 0; i < ddp->n_params; i++) {
         const struct tally__param *param = &ddp->params[i];
 
-        items[i] = (struct tally__plan_item){param->n * tally_dtype_bytes(param->grad.reduce_dtype),
-                                             param->grad.reduce_dtype};
+        items[i] = (struct tally__plan_item){.bytes = param->n *
+                                                      tally_dtype_bytes(param->grad.reduce_dtype),
+                                             .dtype = param->grad.reduce_dtype};
+        /* Delayed parameters stay together. */
+        if (packing->classes && !(param->flags & TALLY_PARAM_DELAYED)) {
+            items[i].own_class = packing->classes[i];
+        }
     }
-    tally__plan_make(items, order, n_normal, ddp->caps, ddp->n_caps, &normal);
+    tally__plan_make(items, order, n_normal, has_cap ? &packing->cap_bytes : ddp->caps,
+                     has_cap ? 1 : ddp->n_caps, &normal);
     tally__plan_make(items, order + n_normal, ddp->n_order - n_normal, &no_cap, 1, &delayed);
     for (size_t k = n_normal; k < ddp->n_order; k++) {
         bucket[k] += normal.n_buckets;
@@ -163,12 +171,13 @@ static int keep_order(const tally_ddp *ddp, int *order, size_t *bucket_of)
     return TALLY_OK;
 }
 
-static int build(tally_ddp *ddp, const int *from, struct tally__buckets *buckets, int *order,
-                 size_t *bucket_of)
+static int build(tally_ddp *ddp, const int *from, const struct tally__packing *packing,
+                 struct tally__buckets *buckets, int *order, size_t *bucket_of)
 {
+    size_t n_normal = put_delayed_last(ddp, from, order);
     size_t n;
 
-    TRY(plan_buckets(ddp, order, put_delayed_last(ddp, from, order), bucket_of, buckets));
+    TRY(plan_buckets(ddp, packing, order, n_normal, bucket_of, buckets));
     if (ddp->is_flat) {
         TRY(keep_order(ddp, order, bucket_of));
     }
@@ -187,7 +196,8 @@ static size_t bucket_bytes(const tally_bucket *seen)
     return tally__to_cache_line(seen->n * tally_dtype_bytes(seen->dtype));
 }
 
-int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets *buckets)
+int tally__buckets_make(tally_ddp *ddp, const int *order, const struct tally__packing *packing,
+                        struct tally__buckets *buckets)
 {
     int *planned = tally__alloc_array(ddp->n_order, sizeof *planned, "the bucket plan");
     size_t *bucket_of = tally__alloc_array(ddp->n_order, sizeof *bucket_of, "the bucket plan");
@@ -196,7 +206,7 @@ int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets 
 
     *buckets = (struct tally__buckets){0};
     if (planned && bucket_of) {
-        rc = build(ddp, order, buckets, planned, bucket_of);
+        rc = build(ddp, order, packing, buckets, planned, bucket_of);
     }
     tally__free(planned);
     tally__free(bucket_of);

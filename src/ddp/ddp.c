@@ -259,6 +259,7 @@ static void unmake(tally_ddp *ddp)
 static int start(tally_group *group, struct creation *creation)
 {
     tally_ddp *ddp = creation->ddp;
+    static const struct tally__packing planned = {0};
     struct tally__buckets buckets;
 
     ddp->group = group;
@@ -267,7 +268,7 @@ static int start(tally_group *group, struct creation *creation)
     ddp->call = "tally_ddp_create";
     TRY(tally__ddp_run(ddp, create_job, creation));
     if (!ddp->is_guest) {
-        TRY(tally__buckets_make(ddp, ddp->order, &buckets));
+        TRY(tally__buckets_make(ddp, ddp->order, &planned, &buckets));
         tally__buckets_adopt(ddp, &buckets);
     }
     for (size_t k = 0; k < ddp->n_order; k++) {
@@ -280,7 +281,9 @@ static int start(tally_group *group, struct creation *creation)
     ddp->presence.root = tally_group_size(group) - 1;
     /* Provided gradients never move. If gradients may be absent in any step, a ready order says
      * nothing about the next step. */
-    ddp->rebuild_due = !ddp->provides && (!ddp->config.find_unused || ddp->config.static_graph);
+    ddp->may_rebuild =
+        !ddp->provides && !ddp->is_guest && (!ddp->config.find_unused || ddp->config.static_graph);
+    ddp->rebuild_due = ddp->may_rebuild;
     tally__step_reset(ddp);
     TRY(tally__hook_start(ddp));
     /* Statistics count steps only, not creation. */

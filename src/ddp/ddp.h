@@ -262,7 +262,11 @@ struct tally_ddp {
     size_t n_order;
     struct tally__buckets buckets;
     unsigned generation;
-    bool rebuild_due;
+    size_t packed_cap;      /* the packing of the buckets: its cap, */
+    unsigned char *classes; /* and the class of each parameter */
+    bool may_rebuild;       /* gradients are copies whose buckets may change */
+    bool rebuild_due;       /* by ready order */
+    bool repack_due;        /* by the packing that the hook wants; lane 0 sets it */
 
     unsigned long long step;
     unsigned long long steps_before; /* steps of the run that was loaded */
@@ -314,9 +318,10 @@ int tally__params_check_arrays(const tally_ddp *ddp);
 int tally__params_compare(tally_lane *lane, const tally_ddp *ddp);
 
 /* buckets.c */
-/* Makes buckets for the parameters with a gradient, in this order, and changes nothing else.
- * Collective: on failure all ranks fail. */
-int tally__buckets_make(tally_ddp *ddp, const int *order, struct tally__buckets *buckets);
+/* Makes buckets for the parameters with a gradient, in this order and packing, and changes nothing
+ * else. Collective: on failure all ranks fail. */
+int tally__buckets_make(tally_ddp *ddp, const int *order, const struct tally__packing *packing,
+                        struct tally__buckets *buckets);
 /* The ddp uses them from now on. */
 void tally__buckets_adopt(tally_ddp *ddp, const struct tally__buckets *buckets);
 /* Afterwards: means that lay in the old buckets move to the new ones. */
@@ -381,20 +386,22 @@ int tally__step_count_used(tally_lane *lane, struct tally__bucket *last);
  * with it: their mean lies in the bucket, and every rank takes it back as its residual. */
 void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param);
 
+/* bucket_layout.c */
+/* At the end of a step, on lane 0: ranks agree on the layout of the next step. */
+int tally__layout_agree(tally_lane *lane, tally_ddp *ddp, int root);
 /* Whether buckets are still to be arranged by ready order: not while the observer pins them, nor
  * under a hook whose bits depend on the layout. */
 bool tally__may_arrange(const tally_ddp *ddp);
-
-/* Arranges the buckets by ready.agreed. A failure costs speed, not the step. Between steps.
- * Collective. */
+/* Arranges the buckets by ready.agreed, packed as the hook wants. A failure costs speed, not the
+ * step. Between steps. Collective. */
 void tally__step_arrange(tally_ddp *ddp);
-
-/* Returns buckets that were arranged by ready order to the layout of the plan, unless the observer
- * pins them. A later step arranges them again, once tally__may_arrange allows it. Between steps.
- * Collective. Errors: NOMEM, on all ranks, and the layout stays. */
+/* Packs the buckets as the hook wants, if they may move and are not; a failure costs speed. Between
+ * steps. Collective. */
+void tally__step_repack(tally_ddp *ddp);
+/* Returns buckets to the layout of the plan, unless the observer pins them. A later step arranges
+ * them again, if it may. Between steps. Collective. Errors: NOMEM, on all ranks; then they stay. */
 int tally__step_restore_plan(tally_ddp *ddp);
-
-/* After a step: arranges the buckets if that is due. Collective. */
+/* After a step: changes the layout if that is due. Collective. */
 void tally__step_rebuild(tally_ddp *ddp);
 
 /* stats.c */

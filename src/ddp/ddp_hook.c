@@ -252,6 +252,7 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
                                                   .end_ns = now_ns,
                                                   .peer = TALLY__NO_PEER});
     tally_hook_free(old);
+    tally__step_repack(ddp);
     return TALLY_OK;
 }
 

@@ -360,10 +360,12 @@ static void take_over(const struct tally__state *state)
     ddp->residuals->params = fresh->residuals->params;
     fresh->residuals->params = old;
     ddp->steps_before = state->blobs[0].head.n_steps - ddp->step;
-    /* Some hooks' bits depend on the layout. */
+    /* Some hooks' bits depend on the layout; so do the choices of auto. */
     if (order && tally__may_arrange(ddp)) {
         memcpy(ddp->ready.agreed, order, ddp->n_order * sizeof *order);
         tally__step_arrange(ddp);
+    } else {
+        tally__step_repack(ddp);
     }
 }
 

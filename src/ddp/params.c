@@ -241,9 +241,10 @@ int tally__params_copy(tally_ddp *ddp, const tally_param *params, size_t n)
     ddp->ready.order = tally__alloc_array(n, sizeof *ddp->ready.order, "parameters");
     ddp->ready.last = tally__alloc_array(n, sizeof *ddp->ready.last, "parameters");
     ddp->ready.agreed = tally__alloc_array(n, sizeof *ddp->ready.agreed, "parameters");
+    ddp->classes = tally__alloc_array(n, 1, "parameters");
     ddp->now.used = tally__alloc_array(2 * n, sizeof *ddp->now.used, "parameters");
     if (!ddp->params || !ddp->order || !ddp->ready.order || !ddp->ready.last ||
-        !ddp->ready.agreed || !ddp->now.used) {
+        !ddp->ready.agreed || !ddp->classes || !ddp->now.used) {
         return TALLY_NOMEM;
     }
     for (size_t i = 0; i < n; i++) {
@@ -303,6 +304,7 @@ void tally__params_free(tally_ddp *ddp)
     tally__free(ddp->ready.order);
     tally__free(ddp->ready.last);
     tally__free(ddp->ready.agreed);
+    tally__free(ddp->classes);
     tally__free(ddp->now.used);
 }
 

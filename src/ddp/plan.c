@@ -5,28 +5,35 @@
 #include <assert.h>
 #include <stdint.h>
 
+#include "hook/hook.h"
 #include "tally.h"
 
-#define N_DTYPES (TALLY_U8 + 1)
+#define N_KINDS ((TALLY_U8 + 1) * TALLY__MOST_CLASSES)
 #define OPEN SIZE_MAX
 
-/* The bucket that a dtype is filling. */
+/* The bucket that a kind is filling. */
 struct filling {
     size_t first; /* entry of the order that opened it, or OPEN when it is empty */
     size_t bytes;
     size_t cap; /* index of its cap */
 };
 
-/* Assigns the next bucket to every entry of the dtype that has none yet. */
+static size_t kind_of(const struct tally__plan_item *item)
+{
+    assert(item->own_class < TALLY__MOST_CLASSES);
+    return (size_t)item->dtype * TALLY__MOST_CLASSES + item->own_class;
+}
+
+/* Assigns the next bucket to every entry of the kind that has none yet. */
 static void close_bucket(const struct tally__plan_item *items, const int *order, size_t end,
                          struct filling *filling, struct tally__plan *plan)
 {
-    int dtype = items[order[filling->first]].dtype;
+    size_t kind = kind_of(&items[order[filling->first]]);
 
     assert(filling->first < end);
 
     for (size_t k = filling->first; k < end; k++) {
-        if (items[order[k]].dtype == dtype && plan->bucket[k] == OPEN) {
+        if (kind_of(&items[order[k]]) == kind && plan->bucket[k] == OPEN) {
             plan->bucket[k] = plan->n_buckets;
         }
     }
@@ -38,15 +45,15 @@ static void close_bucket(const struct tally__plan_item *items, const int *order,
 void tally__plan_make(const struct tally__plan_item *items, const int *order, size_t n,
                       const size_t *caps, size_t n_caps, struct tally__plan *plan)
 {
-    struct filling filling[N_DTYPES];
+    struct filling filling[N_KINDS];
 
-    for (int d = 0; d < N_DTYPES; d++) {
+    for (size_t d = 0; d < N_KINDS; d++) {
         filling[d] = (struct filling){.first = OPEN};
     }
     plan->n_buckets = 0;
     for (size_t k = 0; k < n; k++) {
         const struct tally__plan_item *item = &items[order[k]];
-        struct filling *own = &filling[item->dtype];
+        struct filling *own = &filling[kind_of(item)];
 
         plan->bucket[k] = OPEN;
         if (own->first == OPEN) {
@@ -63,7 +70,7 @@ void tally__plan_make(const struct tally__plan_item *items, const int *order, si
     for (size_t k = 0; k < n; k++) {
         assert(plan->bucket[k] == OPEN || plan->bucket[k] < plan->n_buckets);
         if (plan->bucket[k] == OPEN) {
-            close_bucket(items, order, n, &filling[items[order[k]].dtype], plan);
+            close_bucket(items, order, n, &filling[kind_of(&items[order[k]])], plan);
         }
     }
 }

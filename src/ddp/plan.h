@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bucket plan: which parameters travel together. Parameters are taken in a given order and
- * gathered per dtype; a bucket is closed when its bytes reach its cap, so it may exceed the cap by
- * one parameter. Each dtype advances through the list of caps on its own; the last cap repeats.
- * The remaining parameters make one bucket per dtype, in the order of the buckets' first
- * parameters.
+ * gathered per kind, which is their dtype and their class; a bucket is closed when its bytes reach
+ * its cap, so it may exceed the cap by one parameter. Each kind advances through the list of caps
+ * on its own; the last cap repeats. The remaining parameters make one bucket per kind, in the order
+ * of the buckets' first parameters.
  */
 #ifndef TALLY_DDP_PLAN_H
 #define TALLY_DDP_PLAN_H
@@ -14,6 +14,7 @@
 struct tally__plan_item {
     size_t bytes;
     int dtype;
+    unsigned char own_class; /* below TALLY__MOST_CLASSES (hook/hook.h) */
 };
 
 /* bucket[k] of entry k of the order; buckets are numbered in the order they were closed. */

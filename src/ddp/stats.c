@@ -119,8 +119,8 @@ static void fill_config(const tally_ddp *ddp, tally_ddp_stats *out)
     out->find_unused = ddp->config.find_unused != 0;
     out->static_graph = ddp->config.static_graph != 0;
     out->join = ddp->config.join != 0;
-    out->first_bucket_bytes = ddp->caps[0];
-    out->bucket_cap_bytes = ddp->caps[ddp->n_caps - 1];
+    out->first_bucket_bytes = ddp->packed_cap ? ddp->packed_cap : ddp->caps[0];
+    out->bucket_cap_bytes = ddp->packed_cap ? ddp->packed_cap : ddp->caps[ddp->n_caps - 1];
     out->hook = ddp->hook->table.name;
 }
 

@@ -1,26 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a step: ranks learn which parameters had no gradient on any rank, buffers become rank
- * 0's, absent gradients get the mean or their old value, and the observer runs. If gradients are
- * copies, the buckets are arranged after the first step by rank 0's ready order. Lane 0 enters, and
- * the thread that waits.
+ * 0's, absent gradients get the mean or their old value, ranks agree on the next layout
+ * (bucket_layout.c), and the observer runs. Lane 0 enters, and the thread that waits.
  */
 #include "ddp/ddp.h"
 
 #include <string.h>
 
-#include "base/log.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "comm/doing.h"
 #include "comm/future.h"
 #include "ddp/grad_cast.h"
 #include "num/num.h"
-
-bool tally__may_arrange(const tally_ddp *ddp)
-{
-    return ddp->rebuild_due && !ddp->hook->private.layout_bound && !ddp->buckets.pinned;
-}
 
 static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
 {
@@ -33,23 +26,6 @@ static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
                                        ddp->n_buffers);
     }
     return ddp->config.keep_buffers ? TALLY_OK : tally__buffers_broadcast(lane, ddp, root);
-}
-
-/* All ranks learn root's ready order. Arranging buckets needs all ranks in the same wait. If the
- * group has other ddps, ranks may be in another ddp's wait, so the buckets stay. */
-static int agree_on_order(tally_lane *lane, tally_ddp *ddp, int root)
-{
-    size_t bytes = ddp->n_params * sizeof *ddp->ready.order;
-    uint64_t has_siblings = 0;
-
-    TRY(tally__agree_any(lane, tally__has_siblings(ddp->group), &has_siblings));
-    if (has_siblings) {
-        ddp->rebuild_due = false;
-        return TALLY_OK;
-    }
-    /* A rank without input has no order, and is never root. */
-    memcpy(ddp->ready.agreed, ddp->ready.order, bytes);
-    return tally_lane_broadcast(lane, ddp->ready.agreed, bytes, root);
 }
 
 int tally__step_count_used(tally_lane *lane, struct tally__bucket *last)
@@ -98,7 +74,7 @@ static int exchange(tally_lane *lane, tally_ddp *ddp)
     int root = ddp->config.join ? ddp->presence.root : 0;
 
     TRY(align_buffers(lane, ddp, root));
-    return tally__may_arrange(ddp) ? agree_on_order(lane, ddp, root) : TALLY_OK;
+    return tally__layout_agree(lane, ddp, root);
 }
 
 /* Waits for the buckets on other lanes; those of this lane are done. Errors: that of a bucket: the
@@ -238,63 +214,4 @@ int tally__step_end(tally_ddp *ddp, int collected)
         count_step(ddp);
     }
     return rc;
-}
-
-/* Moves the buckets to the layout of ready.agreed. Residuals and means follow their elements.
- * Errors: NOMEM, on all ranks, and the layout stays. */
-static int change_layout(tally_ddp *ddp, bool is_by_ready_order)
-{
-    struct tally__buckets buckets;
-    struct tally__buckets old = ddp->buckets;
-
-    TRY(tally__ddp_move_residuals(ddp, TALLY__MOVE_WHOLE));
-    TRY(tally__buckets_make(ddp, ddp->ready.agreed, &buckets));
-    (void)pthread_mutex_lock(&ddp->mutex);
-    memcpy(ddp->order, ddp->ready.agreed, ddp->n_order * sizeof *ddp->order);
-    tally__buckets_adopt(ddp, &buckets);
-    tally__buckets_move_means(ddp, &old);
-    ddp->stats.rebuilt = is_by_ready_order;
-    ddp->rebuild_due = !is_by_ready_order;
-    (void)pthread_mutex_unlock(&ddp->mutex);
-    tally__buckets_free(ddp, &old);
-    return TALLY_OK;
-}
-
-int tally__step_restore_plan(tally_ddp *ddp)
-{
-    size_t n = 0;
-
-    if (!ddp->stats.rebuilt || ddp->buckets.pinned) {
-        return TALLY_OK;
-    }
-    for (size_t i = ddp->n_params; i-- > 0;) {
-        if (ddp->params[i].bucket >= 0) {
-            ddp->ready.agreed[n++] = (int)i;
-        }
-    }
-    return change_layout(ddp, false);
-}
-
-void tally__step_arrange(tally_ddp *ddp)
-{
-    size_t n = ddp->n_order;
-
-    ddp->rebuild_due = false;
-    for (size_t k = ddp->n_order; k-- > 0;) {
-        if (ddp->params[ddp->order[k]].flags & TALLY_PARAM_DELAYED) {
-            ddp->ready.agreed[--n] = ddp->order[k];
-        }
-    }
-    if (change_layout(ddp, true) != TALLY_OK) {
-        tally__log(TALLY_LOG_WARN, "buckets stay as they are: %s", tally_last_error());
-    }
-}
-
-/* Once, by rank 0's ready order. */
-void tally__step_rebuild(tally_ddp *ddp)
-{
-    /* The first step of a static graph only counts: its order says nothing. */
-    if (tally__may_arrange(ddp) && ddp->step >= (ddp->config.static_graph ? 2 : 1)) {
-        tally__step_arrange(ddp);
-    }
 }

@@ -9,13 +9,16 @@
  *   PLAIN     measures ready times, backward and steps, with the hooks chosen so far
  *   PROBE     also codes each bucket with every candidate, without sending, on the lane
  *   REFEREE   takes pairs of steps, one with the old choice and one with the proposal
+ *   CAP       takes steps with buckets of another cap, after as many with the old one
  *   SETTLED   watches step times, and reviews the choice now and then
  *   FIXED     the choice comes from a plan file and stays
  *
  * All decisions are made in step_end, a job behind all buckets of a step, from maxima over ranks;
  * rank 0 decides. So all ranks change phase and choice between the same two steps.
  *
- * Choices are kept per parameter; that of a bucket is the choice of its first parameter.
+ * Choices are kept per parameter; that of a bucket is the choice of its first parameter. Buckets
+ * with another cap have no parameters of different choices (tally__packing), so that all keep
+ * theirs.
  */
 #ifndef TALLY_HOOK_AUTO_H
 #define TALLY_HOOK_AUTO_H
@@ -34,9 +37,14 @@ enum tally__auto_phase {
     TALLY__AUTO_PLAIN,
     TALLY__AUTO_PROBE,
     TALLY__AUTO_REFEREE,
+    TALLY__AUTO_CAP,
     TALLY__AUTO_SETTLED,
     TALLY__AUTO_FIXED
 };
+
+/* Buckets on their way to another packing: the end of the next step shows whether they have moved.
+ */
+enum tally__auto_move { TALLY__AUTO_STAYS, TALLY__AUTO_TO_TRIAL, TALLY__AUTO_BACK };
 
 /* Steps in which buckets are coded by all candidates. */
 #define TALLY__AUTO_PROBES 3
@@ -48,6 +56,9 @@ enum tally__auto_phase {
  * decides. */
 #define TALLY__AUTO_PAIRS 8
 #define TALLY__AUTO_REFEREE_STEPS (2 + 2 * TALLY__AUTO_PAIRS)
+/* Steps of a trial of another cap: the one whose end asks for it, one to warm up, those that count,
+ * the one whose end decides, and one to go back. */
+#define TALLY__AUTO_CAP_STEPS (TALLY__AUTO_PAIRS + 4)
 /* The least value of review. */
 #define TALLY__AUTO_LEAST_REVIEW 80
 #define TALLY__AUTO_REASON 200
@@ -165,8 +176,19 @@ struct tally__auto {
     size_t n_rows;
     uint64_t n_explained; /* changes with the rows, and when they have a measured time */
     char verdict[TALLY__AUTO_VERDICT]; /* of the last referee, as the end of a sentence */
-    size_t cap_bytes;                  /* the bucket cap that it would choose; 0: not computed */
-    double cap_gain;                   /* what that would gain, as a part of a step */
+
+    /* The bucket cap. */
+    size_t cap_bytes;  /* that it would choose; 0: not computed, or not tried again yet */
+    double cap_gain;   /* what that would gain, as a part of a step */
+    bool is_cap_asked; /* since the choice was settled */
+    uint64_t cap_tick; /* before this step no other cap is tried */
+    size_t trial_cap;  /* the last that was tried */
+    enum tally__auto_move move;
+    uint64_t settled_for;                  /* steps before the trial */
+    double old_s[TALLY__AUTO_PAIRS];       /* steps with the old cap, of the slowest rank */
+    size_t laid_cap;                       /* the packing that stays; 0: the caps of the config, */
+    unsigned char *laid_classes;           /* and the classes of its parameters */
+    char cap_verdict[TALLY__AUTO_VERDICT]; /* of the last trial, as the end of a sentence */
 
     struct tally__samples samples;
     float *probe_sums; /* of gradients, over the probed steps */
@@ -240,11 +262,21 @@ int tally__samples_residual(const struct tally__samples *samples, const tally_bu
 /* ---- auto_meet.c: the phases ---- */
 
 int tally__auto_step_end(void *state, tally_lane *lane);
-void tally__auto_step_over(void *state, bool has_input);
 /* Begins measuring, or, with a plan, the fixed choice. */
 void tally__auto_start(struct tally__auto *self);
+/* The buckets have changed: measures again, with the choices of their parameters. */
+void tally__auto_measure_again(struct tally__auto *self);
+void tally__auto_begin(struct tally__auto *self, enum tally__auto_phase phase);
+/* The choice stays until the next review. With feedback its error is measured from here on. */
+void tally__auto_settle(struct tally__auto *self);
 /* A state was loaded: what was settled stays so, and is measured when it is reviewed. */
 void tally__auto_loaded(struct tally__auto *self, bool is_settled);
+
+/* ---- auto_times.c: on the thread that waits ---- */
+
+void tally__auto_step_over(void *state, bool has_input);
+/* Between steps. */
+void tally__auto_forget_times(struct tally__auto *self);
 
 /* ---- auto_referee.c: in step_end ---- */
 
@@ -312,15 +344,23 @@ uint64_t tally__auto_n_explained(const void *state);
 
 /* Computes the bucket cap that it would choose with the settled choice. In step_end. */
 void tally__auto_find_cap(struct tally__auto *self);
+/* In a settled step: asks for that cap, once, if steps_left are enough to try it. Collective. */
+int tally__auto_try_cap(struct tally__auto *self, tally_lane *lane, uint64_t steps_left);
+/* At the end of a step, which had a new layout or not: whether a trial of a cap accounts for it. */
+bool tally__auto_has_moved(struct tally__auto *self, bool is_new);
+/* Ends a step of a trial; the last one decides. Collective. */
+int tally__auto_end_cap(struct tally__auto *self, tally_lane *lane);
+/* The packing that the ddp should have. Any thread, between steps and in step_end. */
+void tally__auto_get_packing(const void *state, struct tally__packing *packing);
 
 /* ---- auto_plan.c: plan files ---- */
 
 /* Writes the text of a plan, as far as room allows, with a NUL; returns its whole length. */
 size_t tally__plan_write(const struct tally__auto *self, char *text, size_t room);
-/* Reads a plan for a hook with these candidates and parameters; writes a choice per parameter.
- * Errors: ARG naming the line and what was expected there. */
+/* Reads a plan for a hook with these candidates and parameters; writes a choice per parameter, and
+ * the bucket cap, 0 for none. Errors: ARG naming the line and what was expected there. */
 int tally__plan_read(const struct tally__auto *self, tally_ddp *ddp, const char *text, size_t n,
-                     unsigned char *choice);
+                     unsigned char *choice, size_t *cap_bytes);
 /* Rank 0 reads the file, all ranks learn its text and take their choice from it; *is_there: it
  * exists. status is how this rank fared so far. Collective: all ranks fail together. */
 int tally__plan_load(struct tally__auto *self, tally_ddp *ddp, int status, bool *is_there);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The phases of the hook auto (auto.h), counted in steps. step_end runs in a job on lane 0, behind
- * the buckets of a step, on all ranks; step_over on the thread that waited, with the step's times.
- * So a decision at the end of a step uses the times of the steps before it.
+ * the buckets of a step, on all ranks; step_over (auto_times.c) comes after it. So a decision at
+ * the end of a step uses the times of the steps before it.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -33,22 +33,7 @@ _Static_assert(TALLY__AUTO_LEAST_REVIEW >= N_REVIEW + REST_STEPS, "the error is 
 
 /* ---- changing the phase ---- */
 
-static void forget_times(struct tally__auto *self)
-{
-    self->forward_s = 0;
-    self->backward_s = 0;
-    self->n_times = 0;
-    for (size_t b = 0; b < self->n_params; b++) {
-        struct tally__auto_slot *slot = &self->slots[b];
-
-        slot->cpu_s = 0;
-        slot->ready_s = 0;
-        slot->n_cpu = 0;
-        slot->n_ready = 0;
-    }
-}
-
-static void begin(struct tally__auto *self, enum tally__auto_phase phase)
+void tally__auto_begin(struct tally__auto *self, enum tally__auto_phase phase)
 {
     self->phase = phase;
     self->in_phase = 0;
@@ -57,7 +42,7 @@ static void begin(struct tally__auto *self, enum tally__auto_phase phase)
     self->is_opening = false;
     self->proposal_s = 0;
     if (phase == TALLY__AUTO_PLAIN) {
-        forget_times(self);
+        tally__auto_forget_times(self);
     }
 }
 
@@ -81,13 +66,13 @@ static bool has_feedback(const struct tally__auto *self)
     return false;
 }
 
-/* The choice stays until the next review. With feedback its error is measured from here on. */
-static void settle(struct tally__auto *self)
+void tally__auto_settle(struct tally__auto *self)
 {
-    begin(self, TALLY__AUTO_SETTLED);
+    tally__auto_begin(self, TALLY__AUTO_SETTLED);
     self->is_unproved = false;
     self->has_line = false;
     self->reference_s = 0;
+    self->is_cap_asked = false;
     self->n_live = 0;
     self->is_live = has_feedback(self);
     memset(self->live_sums, 0, self->samples.n * sizeof *self->live_sums);
@@ -109,11 +94,15 @@ void tally__auto_start(struct tally__auto *self)
     self->gave_up = false;
     atomic_store_explicit(&self->lacks_memory, false, memory_order_relaxed);
     memset(self->banned, 0, sizeof self->banned);
-    begin(self, self->phase == TALLY__AUTO_FIXED ? TALLY__AUTO_FIXED
-                : self->n_ranks == 1             ? TALLY__AUTO_SETTLED
-                                                 : TALLY__AUTO_WARM_UP);
+    tally__auto_begin(self, self->phase == TALLY__AUTO_FIXED ? TALLY__AUTO_FIXED
+                            : self->n_ranks == 1             ? TALLY__AUTO_SETTLED
+                                                             : TALLY__AUTO_WARM_UP);
     self->is_unproved = false;
     self->has_line = false;
+    self->move = TALLY__AUTO_STAYS;
+    self->cap_tick = 0;
+    self->trial_cap = 0;
+    self->cap_verdict[0] = '\0';
     if (self->phase == TALLY__AUTO_WARM_UP) {
         tally__auto_begin_opening(self);
     }
@@ -125,8 +114,9 @@ void tally__auto_loaded(struct tally__auto *self, bool is_settled)
         return;
     }
     tally__auto_end_probes(self);
+    self->move = TALLY__AUTO_STAYS;
     self->is_unproved = !is_settled;
-    begin(self, is_settled ? TALLY__AUTO_SETTLED : TALLY__AUTO_WARM_UP);
+    tally__auto_begin(self, is_settled ? TALLY__AUTO_SETTLED : TALLY__AUTO_WARM_UP);
 }
 
 /* ---- measuring ---- */
@@ -138,7 +128,7 @@ static int begin_probes(struct tally__auto *self, tally_lane *lane)
 
     TRY(tally__auto_agree_memory(self, lane, rc));
     tally__auto_clear_probes(self);
-    begin(self, TALLY__AUTO_PROBE);
+    tally__auto_begin(self, TALLY__AUTO_PROBE);
     return TALLY_OK;
 }
 
@@ -158,9 +148,9 @@ static int consider(struct tally__auto *self, tally_lane *lane)
     self->least_gain = offer.gain > self->margin ? self->margin : -self->margin / 2;
     if (is_new &&
         (offer.gain > self->margin || (offer.is_more_exact && offer.gain > self->least_gain))) {
-        begin(self, TALLY__AUTO_REFEREE);
+        tally__auto_begin(self, TALLY__AUTO_REFEREE);
     } else {
-        settle(self);
+        tally__auto_settle(self);
     }
     return TALLY_OK;
 }
@@ -185,7 +175,7 @@ static int end_warm_up(struct tally__auto *self, tally_lane *lane)
         TRY(self->is_opening ? tally__auto_end_opening(self, lane) : TALLY_OK);
     }
     if (self->in_phase == N_WARM_UP) {
-        begin(self, TALLY__AUTO_PLAIN);
+        tally__auto_begin(self, TALLY__AUTO_PLAIN);
     }
     return TALLY_OK;
 }
@@ -206,7 +196,7 @@ static int end_plain(struct tally__auto *self, tally_lane *lane)
     }
     TRY(tally__auto_gather(self, lane));
     if (self->profile.hosts <= 1) {
-        settle(self);
+        tally__auto_settle(self);
         return TALLY_OK;
     }
     if (self->has_errors) {
@@ -217,7 +207,7 @@ static int end_plain(struct tally__auto *self, tally_lane *lane)
         TRY(can_pay(self, lane, &pays));
     }
     if (!pays) {
-        settle(self);
+        tally__auto_settle(self);
         return TALLY_OK;
     }
     return begin_probes(self, lane);
@@ -236,7 +226,7 @@ static int end_probe(struct tally__auto *self, tally_lane *lane)
         TRY(tally__auto_propose(self, lane, &offer));
         if (offer.gain <= self->margin) {
             tally__auto_end_probes(self);
-            settle(self);
+            tally__auto_settle(self);
         }
         return TALLY_OK;
     }
@@ -258,7 +248,7 @@ static int end_referee(struct tally__auto *self, tally_lane *lane)
     self->was_proposals = self->active == self->proposal;
     TRY(tally__auto_judge(self, lane, &is_decided));
     if (is_decided) {
-        settle(self);
+        tally__auto_settle(self);
     } else {
         self->active = tally__auto_next_is_proposals(self) ? self->proposal : self->settled;
     }
@@ -279,7 +269,7 @@ static int replace_choice(struct tally__auto *self, tally_lane *lane)
     }
     TRY(rc);
     memcpy(self->settled, self->proposal, self->n_params);
-    settle(self);
+    tally__auto_settle(self);
     return TALLY_OK;
 }
 
@@ -325,18 +315,30 @@ static int end_settled(struct tally__auto *self, tally_lane *lane)
     }
     if (self->in_phase >= self->review - N_REVIEW ||
         (has_shifted && self->in_phase >= REST_STEPS)) {
-        begin(self, TALLY__AUTO_PLAIN);
+        tally__auto_begin(self, TALLY__AUTO_PLAIN);
+        return TALLY_OK;
     }
-    return TALLY_OK;
+    return tally__auto_try_cap(self, lane, self->review - N_REVIEW - self->in_phase);
 }
 
 /* ---- steps ---- */
+
+void tally__auto_measure_again(struct tally__auto *self)
+{
+    tally__auto_end_probes(self);
+    self->has_errors = false;
+    self->n_probed = 0;
+    self->has_profile = false;
+    self->n_rows = 0;
+    tally__auto_begin(self, TALLY__AUTO_PLAIN);
+}
 
 /* The buckets of the step. A new layout begins again, with the choices of its parameters. */
 static void count_buckets(struct tally__auto *self)
 {
     unsigned generation = self->generation;
     bool is_first;
+    bool is_new;
     size_t n = 0;
 
     for (size_t b = 0; b < self->n_params; b++) {
@@ -348,22 +350,18 @@ static void count_buckets(struct tally__auto *self)
 
         n = is_there ? b + 1 : n;
     }
-    if (n == self->n_buckets && generation == self->generation) {
-        return;
-    }
+    is_new = n != self->n_buckets || generation != self->generation;
     is_first = self->n_buckets == 0;
     self->n_buckets = n;
     self->generation = generation;
+    if (tally__auto_has_moved(self, is_new) || !is_new) {
+        return;
+    }
     if (self->phase == TALLY__AUTO_REFEREE) {
         tally__auto_end_trial(self, false);
     }
     if (!is_first && self->phase != TALLY__AUTO_FIXED && self->phase != TALLY__AUTO_WARM_UP) {
-        tally__auto_end_probes(self);
-        self->has_errors = false;
-        self->n_probed = 0;
-        self->has_profile = false;
-        self->n_rows = 0;
-        begin(self, TALLY__AUTO_PLAIN);
+        tally__auto_measure_again(self);
     }
 }
 
@@ -378,6 +376,8 @@ static int end_phase_step(struct tally__auto *self, tally_lane *lane)
         return end_probe(self, lane);
     case TALLY__AUTO_REFEREE:
         return end_referee(self, lane);
+    case TALLY__AUTO_CAP:
+        return tally__auto_end_cap(self, lane);
     case TALLY__AUTO_SETTLED:
         return end_settled(self, lane);
     case TALLY__AUTO_FIXED:
@@ -404,7 +404,7 @@ static void give_up(struct tally__auto *self)
                    "bucket 0, until the next review",
                    self->candidates[self->settled[self->slots[0].param]]->table.name);
     }
-    settle(self);
+    tally__auto_settle(self);
 }
 
 /* Any other failure, which all ranks see, begins the measurements again. */
@@ -417,9 +417,10 @@ static int end_failed(struct tally__auto *self, int rc)
         give_up(self);
         return TALLY_OK;
     }
+    self->move = TALLY__AUTO_STAYS;
     if (self->phase < TALLY__AUTO_SETTLED) {
         tally__auto_end_probes(self);
-        begin(self, TALLY__AUTO_PLAIN);
+        tally__auto_begin(self, TALLY__AUTO_PLAIN);
     }
     return rc;
 }
@@ -438,58 +439,4 @@ int tally__auto_step_end(void *state, tally_lane *lane)
     self->lanes = (size_t)tally_lane_group(lane)->n_lanes;
     rc = end_phase_step(self, lane);
     return rc == TALLY_OK ? TALLY_OK : end_failed(self, rc);
-}
-
-/* The times of the buckets and of backward. */
-static void note_times(struct tally__auto *self, const tally_ddp_stats *stats)
-{
-    self->forward_s += stats->forward_s;
-    self->backward_s += stats->backward_s;
-    self->n_times++;
-    for (size_t b = 0; b < self->n_buckets; b++) {
-        tally_bucket_stats of = {.size = sizeof of};
-
-        if (b < stats->n_buckets && tally_ddp_get_bucket_stats(self->ddp, b, &of) == TALLY_OK &&
-            of.measured) {
-            self->slots[b].ready_s += of.ready_s;
-            self->slots[b].n_ready++;
-        }
-    }
-}
-
-static void note_probe(struct tally__auto *self, const tally_ddp_stats *stats)
-{
-    double coding_s = 0;
-
-    for (size_t h = 0; h < self->n; h++) {
-        for (size_t b = 0; b < self->n_buckets; b++) {
-            coding_s += self->probes[h * self->n_params + b].code_s;
-        }
-    }
-    self->probe_backward_s += stats->backward_s;
-    self->probe_cpu_s += coding_s;
-    self->n_probe_times++;
-}
-
-void tally__auto_step_over(void *state, bool has_input)
-{
-    struct tally__auto *self = state;
-    tally_ddp_stats stats = {.size = sizeof stats};
-    uint64_t now_ns = tally__now_ns();
-
-    self->step_s[self->tick % (2 * TALLY__AUTO_WINDOW)] =
-        self->last_over_ns > 0 ? (double)(now_ns - self->last_over_ns) * 1e-9 : 0;
-    self->last_over_ns = now_ns;
-    if (self->phase == TALLY__AUTO_REFEREE && self->in_phase > 0 && self->was_proposals) {
-        self->proposal_s = tally__auto_time_of(self, self->tick, true);
-    }
-    if (!has_input || self->n_ranks == 1 || tally_ddp_get_stats(self->ddp, &stats) != TALLY_OK) {
-        return;
-    }
-    /* The phase may have changed at the end of the step: its times are of the phase before. */
-    if (self->phase == TALLY__AUTO_PLAIN && self->in_phase > 0) {
-        note_times(self, &stats);
-    } else if (self->phase == TALLY__AUTO_PROBE && self->in_phase > 0) {
-        note_probe(self, &stats);
-    }
 }

@@ -5,11 +5,13 @@
  *
  *     tally plan 1
  *     model 5f0c2a91d3b4e687 of 2 parameters
+ *     cap 1048576
  *     allreduce layer 0 bias
  *     int8 layer 0 weight
  *
- * The names are for the reader; the number identifies names and sizes of all parameters. Reading is
- * strict. Application threads enter, and lane 0 for writing.
+ * The line with the bucket cap is there if auto has changed it. The names are for the reader; the
+ * number identifies names and sizes of all parameters. Reading is strict. Application threads
+ * enter, and lane 0 for writing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -70,6 +72,9 @@ size_t tally__plan_write(const struct tally__auto *self, char *text, size_t room
 
     tally__sheet_put(&sheet, FIRST_LINE "\nmodel %016llx of %zu parameters\n",
                      (unsigned long long)model_digest(self->ddp), self->n_params);
+    if (self->laid_cap > 0) {
+        tally__sheet_put(&sheet, "cap %zu\n", self->laid_cap);
+    }
     for (size_t i = 0; i < self->n_params; i++) {
         tally__sheet_put(&sheet, "%s ", self->candidates[self->settled[i]]->table.name);
         put_name(&sheet, tally_ddp_param_name(self->ddp, (int)i));
@@ -200,6 +205,30 @@ static int read_head(const struct tally__auto *self, tally_ddp *ddp, struct line
     return TALLY_OK;
 }
 
+/* The line with the cap, if it comes next. */
+static int read_cap(struct lines *lines, size_t *cap_bytes)
+{
+    struct lines at = *lines;
+    char line[MOST_LINE + 1];
+    unsigned long long value = 0;
+    int length = 0;
+
+    *cap_bytes = 0;
+    if (!next_line(&at, line) || strncmp(line, "cap ", 4) != 0) {
+        return TALLY_OK;
+    }
+    *lines = at;
+    for (const char *digit = line + 4; *digit >= '0' && *digit <= '9' && length < 15; digit++) {
+        value = 10 * value + (unsigned long long)(*digit - '0');
+        length++;
+    }
+    if (value == 0 || line[4 + length] != '\0') {
+        return refuse(lines, "'cap' and a number of bytes");
+    }
+    *cap_bytes = (size_t)value;
+    return TALLY_OK;
+}
+
 static int read_choice(const struct tally__auto *self, struct lines *lines, unsigned char *choice)
 {
     char line[MOST_LINE + 1];
@@ -224,11 +253,12 @@ static int read_choice(const struct tally__auto *self, struct lines *lines, unsi
 }
 
 int tally__plan_read(const struct tally__auto *self, tally_ddp *ddp, const char *text, size_t n,
-                     unsigned char *choice)
+                     unsigned char *choice, size_t *cap_bytes)
 {
     struct lines lines = {.name = self->plan_path, .text = text, .n = n};
 
     TRY(read_head(self, ddp, &lines));
+    TRY(read_cap(&lines, cap_bytes));
     for (size_t i = 0; i < self->n_params; i++) {
         TRY(read_choice(self, &lines, &choice[i]));
     }
@@ -296,7 +326,11 @@ int tally__plan_load(struct tally__auto *self, tally_ddp *ddp, int status, bool 
         tally_future_free(future);
     }
     if (rc == TALLY_OK && sending.is_there) {
-        rc = tally__plan_read(self, ddp, sending.text, (size_t)sending.n, self->settled);
+        rc = tally__plan_read(self, ddp, sending.text, (size_t)sending.n, self->settled,
+                              &self->laid_cap);
+    }
+    if (rc == TALLY_OK && sending.is_there) {
+        memcpy(self->laid_classes, self->settled, self->n_params);
     }
     *is_there = rc == TALLY_OK && sending.is_there;
     tally__free(sending.text);

@@ -75,13 +75,13 @@ static void say_compressed(const struct tally__auto *self, size_t b, size_t choi
                    1e3 * fmax(own.code_s + own.rounds_s - exact.code_s - exact.rounds_s, 0));
 }
 
-static void add_verdict(const struct tally__auto *self, char *reason)
+static void add_verdict(const char *verdict, char *reason)
 {
     size_t n = strlen(reason);
 
-    if (self->verdict[0] != '\0' && n + 3 < TALLY__AUTO_REASON) {
+    if (verdict[0] != '\0' && n + 3 < TALLY__AUTO_REASON) {
         (void)snprintf(reason + n, TALLY__AUTO_REASON - n, "; %.*s",
-                       (int)(TALLY__AUTO_REASON - n - 3), self->verdict);
+                       (int)(TALLY__AUTO_REASON - n - 3), verdict);
     }
 }
 
@@ -110,7 +110,8 @@ static int explain_bucket(struct tally__auto *self, size_t b, const unsigned cha
     } else {
         say_compressed(self, b, choice[b], row->reason);
     }
-    add_verdict(self, row->reason);
+    add_verdict(self->verdict, row->reason);
+    add_verdict(self->cap_verdict, row->reason);
     return TALLY_OK;
 }
 
@@ -175,7 +176,8 @@ void tally__auto_explain_all(struct tally__auto *self)
     self->n_rows = 0;
     self->cap_bytes = 0;
     self->cap_gain = 0;
-    if (self->n_buckets == 0 || self->gave_up) {
+    if (self->n_buckets == 0 || self->gave_up ||
+        (self->has_profile && self->profile.n_buckets != self->n_buckets)) {
         return;
     }
     if (!self->has_profile || self->profile.hosts <= 1) {
@@ -211,6 +213,9 @@ static const char *plain_reason(const struct tally__auto *self)
     }
     if (self->gave_up) {
         return "there was no memory to measure with";
+    }
+    if (self->phase == TALLY__AUTO_CAP) {
+        return "auto is trying another bucket cap";
     }
     return self->phase == TALLY__AUTO_SETTLED ? "the state that was loaded says so"
                                               : "auto is still measuring";

@@ -4,7 +4,10 @@
  * candidates. Loaded into a hook with other candidates, it gives what both have in common.
  * Application threads enter, between steps.
  *
- *     head; per parameter: settled, holds; per candidate: its name, its state
+ *     head; per parameter: settled, holds, class; the bucket cap; per candidate: its name, its
+ * state
+ *
+ * Blobs of the first form have neither class nor cap.
  */
 #include <string.h>
 
@@ -13,7 +16,8 @@
 #include "hook/auto.h"
 
 #define WHAT "the state of the hook auto"
-#define MAGIC 0x316f747561ull /* "auto1" */
+#define MAGIC 0x326f747561ull /* "auto2" */
+#define FIRST_MAGIC 0x316f747561ull
 
 struct head {
     uint64_t magic;
@@ -30,14 +34,17 @@ struct entry {
 int tally__auto_save(void *state, void *blob, size_t *bytes)
 {
     const struct tally__auto *self = state;
-    const struct head head = {MAGIC, self->n_params, self->n, self->phase >= TALLY__AUTO_SETTLED};
+    const struct head head = {MAGIC, self->n_params, self->n, self->phase >= TALLY__AUTO_CAP};
+    const uint64_t cap_bytes = self->laid_cap;
     unsigned char *to = blob;
-    size_t used = sizeof head + 2 * self->n_params;
+    size_t used = sizeof head + 3 * self->n_params + sizeof cap_bytes;
 
     if (to) {
         memcpy(to, &head, sizeof head);
         memcpy(to + sizeof head, self->settled, self->n_params);
         memcpy(to + sizeof head + self->n_params, self->holds, self->n_params);
+        memcpy(to + sizeof head + 2 * self->n_params, self->laid_classes, self->n_params);
+        memcpy(to + sizeof head + 3 * self->n_params, &cap_bytes, sizeof cap_bytes);
     }
     for (size_t h = 0; h < self->n; h++) {
         const tally_hook *hook = self->candidates[h];
@@ -67,6 +74,8 @@ struct parts {
     struct head head;
     const unsigned char *settled;
     const unsigned char *holds;
+    const unsigned char *classes; /* NULL: none */
+    uint64_t cap_bytes;
     const char *names[TALLY__MOST_CANDIDATES];
     struct entry entries[TALLY__MOST_CANDIDATES];
     const unsigned char *states[TALLY__MOST_CANDIDATES];
@@ -82,6 +91,8 @@ static int take_apart(const struct tally__auto *self, const tally_hook_blob *blo
 {
     const unsigned char *from = blob->data;
     size_t left = blob->bytes;
+    size_t needed;
+    bool has_cap;
 
     if (left < sizeof parts->head) {
         return refuse();
@@ -89,14 +100,20 @@ static int take_apart(const struct tally__auto *self, const tally_hook_blob *blo
     memcpy(&parts->head, from, sizeof parts->head);
     from += sizeof parts->head;
     left -= sizeof parts->head;
-    if (parts->head.magic != MAGIC || parts->head.n_params != self->n_params ||
-        parts->head.n == 0 || parts->head.n > TALLY__MOST_CANDIDATES || left < 2 * self->n_params) {
+    has_cap = parts->head.magic == MAGIC;
+    needed = has_cap ? 3 * self->n_params + sizeof parts->cap_bytes : 2 * self->n_params;
+    if ((!has_cap && parts->head.magic != FIRST_MAGIC) || parts->head.n_params != self->n_params ||
+        parts->head.n == 0 || parts->head.n > TALLY__MOST_CANDIDATES || left < needed) {
         return refuse();
     }
     parts->settled = from;
     parts->holds = from + self->n_params;
-    from += 2 * self->n_params;
-    left -= 2 * self->n_params;
+    parts->classes = has_cap ? from + 2 * self->n_params : NULL;
+    if (has_cap) {
+        memcpy(&parts->cap_bytes, from + 3 * self->n_params, sizeof parts->cap_bytes);
+    }
+    from += needed;
+    left -= needed;
     for (size_t h = 0; h < parts->head.n; h++) {
         struct entry *entry = &parts->entries[h];
 
@@ -115,7 +132,8 @@ static int take_apart(const struct tally__auto *self, const tally_hook_blob *blo
         left -= (size_t)(entry->name_bytes + entry->state_bytes);
     }
     for (size_t i = 0; i < self->n_params; i++) {
-        if (parts->settled[i] >= parts->head.n || parts->holds[i] >= parts->head.n) {
+        if (parts->settled[i] >= parts->head.n || parts->holds[i] >= parts->head.n ||
+            (has_cap && parts->classes[i] >= TALLY__MOST_CLASSES)) {
             return refuse();
         }
     }
@@ -175,6 +193,10 @@ static void take_choices(struct tally__auto *self, const struct parts *parts)
         }
         self->holds[i] = choice_of(self, parts, parts->holds[i]);
         self->used[i] = self->holds[i];
+    }
+    if (self->phase != TALLY__AUTO_FIXED && parts->classes) {
+        self->laid_cap = (size_t)parts->cap_bytes;
+        memcpy(self->laid_classes, parts->classes, self->n_params);
     }
 }
 

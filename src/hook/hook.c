@@ -78,6 +78,12 @@ static void note_no_step(void *state, bool has_input)
     (void)has_input;
 }
 
+static void want_no_packing(const void *state, struct tally__packing *packing)
+{
+    (void)state;
+    *packing = (struct tally__packing){0};
+}
+
 static uint64_t count_nothing(const void *state)
 {
     (void)state;
@@ -107,6 +113,7 @@ static void fill_defaults(tally_hook_table *table, struct tally__hook_private *p
     DEFAULT(private->runs_here, runs_everywhere);
     DEFAULT(private->step_end, end_no_step);
     DEFAULT(private->step_over, note_no_step);
+    DEFAULT(private->get_packing, want_no_packing);
     DEFAULT(private->n_explained, count_nothing);
     DEFAULT(private->explain, explain_nothing);
 }

@@ -17,6 +17,15 @@
 
 struct tally__hook_kind;
 
+/* How parameters are packed into buckets. */
+#define TALLY__MOST_CLASSES 8
+struct tally__packing {
+    size_t cap_bytes; /* of all buckets; 0: the caps of the config */
+    /* Per parameter, below TALLY__MOST_CLASSES: those of different classes share no bucket. NULL:
+     * all are of class 0. */
+    const unsigned char *classes;
+};
+
 /* The private part of a hook's table. The application's hooks have the defaults: false, 0, and
  * functions that do nothing. A wrapper has those of the hook inside (hook/wrapper.h). */
 struct tally__hook_private {
@@ -44,6 +53,11 @@ struct tally__hook_private {
     /* At the end of wait, after statistics are recorded: the step has succeeded. has_input: this
      * rank's times are in the statistics. Never waits for other ranks. */
     void (*step_over)(void *state, bool has_input);
+    /* The packing that the hook wants, the same on all ranks. The ddp asks when the hook is
+     * attached or loaded, and after each step_end; where buckets may move, it packs them so before
+     * the next step, and they get a new generation. Otherwise, or without memory for it, they stay.
+     */
+    void (*get_packing)(const void *state, struct tally__packing *packing);
     /* Changes whenever explain says something new that a trace should have; 0: nothing so far. */
     uint64_t (*n_explained)(const void *state);
     /* Fills in the decision for a bucket; hook and measured_s are set. Between steps. */

@@ -186,6 +186,7 @@ static void free_arrays(struct tally__auto *self)
     tally__free(self->used);
     tally__free(self->holds);
     tally__free(self->home);
+    tally__free(self->laid_classes);
     tally__free(self->slots);
     tally__free(self->probes);
     tally__free(self->squares);
@@ -204,6 +205,8 @@ static void free_arrays(struct tally__auto *self)
     self->used = NULL;
     self->holds = NULL;
     self->home = NULL;
+    self->laid_classes = NULL;
+    self->laid_cap = 0;
     self->slots = NULL;
     self->probes = NULL;
     self->squares = NULL;
@@ -231,6 +234,7 @@ static int make_arrays(struct tally__auto *self, tally_ddp *ddp)
     self->used = tally__alloc_array(n, 1, WHAT);
     self->holds = tally__alloc_array(n, 1, WHAT);
     self->home = tally__alloc_array(n, sizeof *self->home, WHAT);
+    self->laid_classes = tally__alloc_array(n, 1, WHAT);
     self->slots = tally__alloc_array(n, sizeof *self->slots, WHAT);
     self->probes = tally__alloc_array(n * self->n, sizeof *self->probes, WHAT);
     self->squares = tally__alloc_array(n, sizeof *self->squares, WHAT);
@@ -247,9 +251,9 @@ static int make_arrays(struct tally__auto *self, tally_ddp *ddp)
         self->home[i] = -1;
     }
     return self->settled && self->proposal && self->used && self->holds && self->home &&
-                   self->slots && self->probes && self->squares && self->sums && self->losses &&
-                   self->of_buckets && self->rows && self->probe_sums && self->live_sums &&
-                   self->live_start && self->live_end
+                   self->laid_classes && self->slots && self->probes && self->squares &&
+                   self->sums && self->losses && self->of_buckets && self->rows &&
+                   self->probe_sums && self->live_sums && self->live_start && self->live_end
                ? TALLY_OK
                : TALLY_NOMEM;
 }
@@ -399,6 +403,7 @@ static int make(const char *name, const struct tally__setting *setting, tally_ho
                                           .is_elementwise = is_elementwise,
                                           .step_end = tally__auto_step_end,
                                           .step_over = tally__auto_step_over,
+                                          .get_packing = tally__auto_get_packing,
                                           .n_explained = tally__auto_n_explained,
                                           .explain = tally__auto_explain};
     struct tally__auto *self = tally__alloc(sizeof *self, "a hook");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Choosing a bucket cap; see cap.h. A gradient is ready at its part of the time between two buckets
- * of the profile; a part of a bucket has its part of the bytes and of the coding. A new bucket
- * travels by the hook of its first parameter. No state; any thread.
+ * of the profile; a part of a bucket has its part of the bytes and of the coding. Parts keep their
+ * hooks, and those of different hooks share no new bucket. No state; any thread.
  */
 #include "tune/cap.h"
 
@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "tune/choose.h"
 #include "tune/forecast.h"
 #include "tune/replay.h"
 
@@ -21,9 +22,10 @@
  */
 #define EQUAL 0.005
 
-/* A bucket that is being filled. */
+/* The bucket that the parts of a hook are filling. */
 struct filling {
     size_t first;
+    size_t n; /* parts so far; 0: it is empty */
     double plain_bytes;
     struct tally__coding coding;
     double ready_s;
@@ -34,14 +36,21 @@ struct packing {
     const struct tally__cap_question *question;
     struct tally__replay_bucket *buckets;
     size_t n;
+    struct filling filling[TALLY__MOST_CANDIDATES]; /* per hook */
 };
 
-static struct tally__replay_bucket close_bucket(const struct tally__cap_question *question,
-                                                const struct filling *filling)
+/* The hook by which part i travels. */
+static size_t hook_of(const struct tally__cap_question *question, size_t i)
 {
+    return question->choice[question->parts[i].bucket];
+}
+
+static void close_bucket(struct packing *packing, struct filling *filling)
+{
+    const struct tally__cap_question *question = packing->question;
     const struct tally__profile *profile = question->profile;
     const struct tally__cluster cluster = tally__profile_cluster(profile);
-    size_t hook = question->choice[question->parts[filling->first].bucket];
+    size_t hook = hook_of(question, filling->first);
     double exchanges = profile->hooks[hook].exchanges;
     const struct tally__parcel parcel = {filling->plain_bytes, filling->coding.bytes,
                                          filling->coding.code_s,
@@ -50,7 +59,8 @@ static struct tally__replay_bucket close_bucket(const struct tally__cap_question
 
     made.load = tally__load_of(&cluster, TALLY__FLAT, &parcel);
     made.cpu_s = made.load.code_s + profile->cpu_s_per_byte * made.load.rank_bytes;
-    return made;
+    packing->buckets[packing->n++] = made;
+    *filling = (struct filling){.n = 0};
 }
 
 /* The end of the parts that share a bucket of the profile with part i. */
@@ -71,17 +81,30 @@ static void add_part(const struct tally__cap_question *question, size_t i, doubl
     const struct tally__profile *profile = question->profile;
     const struct tally__cap_part *part = &question->parts[i];
     const struct tally__profile_bucket *from = &profile->buckets[part->bucket];
-    const struct tally__profile_hook *hook =
-        &profile->hooks[question->choice[question->parts[filling->first].bucket]];
-    const struct tally__coding *coding = &hook->coding[part->bucket];
+    const struct tally__coding *coding = &profile->hooks[hook_of(question, i)].coding[part->bucket];
     double before_s = part->bucket > 0 ? profile->buckets[part->bucket - 1].ready_s : 0;
     double ready_s = before_s + share * fmax(from->ready_s - before_s, 0);
     double of = from->bytes > 0 ? part->bytes / from->bytes : 0;
 
+    filling->first = filling->n++ > 0 ? filling->first : i;
     filling->plain_bytes += part->bytes;
     filling->coding.bytes += of * coding->bytes;
     filling->coding.code_s += of * coding->code_s;
     filling->ready_s = fmax(filling->ready_s, ready_s);
+}
+
+/* Closes the buckets that are left, in the order of their first parts. */
+static void close_rest(struct packing *packing)
+{
+    const struct tally__cap_question *question = packing->question;
+
+    for (size_t i = 0; i < question->n; i++) {
+        struct filling *own = &packing->filling[hook_of(question, i)];
+
+        if (own->n > 0 && own->first == i) {
+            close_bucket(packing, own);
+        }
+    }
 }
 
 /* Packs all parts; a cap of 0 keeps the buckets of the profile. As ddp/plan.c has it, a bucket is
@@ -89,14 +112,13 @@ static void add_part(const struct tally__cap_question *question, size_t i, doubl
 static void pack(struct packing *packing, size_t cap_bytes)
 {
     const struct tally__cap_question *question = packing->question;
-    struct filling filling = {.first = 0};
     size_t end = 0;
     double done = 0;
     double whole = 0;
 
     packing->n = 0;
     for (size_t i = 0; i < question->n; i++) {
-        bool is_full;
+        struct filling *own = &packing->filling[hook_of(question, i)];
 
         if (i == end) {
             end = end_of_bucket(question, i);
@@ -104,13 +126,12 @@ static void pack(struct packing *packing, size_t cap_bytes)
             whole = question->profile->buckets[question->parts[i].bucket].bytes;
         }
         done += question->parts[i].bytes;
-        add_part(question, i, whole > 0 ? fmin(done / whole, 1) : 1, &filling);
-        is_full = cap_bytes > 0 ? filling.plain_bytes >= (double)cap_bytes : i + 1 == end;
-        if (is_full || i + 1 == question->n) {
-            packing->buckets[packing->n++] = close_bucket(question, &filling);
-            filling = (struct filling){.first = i + 1};
+        add_part(question, i, whole > 0 ? fmin(done / whole, 1) : 1, own);
+        if (cap_bytes > 0 ? own->plain_bytes >= (double)cap_bytes : i + 1 == end) {
+            close_bucket(packing, own);
         }
     }
+    close_rest(packing);
 }
 
 static double step_s(struct packing *packing, size_t cap_bytes)

@@ -23,17 +23,17 @@ struct golden {
     size_t bucket[MAX_ITEMS];
 };
 
-#define F(n)                       \
-    {                              \
-        4 * (size_t)(n), TALLY_F32 \
+#define F(n)                          \
+    {                                 \
+        4 * (size_t)(n), TALLY_F32, 0 \
     }
-#define D(n)                       \
-    {                              \
-        8 * (size_t)(n), TALLY_F64 \
+#define D(n)                          \
+    {                                 \
+        8 * (size_t)(n), TALLY_F64, 0 \
     }
-#define H(n)                       \
-    {                              \
-        2 * (size_t)(n), TALLY_F16 \
+#define H(n)                          \
+    {                                 \
+        2 * (size_t)(n), TALLY_F16, 0 \
     }
 
 /* The buckets of the first four are upstream's, numbered in the order they are closed. */

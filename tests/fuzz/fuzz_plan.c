@@ -49,16 +49,20 @@ int fuzz_one(const uint8_t *data, size_t n)
     size_t live = counting_memory_live();
     unsigned char choice[N_PARAMS];
     unsigned char again[N_PARAMS];
+    size_t cap_bytes;
+    size_t cap_again;
     char text[ROOM];
 
-    if (tally__plan_read(self, self->ddp, (const char *)data, n, choice) == TALLY_OK) {
+    if (tally__plan_read(self, self->ddp, (const char *)data, n, choice, &cap_bytes) == TALLY_OK) {
         size_t length;
 
         self->settled = choice;
+        self->laid_cap = cap_bytes;
         length = tally__plan_write(self, text, sizeof text);
         self->settled = NULL;
         FUZZ_CHECK(length < sizeof text);
-        FUZZ_CHECK(tally__plan_read(self, self->ddp, text, length, again) == TALLY_OK);
+        FUZZ_CHECK(tally__plan_read(self, self->ddp, text, length, again, &cap_again) == TALLY_OK);
+        FUZZ_CHECK(cap_again == cap_bytes);
         FUZZ_CHECK(memcmp(choice, again, sizeof choice) == 0);
         FUZZ_CHECK(choice[0] < self->n && choice[1] < self->n);
     } else {
