@@ -7,6 +7,7 @@ file is out of date.
 
 import re
 import sys
+import types
 
 HEAD = '''# SPDX-License-Identifier: Apache-2.0
 """tally's C interface for ctypes. Written by generate.py from tally.h and tally_extend.h: do not
@@ -98,37 +99,48 @@ def read_lists(text):
     return lists
 
 
-def generate(headers):
-    text = "\n".join(open(header, encoding="utf-8").read() for header in headers)
-    lists = read_lists(text)
+def read_headers(paths):
+    """What the headers declare, as C text without comments: the lists, the names of enums, their constants, callbacks
+    (name: result, arguments), structs (name, body), second names of structs (of, alias), functions (result, name,
+    arguments)."""
+    text = "\n".join(open(path, encoding="utf-8").read() for path in paths)
     plain = re.sub(r"^\s*#.*?[^\\]$", "", without_comments(text), flags=re.M | re.S)
     plain = re.sub(r"^\s*#.*$", "", plain, flags=re.M)
-    enums = re.findall(r"typedef enum (\w+)", plain)
-    callbacks = dict(re.findall(r"typedef (?:int|void) \(\*(\w+)\)\(([^)]*)\);", plain))
-    bodies = re.findall(r"struct (\w+) \{(.*?)\}", plain, re.S)
-    aliases = re.findall(r"typedef (tally_\w+) (tally_\w+);", plain)
-    structs = [name for name, _ in bodies] + [alias for _, alias in aliases]
+    enums = re.findall(r"typedef enum (\w+) \{([^}]*)\}", plain)
+    return types.SimpleNamespace(
+        lists=read_lists(text),
+        enums=re.findall(r"typedef enum (\w+)", plain),
+        constants=[row for _, body in enums for row in re.findall(r"(\w+) = (\d+)", body)],
+        callbacks={name: (result, arguments) for result, name, arguments in
+                   re.findall(r"typedef (int|void) \(\*(\w+)\)\(([^)]*)\);", plain)},
+        structs=re.findall(r"struct (\w+) \{(.*?)\}", plain, re.S),
+        aliases=re.findall(r"typedef (tally_\w+) (tally_\w+);", plain),
+        functions=re.findall(r"TALLY_API ([\w\s*]*?)(\w+)\((.*?)\);", plain, re.S))
+
+
+def generate(headers):
+    read = read_headers(headers)
+    enums, callbacks = read.enums, read.callbacks
+    structs = [name for name, _ in read.structs] + [alias for _, alias in read.aliases]
 
     out = [HEAD]
-    for name, rows in lists.items():
+    for name, rows in read.lists.items():
         out.append(f"{name} = (")
         out += [f'    ("{row}", {value}, "{words}"),' for row, value, words in rows]
         out += [")", ""]
-    for _, body in re.findall(r"typedef enum (\w+) \{([^}]*)\}", plain):
-        out += [f"{name} = {value}" for name, value in re.findall(r"(\w+) = (\d+)", body)]
+    out += [f"{name} = {value}" for name, value in read.constants]
     out.append("")
-    for at, (name, body) in enumerate(bodies):  # a pointer to a later struct is any pointer
+    for at, (name, body) in enumerate(read.structs):  # a pointer to a later struct is any pointer
         out += struct_lines(name, body, structs[:at], enums, callbacks)
-    for name, arguments in callbacks.items():
+    for name, (result, arguments) in callbacks.items():
         kinds = [ctype(split_declaration(part)[0], structs, enums, callbacks)
                  for part in split_arguments(arguments)]
-        result = re.search(rf"typedef (\w+) \(\*{name}\)", plain).group(1)
         out.append(f"{name} = ctypes.CFUNCTYPE({', '.join([SCALARS[result]] + kinds)})")
     out.append("")
-    out += [f"{alias} = {of}" for of, alias in aliases]
+    out += [f"{alias} = {of}" for of, alias in read.aliases]
     out += ["STRUCTS = {", *[f'    "{name}": {name},' for name in structs], "}", ""]
     out.append("FUNCTIONS = {")
-    for result, name, arguments in re.findall(r"TALLY_API ([\w\s*]*?)(\w+)\((.*?)\);", plain, re.S):
+    for result, name, arguments in read.functions:
         kinds = [] if arguments.strip() == "void" else [
             ctype(split_declaration(part)[0], structs, enums, callbacks)
             for part in split_arguments(arguments)]

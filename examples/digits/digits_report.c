@@ -192,7 +192,9 @@ static void print_verdict(const struct verdict *verdict)
     }
     printf("Advice: use %s between ranks of this machine", fastest->hook);
     if (leanest == fastest) {
-        printf(":\nit is the fastest, and sends the least.\n");
+        printf(
+            ":\nof the hooks that keep the ranks equal in each step it sends the least, and none\n"
+            "is faster by more than a tenth.\n");
     } else if (verdict->bits_per_s > 0) {
         printf(", and\n%s over links below %.2g Gbit/s: it sends %.3g times less.\n", leanest->hook,
                verdict->bits_per_s / 1e9, fastest->bytes / leanest->bytes);

@@ -391,7 +391,8 @@ static int saves_body(tally_group *group, void *user)
 
 /* ---- with processes ---- */
 
-/* A folder that the ranks may not write to; and one that only rank 0 sees. */
+/* A folder that only rank 0 sees; and one that the ranks may not write to: root becomes another
+ * user, others take the permission from themselves. */
 static int process_body(tally_group *group, void *user)
 {
     static struct ckpt_run run;
@@ -404,12 +405,13 @@ static int process_body(tally_group *group, void *user)
     CHECK_STATUS(group, ckpt_save(&run, "seen-by-one"), TALLY_SYSTEM);
     CHECK_TEXT(group, tally_last_error(), "rank 1 does not see 'seen-by-one/.saving-000001'");
     CHECK(group, tally_group_rank(group) != 0 || ckpt_count("seen-by-one", ".") == 0);
-    CHECK(group, !is_root || seteuid(65534) == 0);
+    CHECK(group, (is_root ? seteuid(65534) : chmod(run_folder, 0555)) == 0);
     CHECK(group, check_save(&run, run_folder, TALLY_SYSTEM, "Permission denied") == 0);
     CHECK_OK(group, ckpt_load(&run, run_folder, &info));
     CHECK(group, info.step == 4);
-    /* A sanitizer looks at this process at its end, and may not if it is another user's. */
-    CHECK(group, !is_root || (seteuid(0) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0));
+    CHECK(group, (is_root ? seteuid(0) : chmod(run_folder, 0755)) == 0);
+    /* A sanitizer looks at this process at its end, and may not if it was another user's. */
+    CHECK(group, prctl(PR_SET_DUMPABLE, 1) == 0);
     return ckpt_end(&run);
 }
 

@@ -1,49 +1,73 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the binary interface with its record: abi.py DECLARATIONS RECORD [--write].
+"""Compares the binary interface with its record: abi.py RECORD NM LIBRARY HEADER... [--write].
 
 Everything in the record must still hold, because a program that was built with an older header relies on it:
-functions with their arguments, offsets of fields, values of constants. A struct that begins with its size may
-grow. What is not in the record is not released yet and may still change; it is listed. --write, before a release,
-records it, and refuses if something recorded changed or is gone.
-DECLARATIONS is python/tally/_declarations.py, which another test compares with the headers."""
+functions with their C types and symbol versions, types and offsets of fields, callbacks, values of constants. A
+struct that begins with its size may grow. Everything else is not released yet and may still change; it is listed.
+--write, before a release, records it, and refuses if something recorded changed or is gone."""
 
 import ctypes
-import importlib.util
+import pathlib
+import re
+import subprocess
 import sys
 
-
-def load(path):
-    spec = importlib.util.spec_from_file_location("declarations", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+import generate  # noqa: E402: python/generate.py reads the headers
 
 
-def name_of(kind):
-    if kind is None:
-        return "void"
-    if hasattr(kind, "contents"):  # a pointer
-        return name_of(kind._type_) + "*"
-    return kind.__name__
+def c_type(text):
+    """A C type on one line. const does not change how values are passed."""
+    words = re.sub(r"\bconst\b", "", text).replace("*", " * ").split()
+    return " ".join(words).replace("* *", "**")
 
 
-def describe(module):
+def c_function(result, arguments):
+    kinds = [part if part.strip() == "void" else generate.split_declaration(part)[0]
+             for part in generate.split_arguments(arguments)]
+    return f"{c_type(result)}({', '.join(map(c_type, kinds))})"
+
+
+def c_field(text):
+    """The name and the type of a field."""
+    function = re.match(r"(.*?)\(\s*\*\s*(\w+)\s*\)\s*\((.*)\)$", text, re.S)
+    if function:
+        return function[2], c_function(function[1], function[3])
+    declared, name, array = generate.split_declaration(text)
+    return name, c_type(declared) + array
+
+
+def symbol_versions(nm, library):
+    """{function: version} of the symbols that the library exports."""
+    listed = subprocess.run([nm, "-D", "--defined-only", "--with-symbol-versions", library], check=True,
+                            capture_output=True, text=True).stdout
+    return dict(re.findall(r"(tally_\w+)@+(\S+)", listed))
+
+
+def describe(headers, versions):
     """{thing: value} of the whole interface."""
+    read = generate.read_headers(headers)
+    layout = {}
+    exec(generate.generate(headers), layout)  # the layout that ctypes gives to the structs
     lines = {}
-    for name, (result, arguments) in module.FUNCTIONS.items():
-        lines[f"function {name}"] = f"{name_of(result)}({', '.join(map(name_of, arguments))})"
-    for name, struct in module.STRUCTS.items():
+    for result, name, arguments in read.functions:
+        version = versions.get(name, "not exported")
+        lines[f"function {name}"] = f"{c_function(result, arguments)}, {version}"
+    for name, (result, arguments) in read.callbacks.items():
+        lines[f"callback {name}"] = c_function(result, arguments)
+    bodies = dict(read.structs)
+    bodies.update({alias: bodies[of] for of, alias in read.aliases})
+    for name, body in bodies.items():
+        struct = layout[name]
         grows = " or more" if struct._fields_[0][0] == "size" else ""
         lines[f"struct {name}"] = f"{ctypes.sizeof(struct)} bytes{grows}"
-        for field, *_ in struct._fields_:
+        for field, kind in (c_field(part.strip()) for part in body.split(";") if part.strip()):
             place = getattr(struct, field)
-            lines[f"field {name}.{field}"] = f"{place.size} bytes at {place.offset}"
-    for name, value in vars(module).items():
-        if name.startswith("TALLY_") and isinstance(value, int):
-            lines[f"constant {name}"] = str(value)
-        elif name.startswith("TALLY_"):
-            lines.update({f"constant {name[:-5]}_{row}": str(number) for row, number, _ in value})
+            lines[f"field {name}.{field}"] = f"{kind}, {place.size} bytes at {place.offset}"
+    lines.update({f"constant {name}": value for name, value in read.constants})
+    for name, rows in read.lists.items():
+        lines.update({f"constant {name[:-5]}_{row}": str(value) for row, value, _ in rows})
     return lines
 
 
@@ -56,8 +80,8 @@ def still_holds(recorded, now):
 
 
 def main():
-    declarations, record = sys.argv[1:3]
-    now = describe(load(declarations))
+    record, nm, library, *headers = [word for word in sys.argv[1:] if word != "--write"]
+    now = describe(headers, symbol_versions(nm, library))
     with open(record, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
     head = [line for line in lines if line.startswith("#")]
