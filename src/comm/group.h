@@ -64,15 +64,18 @@ struct tally__lane_rate {
     uint64_t ns;
 };
 
-/* Wide stages: larger ones than those of the slots, for ranks that do not all run at the same time.
- * They are allocated when they are needed for the first time. */
+/* Wide stages: larger ones than those of the slots, for ranks that do not all run at the same time,
+ * and for CPUs that are slow to write what the other one has just read. They are allocated when
+ * they are needed for the first time. */
 struct tally__lane_wide {
     void **of;    /* per rank: its wide stages, one after the other; in the last list of the lane */
     size_t bytes; /* of one of them; 0: not allocated */
     int slowness; /* grows with each round that was late, and falls with the others */
     int n_uses;   /* exchanges that still ask for them from their first round on */
-    int n_last;   /* of the last time rounds were late; 0: an exchange has gone well since */
-    bool is_refused; /* a rank had no memory for them */
+    int n_last; /* of the last time the usual ones were slow; 0: an exchange has gone well since */
+    int n_slow; /* slow exchanges with the usual ones since wide ones were last measured */
+    double ns_per_byte; /* of the last exchange with wide ones; 0: not measured */
+    bool is_refused;    /* a rank had no memory for them */
 };
 
 /* One lane of one group. Only the job that runs on it touches it. */

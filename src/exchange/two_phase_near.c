@@ -9,7 +9,8 @@
  *     c + 1, reduces piece c and decodes piece c - 1. Stages are small enough for the caches, so
  *     there are many rounds, and each needs all ranks. If rounds come late, because other
  *     programs take the CPUs of ranks, the rest of the data goes through wide stages, in fewer
- *     rounds. The bits do not depend on it.
+ *     rounds. So do exchanges for which they were measured to be faster: some machines are slow to
+ *     write lines that are in the cache of the other CPU. The bits do not depend on it.
  *
  * Only the thread that runs the lane's jobs enters with that lane.
  */
@@ -33,10 +34,17 @@
 #define LATE_TIMES 2
 /* Rounds are late if one round in LATE_ROUNDS is, more than once. */
 #define LATE_ROUNDS 16
-/* Exchanges with wide stages after that; then rounds are tried again, and if they are late again,
- * there are twice as many. Rounds may be late by chance, and wide stages leave the caches. */
+/* Exchanges with wide stages after that; then the usual ones are tried again, and if they are slow
+ * again, there are twice as many. Rounds may be late by chance, and wide stages leave the caches.
+ */
 #define MIN_WIDE_USES 2
 #define MAX_WIDE_USES 32
+/* An exchange of plain data is slow if it takes longer than this for a byte: then wide stages are
+ * measured, and again after so many slow ones. Whether they are used is decided by measuring. */
+#define SLOW_NS_PER_BYTE 0.25
+#define N_SLOW 32
+/* The usual stages must take this many times as long: one exchange may be slow by chance. */
+#define WIDE_TIMES 1.5
 
 /* Data that goes through the stages. */
 struct staging {
@@ -46,6 +54,7 @@ struct staging {
     uint64_t first_round; /* the round of piece 0 */
     uint64_t resumed_ns;  /* the end of the last round; 0: none yet */
     bool is_wide;
+    bool is_new; /* wide stages that this exchange has allocated */
 };
 
 /* The address in holder's stage of piece c of owner's shard. */
@@ -158,6 +167,40 @@ static size_t wide_bytes(const tally_group *group)
     return share < WIDE_BYTES ? share : WIDE_BYTES;
 }
 
+/* Asks for wide stages in the next exchanges. */
+static void want_wide(struct tally__lane_wide *wide)
+{
+    wide->n_uses = wide->n_last > 0 ? 2 * wide->n_last : MIN_WIDE_USES;
+    wide->n_uses = wide->n_uses < MAX_WIDE_USES ? wide->n_uses : MAX_WIDE_USES;
+    wide->n_last = wide->n_uses;
+}
+
+/* Notes how long a whole exchange took with the stages that it used, and asks for wide ones if they
+ * were faster the last time. Coded data is not compared: each codec has its own speed. */
+static void note_speed(const struct staging *s, uint64_t ns)
+{
+    const struct tally__exchange *x = s->x;
+    struct tally__lane_wide *wide = &x->lane->wide;
+    double ns_per_byte = (double)ns / (double)(x->layout.n * x->codec->element_bytes);
+    bool is_known = wide->ns_per_byte > 0;
+
+    if (!x->codec->ops->wire_is_data || s->is_new) {
+        return;
+    }
+    if (s->is_wide) {
+        wide->ns_per_byte = ns_per_byte;
+        wide->n_slow = 0;
+        return;
+    }
+    wide->n_slow += ns_per_byte > SLOW_NS_PER_BYTE;
+    if (is_known ? ns_per_byte > WIDE_TIMES * wide->ns_per_byte || wide->n_slow >= N_SLOW
+                 : wide->n_slow > 0) {
+        want_wide(wide);
+    } else if (wide->n_uses == 0) {
+        wide->n_last = 0;
+    }
+}
+
 /* A round of the usual stages. Notes whether this rank waited long in it, and in the next round
  * says whether it wants wide stages. */
 static int round_noted(struct staging *s)
@@ -178,9 +221,7 @@ static int round_noted(struct staging *s)
     }
     if (wide->slowness > LATE_ROUNDS) {
         wide->slowness = 0;
-        wide->n_uses = wide->n_last > 0 ? 2 * wide->n_last : MIN_WIDE_USES;
-        wide->n_uses = wide->n_uses < MAX_WIDE_USES ? wide->n_uses : MAX_WIDE_USES;
-        wide->n_last = wide->n_uses;
+        want_wide(wide);
     }
     x->call.word = wide->n_uses > 0;
     return TALLY_OK;
@@ -199,17 +240,19 @@ static bool is_wide_wanted(const struct tally__exchange *x)
 }
 
 /* Allocates the wide stages of all ranks, or remembers that a rank has no memory for them. */
-static int get_wide(tally_lane *lane)
+static int get_wide(tally_lane *lane, bool *is_new)
 {
     size_t bytes = wide_bytes(lane->group);
     bool got;
 
+    *is_new = false;
     if (lane->wide.bytes > 0 || lane->wide.is_refused) {
         return TALLY_OK;
     }
     TRY(tally__memory_in_job(lane, TALLY__N_STAGES * bytes, lane->wide.of, &got));
     lane->wide.bytes = got ? bytes : 0;
     lane->wide.is_refused = !got;
+    *is_new = got;
     return TALLY_OK;
 }
 
@@ -238,10 +281,27 @@ static int send_pieces(struct staging *s, size_t n_pieces, bool started, size_t 
     return TALLY_OK;
 }
 
-static int run_staged(struct staging *s, bool started)
+/* The pieces from n_done on go through wide stages. */
+static int resume_wide(struct staging *s, size_t n_done)
 {
     struct tally__exchange *x = s->x;
     struct tally__lane_wide *wide = &x->lane->wide;
+    bool is_new;
+
+    x->first_block = n_done * x->piece_blocks;
+    TRY(get_wide(x->lane, &is_new));
+    *s = prepare(x, wide->bytes > 0 ? wide->bytes : TALLY__STAGE_BYTES);
+    s->is_wide = wide->bytes > 0;
+    s->is_new = is_new;
+    wide->n_uses -= wide->n_uses > 0;
+    TRY(encode_piece(s, 0));
+    return send_pieces(s, tally__exchange_n_pieces(x), false, &n_done);
+}
+
+static int run_staged(struct staging *s, bool started)
+{
+    struct tally__exchange *x = s->x;
+    uint64_t begin_ns = tally__now_ns();
     size_t n_pieces;
     size_t n_done;
 
@@ -255,17 +315,14 @@ static int run_staged(struct staging *s, bool started)
         TRY(encode_piece(s, 0));
     }
     TRY(send_pieces(s, n_pieces, started, &n_done));
-    if (n_done == n_pieces) {
-        wide->n_last = wide->n_uses > 0 ? wide->n_last : 0;
-        return TALLY_OK;
+    if (n_done < n_pieces) {
+        TRY(resume_wide(s, n_done));
     }
-    x->first_block = n_done * x->piece_blocks;
-    TRY(get_wide(x->lane));
-    *s = prepare(x, wide->bytes > 0 ? wide->bytes : TALLY__STAGE_BYTES);
-    s->is_wide = wide->bytes > 0;
-    wide->n_uses -= wide->n_uses > 0;
-    TRY(encode_piece(s, 0));
-    return send_pieces(s, tally__exchange_n_pieces(x), false, &n_done);
+    /* An exchange that changed its stages on the way, or that is short, says little. */
+    if (n_pieces > MIN_WIDE_STAGES + 1 && (n_done == 1 || n_done == n_pieces)) {
+        note_speed(s, tally__now_ns() - begin_ns);
+    }
+    return TALLY_OK;
 }
 
 static int run_direct(struct tally__exchange *x)

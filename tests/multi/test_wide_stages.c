@@ -2,11 +2,13 @@
 /*
  * Wide stages, which exchanges of ordinary memory use where ranks do not all run at the same time:
  * the bits are those of the usual stages, with every way to encode and in both phases; one rank's
- * wish is enough; and without memory for them the exchange goes on as before.
+ * wish is enough; a rank wishes them if they were faster; and without memory for them the exchange
+ * goes on as before.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/agree.h"
 #include "exchange/codec.h"
 #include "exchange/two_phase.h"
 #include "support/counting_memory.h"
@@ -15,6 +17,8 @@
 
 /* Ten rounds of bytes through the usual stages. */
 #define N ((size_t)10 * TALLY__STAGE_BYTES + 77)
+
+#define MOST_TRIES 200
 
 enum way { PLAIN, SCATTERED, HALF, SCALED, N_WAYS };
 
@@ -27,6 +31,9 @@ struct work {
     bool is_short;     /* this rank has no memory for them */
     bool is_wide;      /* the lane has wide stages after the job */
     bool is_refused;
+    double known;    /* ns per byte that wide stages took before the job; 0: not measured */
+    double measured; /* the same after it */
+    bool all_wish;   /* all ranks ask for wide stages after the job */
 };
 
 static struct tally__codec codec_of(enum way way, int world)
@@ -50,15 +57,20 @@ static int job(tally_lane *lane, void *user)
     struct work *work = user;
     struct tally__codec codec = codec_of(work->way, lane->group->size);
     const struct tally__call call = {.kind = TALLY__KIND_EXCHANGE};
+    uint64_t others = 0;
     int rc;
 
     lane->wide.slowness = 0;
     lane->wide.n_uses = lane->group->rank == work->asks;
+    lane->wide.ns_per_byte = work->known;
     counting_memory_fail_nth(work->is_short); /* an exchange allocates nothing else */
     rc = tally__exchange(lane, &codec, call, work->data, N);
     counting_memory_fail_nth(0);
     work->is_wide = lane->wide.bytes > 0;
     work->is_refused = lane->wide.is_refused;
+    work->measured = lane->wide.ns_per_byte;
+    rc = rc == TALLY_OK ? tally__agree_any(lane, lane->wide.n_uses == 0, &others) : rc;
+    work->all_wish = others == 0;
     return rc;
 }
 
@@ -99,6 +111,26 @@ static int check_ways(tally_group *group, struct work *work)
     return 0;
 }
 
+/* An exchange with wide stages is measured, and one that is slower than they were asks for them. */
+static int check_choice(tally_group *group, struct work *work)
+{
+    bool is_measured;
+
+    CHECK(group, run(group, work, 0) == 0);
+    is_measured = work->measured > 0;
+    CHECK(group, is_measured || !can_be_wide(group, work));
+    work->known = 1e-9;
+    work->all_wish = false;
+    /* An exchange whose rounds are late by chance changes its stages on the way, and is no measure.
+     */
+    for (int i = 0; i < MOST_TRIES && is_measured && !work->all_wish; i++) {
+        CHECK(group, run(group, work, -1) == 0);
+    }
+    CHECK(group, work->all_wish == is_measured);
+    work->known = 0;
+    return 0;
+}
+
 /* The last rank cannot allocate wide stages: no rank has them. Ranks that are threads have one heap
  * together. The input and the expected result are those of the last way. */
 static int check_refusal(tally_group *group, struct work *work)
@@ -125,6 +157,7 @@ static int body(tally_group *group, void *user)
     (void)user;
     if (work.data && work.input) {
         rc = check_ways(group, &work);
+        rc = rc == 0 ? check_choice(group, &work) : rc;
         rc = rc == 0 ? check_refusal(group, &work) : rc;
     }
     if (rc == 0) {
