@@ -56,3 +56,5 @@ set_tests_properties(interop_installation PROPERTIES FIXTURES_SETUP installation
 # The installation begins with an empty folder.
 set_tests_properties(interop_user_of_pkgconfig interop_user_of_cmake interop_user_of_sources PROPERTIES
   FIXTURES_REQUIRED installation)
+# They take seconds each, so `make test-quick` leaves them out.
+set_tests_properties(interop_user_of_sources interop_abi_changes PROPERTIES LABELS "interop;slow")

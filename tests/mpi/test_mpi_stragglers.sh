@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: test_mpi_stragglers.sh openmpi|mpich SOURCE OBJECT RUN_LATE TRIALS [CASE...]
-# As tests/tool/test_stragglers.sh, with ranks on three hosts of their own: the link of one of them is
+# As tests/tool/test_stragglers.sh, with ranks on two or three hosts of their own: the link of one of them is
 # slow (link), or none is late (none). SOURCE is the source tree, OBJECT
 # tally's part for that MPI. Exit code 77, with the reason: not here.
 set -uo pipefail
@@ -16,7 +16,7 @@ cases=("$@")
 [ $# -gt 0 ] || cases=(link none)
 need_hosts "$mpi" "$bench" "$object"
 need_idle_cpus
-world=3 mbit=50
+mbit=50
 failed=0
 
 # run CASE LATE STEPS: on hosts, of which one may have a slow link.
@@ -33,7 +33,9 @@ run() {
 for case in "${cases[@]}"; do
     # As in tests/tool/test_stragglers.sh.
     wrong=0 most_wrong=1
-    [ "$case" != none ] || most_wrong=0
+    # Three hosts on two CPUs are late in turn, so that none is on time; the slow link stands out all the same.
+    world=3
+    [ "$case" != none ] || most_wrong=0 world=$(($(nproc) < 3 ? 2 : 3))
     for ((trial = 0; trial < trials; trial++)); do
         late=$((trial % world))
         expected="" logs=0 steps=30

@@ -74,7 +74,7 @@ endforeach()
 
 # They wait most of the time, so `make test-quick` leaves them out.
 set_tests_properties(tool_metrics tool_run_ranks tool_run_signals tool_straggler_computes tool_straggler_lane
-  tool_straggler_none
+  tool_straggler_none tool_top
   PROPERTIES LABELS "tool;slow")
 
 # Limits on memory. The one by a cgroup is tested where TALLY_TEST_CGROUP says in which.
