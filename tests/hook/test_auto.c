@@ -11,6 +11,7 @@
 
 #include "hook/auto.h"
 #include "support/hook_rules.h"
+#include "support/hook_states.h"
 
 #define N_STEPS 40 /* enough for all phases up to a settled choice */
 #define N_LONG 120 /* and for the error, which is measured over 32 of them */
@@ -302,48 +303,20 @@ static int save_body(tally_group *group, void *user)
     struct run run = {.pretence = {.gbit = 0.01, .new_s = 0.5}};
     struct run again = run;
     tally_bucket_choice choice = {.size = sizeof choice};
-    const void *blobs[8];
-    size_t bytes[8];
-    size_t own = 0;
-    unsigned char *all;
-    tally_future *future;
-    size_t total = 0;
-    int world = tally_group_size(group);
+    struct hook_states states;
     uint64_t hash;
 
     CHECK_OK(group, start(group, user, false, &run));
     CHECK_OK(group, go(group, &run, 0, N_STEPS));
-    CHECK_OK(group, tally_ddp_save(run.ddp, NULL, &own));
-    CHECK(group, world <= 8);
-    for (int r = 0; r < world; r++) {
-        bytes[r] = sizeof own;
-    }
-    {
-        size_t sizes[8];
-
-        CHECK_OK(group, tally_all_gather(group, &own, bytes, sizes, &future));
-        CHECK_OK(group, ranks_finish(future));
-        memcpy(bytes, sizes, sizeof sizes);
-    }
-    for (int r = 0; r < world; r++) {
-        total += bytes[r];
-    }
-    all = malloc(total + own);
-    CHECK(group, all);
-    CHECK_OK(group, tally_ddp_save(run.ddp, all + total, &own));
-    CHECK_OK(group, tally_all_gather(group, all + total, bytes, all, &future));
-    CHECK_OK(group, ranks_finish(future));
-    for (int r = 0, at = 0; r < world; at += (int)bytes[r++]) {
-        blobs[r] = all + at;
-    }
+    CHECK_OK(group, hook_states_take(group, run.ddp, &states));
     CHECK_OK(group, start(group, user, false, &again));
-    CHECK_OK(group, tally_ddp_load(again.ddp, blobs, bytes, (size_t)world));
+    CHECK_OK(group, hook_states_load(again.ddp, &states));
     CHECK_OK(group, go(group, &run, N_STEPS, 3));
     CHECK_OK(group, go(group, &again, N_STEPS, 3));
     hash = ddp_hash_grads(&run.model, run.ddp);
     CHECK(group, ddp_hash_grads(&again.model, again.ddp) == hash);
-    CHECK(group, world == 1 || count_by(&again, "int8", &choice) > 0);
-    free(all);
+    CHECK(group, tally_group_size(group) == 1 || count_by(&again, "int8", &choice) > 0);
+    hook_states_free(&states);
     CHECK_OK(group, end(group, &run));
     CHECK_OK(group, end(group, &again));
     return 0;

@@ -14,6 +14,7 @@
 #include "hook/auto.h"
 #include "support/counting_memory.h"
 #include "support/hook_rules.h"
+#include "support/hook_states.h"
 
 #define CAP 2000
 #define N_STEPS 130 /* enough for a trial, and for measuring again after it */
@@ -285,6 +286,37 @@ static int plan_body(tally_group *group, void *user)
     return 0;
 }
 
+/* A ddp that loads what one with another cap has saved takes its buckets over, and goes on with the
+ * same bits. */
+static int saved_body(tally_group *group, void *user)
+{
+    struct run run = {.cap_s = 0.25};
+    struct hook_states states;
+    size_t cap_bytes;
+    size_t n_buckets;
+    uint64_t hash;
+
+    CHECK_OK(group, start(group, user, true, &run));
+    CHECK_OK(group, go(group, &run, 0, N_STEPS));
+    cap_bytes = stats_of(&run).bucket_cap_bytes;
+    CHECK(group, tally_group_size(group) == 1 || cap_bytes >= 65536);
+    n_buckets = stats_of(&run).n_buckets;
+    CHECK_OK(group, hook_states_take(group, run.ddp, &states));
+    CHECK_OK(group, go(group, &run, N_STEPS, 3));
+    hash = ddp_hash_grads(&run.model, run.ddp);
+    CHECK_OK(group, end(group, &run));
+    run = (struct run){.cap_s = 0.25};
+    CHECK_OK(group, start(group, user, true, &run));
+    CHECK_OK(group, hook_states_load(run.ddp, &states));
+    CHECK(group, stats_of(&run).bucket_cap_bytes == cap_bytes);
+    CHECK(group, stats_of(&run).n_buckets == n_buckets);
+    CHECK_OK(group, go(group, &run, N_STEPS, 3));
+    CHECK(group, ddp_hash_grads(&run.model, run.ddp) == hash);
+    hook_states_free(&states);
+    CHECK_OK(group, end(group, &run));
+    return 0;
+}
+
 /* ---- without memory ---- */
 
 /* Every allocation of one rank in the step that ends with new buckets may fail, once: no step
@@ -354,6 +386,7 @@ int main(void)
                         "auto:error=1,candidates=allreduce+powersgd:rank=2", 1);
     failures += ddp_run("a refuted cap", refute_body, INT8, 2);
     failures += ddp_run("a cap that is reported", report_body, INT8, 1);
+    failures += ddp_run("a saved cap", saved_body, INT8, 1);
     failures += ddp_run_world("a plan with a cap", plan_body, plan, 1, 3);
     (void)remove(path);
     if (ranks_have_processes()) {
