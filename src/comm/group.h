@@ -74,7 +74,7 @@ struct tally__lane_wide {
     int n_uses;   /* exchanges that still ask for them from their first round on */
     int n_last; /* of the last time the usual ones were slow; 0: an exchange has gone well since */
     int n_slow; /* slow exchanges with the usual ones since wide ones were last measured */
-    double ns_per_byte; /* of the last exchange with wide ones; 0: not measured */
+    double ns_per_byte; /* CPU time of the last exchange with wide ones; 0: not measured */
     bool is_refused;    /* a rank had no memory for them */
 };
 

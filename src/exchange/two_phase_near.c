@@ -39,10 +39,13 @@
  */
 #define MIN_WIDE_USES 2
 #define MAX_WIDE_USES 32
-/* An exchange of plain data is slow if it takes longer than this for a byte: then wide stages are
- * measured, and again after so many slow ones. Whether they are used is decided by measuring. */
+/* An exchange of plain data is slow if it takes more CPU time than this for a byte: then wide
+ * stages are measured, and again after so many slow ones. Whether they are used is decided by
+ * measuring. */
 #define SLOW_NS_PER_BYTE 0.25
 #define N_SLOW 32
+/* Pieces that are measured, of the usual size. */
+#define N_MEASURED 8
 /* The usual stages must take this many times as long: one exchange may be slow by chance. */
 #define WIDE_TIMES 1.5
 
@@ -53,6 +56,8 @@ struct staging {
     size_t piece_bytes;   /* room for a piece in a stage */
     uint64_t first_round; /* the round of piece 0 */
     uint64_t resumed_ns;  /* the end of the last round; 0: none yet */
+    uint64_t cpu_ns;      /* CPU time of the pieces that are measured, and their bytes */
+    size_t cpu_bytes;
     bool is_wide;
     bool is_new; /* wide stages that this exchange has allocated */
 };
@@ -175,26 +180,22 @@ static void want_wide(struct tally__lane_wide *wide)
     wide->n_last = wide->n_uses;
 }
 
-/* Notes how long a whole exchange took with the stages that it used, and asks for wide ones if they
- * were faster the last time. Coded data is not compared: each codec has its own speed. */
-static void note_speed(const struct staging *s, uint64_t ns)
+/* Notes the speed of an exchange with the stages that it used, and asks for wide ones if they were
+ * faster the last time. In CPU time, because a backward pass may run on the same CPU. Coded data is
+ * not compared: each codec has its own speed. */
+static void note_speed(const struct staging *s)
 {
-    const struct tally__exchange *x = s->x;
-    struct tally__lane_wide *wide = &x->lane->wide;
-    double ns_per_byte = (double)ns / (double)(x->layout.n * x->codec->element_bytes);
-    bool is_known = wide->ns_per_byte > 0;
+    struct tally__lane_wide *wide = &s->x->lane->wide;
+    double ns_per_byte = s->cpu_bytes > 0 ? (double)s->cpu_ns / (double)s->cpu_bytes : 0;
+    double limit = wide->ns_per_byte > 0 ? WIDE_TIMES * wide->ns_per_byte : SLOW_NS_PER_BYTE;
 
-    if (!x->codec->ops->wire_is_data || s->is_new) {
-        return;
-    }
     if (s->is_wide) {
-        wide->ns_per_byte = ns_per_byte;
+        wide->ns_per_byte = s->is_new || s->cpu_bytes == 0 ? wide->ns_per_byte : ns_per_byte;
         wide->n_slow = 0;
         return;
     }
     wide->n_slow += ns_per_byte > SLOW_NS_PER_BYTE;
-    if (is_known ? ns_per_byte > WIDE_TIMES * wide->ns_per_byte || wide->n_slow >= N_SLOW
-                 : wide->n_slow > 0) {
+    if (ns_per_byte > limit || wide->n_slow >= N_SLOW) {
         want_wide(wide);
     } else if (wide->n_uses == 0) {
         wide->n_last = 0;
@@ -258,6 +259,46 @@ static int get_wide(tally_lane *lane, bool *is_new)
 
 /* ---- the pieces ---- */
 
+/* Whether the work of a turn is measured. Of the usual stages only the first whole turns, in which
+ * one piece is encoded, one reduced and one decoded, because reading the clock takes time; of wide
+ * ones, which are few, all. */
+static bool is_measured(const struct staging *s, size_t c, size_t n_pieces)
+{
+    bool is_whole = c > 0 && c <= N_MEASURED && c + 1 < n_pieces;
+
+    return s->x->codec->ops->wire_is_data && !s->x->codec->scatters && (s->is_wide || is_whole);
+}
+
+static size_t bytes_of_piece(const struct tally__exchange *x, size_t c)
+{
+    size_t n = 0;
+
+    for (int owner = 0; owner < x->lane->group->size; owner++) {
+        n += tally__exchange_piece(x, owner, c).n;
+    }
+    return n * x->codec->element_bytes;
+}
+
+/* The work between two rounds: piece c + 1 is encoded, c reduced and c - 1 decoded, if they exist.
+ */
+static int take_turn(struct staging *s, size_t c, size_t n_pieces)
+{
+    struct tally__exchange *x = s->x;
+    bool counts = is_measured(s, c, n_pieces);
+    uint64_t begin_ns = counts ? tally__thread_ns() : 0;
+
+    TRY(c + 1 < n_pieces ? encode_piece(s, c + 1) : TALLY_OK);
+    TRY(c < n_pieces ? reduce_piece(s, c) : TALLY_OK);
+    if (c > 0 && !x->codec->scatters) {
+        decode_piece(s, c - 1);
+    }
+    if (counts) {
+        s->cpu_ns += tally__thread_ns() - begin_ns;
+        s->cpu_bytes += c < n_pieces ? bytes_of_piece(x, c) : 0;
+    }
+    return TALLY_OK;
+}
+
 /* Sends pieces 0 to n_pieces - 1. started: piece 0 was encoded before the round just finished.
  * Returns in n_done how many were sent before the ranks decided to use wide stages. */
 static int send_pieces(struct staging *s, size_t n_pieces, bool started, size_t *n_done)
@@ -271,11 +312,7 @@ static int send_pieces(struct staging *s, size_t n_pieces, bool started, size_t 
         if (!s->is_wide && n_pieces > c + MIN_WIDE_STAGES && is_wide_wanted(x)) {
             n_pieces = c + 1;
         }
-        TRY(c + 1 < n_pieces ? encode_piece(s, c + 1) : TALLY_OK);
-        TRY(c < n_pieces ? reduce_piece(s, c) : TALLY_OK);
-        if (c > 0 && !x->codec->scatters) {
-            decode_piece(s, c - 1);
-        }
+        TRY(take_turn(s, c, n_pieces));
     }
     *n_done = n_pieces;
     return TALLY_OK;
@@ -286,6 +323,7 @@ static int resume_wide(struct staging *s, size_t n_done)
 {
     struct tally__exchange *x = s->x;
     struct tally__lane_wide *wide = &x->lane->wide;
+    uint64_t begin_ns;
     bool is_new;
 
     x->first_block = n_done * x->piece_blocks;
@@ -294,14 +332,15 @@ static int resume_wide(struct staging *s, size_t n_done)
     s->is_wide = wide->bytes > 0;
     s->is_new = is_new;
     wide->n_uses -= wide->n_uses > 0;
+    begin_ns = tally__thread_ns();
     TRY(encode_piece(s, 0));
+    s->cpu_ns = tally__thread_ns() - begin_ns;
     return send_pieces(s, tally__exchange_n_pieces(x), false, &n_done);
 }
 
 static int run_staged(struct staging *s, bool started)
 {
     struct tally__exchange *x = s->x;
-    uint64_t begin_ns = tally__now_ns();
     size_t n_pieces;
     size_t n_done;
 
@@ -318,10 +357,7 @@ static int run_staged(struct staging *s, bool started)
     if (n_done < n_pieces) {
         TRY(resume_wide(s, n_done));
     }
-    /* An exchange that changed its stages on the way, or that is short, says little. */
-    if (n_pieces > MIN_WIDE_STAGES + 1 && (n_done == 1 || n_done == n_pieces)) {
-        note_speed(s, tally__now_ns() - begin_ns);
-    }
+    note_speed(s);
     return TALLY_OK;
 }
 
