@@ -16,9 +16,9 @@
  * All decisions are made in step_end, a job behind all buckets of a step, from maxima over ranks;
  * rank 0 decides. So all ranks change phase and choice between the same two steps.
  *
- * Choices are kept per parameter; that of a bucket is the choice of its first parameter. Buckets
- * with another cap have no parameters of different choices (tally__packing), so that all keep
- * theirs.
+ * Choices are kept per parameter. A bucket takes the choice that all of its parameters have; if
+ * they differ, because buckets were arranged again, it is exact. Buckets with another cap have no
+ * parameters of different choices (tally__packing), so that all keep theirs.
  */
 #ifndef TALLY_HOOK_AUTO_H
 #define TALLY_HOOK_AUTO_H

@@ -333,6 +333,30 @@ void tally__auto_measure_again(struct tally__auto *self)
     tally__auto_begin(self, TALLY__AUTO_PLAIN);
 }
 
+/* In a new layout, the parameters of a mixed bucket take the exact choice, as the bucket did. */
+static void unmix(struct tally__auto *self)
+{
+    const unsigned char *settled = self->settled;
+
+    for (size_t b = 0; b < self->n_buckets; b++) {
+        self->of_buckets[b] = settled[self->slots[b].param];
+    }
+    for (size_t i = 0; i < self->n_params; i++) {
+        size_t b = (size_t)self->home[i];
+
+        if (self->home[i] >= 0 && b < self->n_buckets && settled[i] != self->of_buckets[b]) {
+            self->of_buckets[b] = 0;
+        }
+    }
+    for (size_t i = 0; i < self->n_params; i++) {
+        size_t b = (size_t)self->home[i];
+
+        if (self->home[i] >= 0 && b < self->n_buckets && self->of_buckets[b] == 0) {
+            self->settled[i] = 0;
+        }
+    }
+}
+
 /* The buckets of the step. A new layout begins again, with the choices of its parameters. */
 static void count_buckets(struct tally__auto *self)
 {
@@ -360,7 +384,11 @@ static void count_buckets(struct tally__auto *self)
     if (self->phase == TALLY__AUTO_REFEREE) {
         tally__auto_end_trial(self, false);
     }
-    if (!is_first && self->phase != TALLY__AUTO_FIXED && self->phase != TALLY__AUTO_WARM_UP) {
+    if (self->phase == TALLY__AUTO_FIXED) {
+        return;
+    }
+    unmix(self);
+    if (!is_first && self->phase != TALLY__AUTO_WARM_UP) {
         tally__auto_measure_again(self);
     }
 }

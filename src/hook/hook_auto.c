@@ -19,10 +19,17 @@
 
 /* ---- reducing ---- */
 
-/* The choice of a bucket in the step under way. */
-static size_t choice_of(const struct tally__auto *self, const tally_bucket *bucket)
+/* The choice of a bucket, from one per parameter. Buckets may be arranged again after a choice:
+ * where parameters with different choices meet in a bucket, *is_mixed, it is exact. */
+static size_t choice_of(const unsigned char *choices, const tally_bucket *bucket, bool *is_mixed)
 {
-    return self->active[bucket->params[0].index];
+    unsigned char first = choices[bucket->params[0].index];
+
+    *is_mixed = false;
+    for (int k = 1; k < bucket->n_params && !*is_mixed; k++) {
+        *is_mixed = choices[bucket->params[k].index] != first;
+    }
+    return *is_mixed ? 0 : first;
 }
 
 /* The bucket's residuals become those that its candidate can continue from. Between the two choices
@@ -122,12 +129,12 @@ static int choose_now(struct tally__auto *self, tally_lane *lane, const tally_bu
                       size_t *choice)
 {
     bool is_cut = false;
+    bool is_mixed;
 
-    *choice = choice_of(self, bucket);
     if (self->phase == TALLY__AUTO_REFEREE && self->may_cut && self->active == self->settled) {
         TRY(tally__auto_cut(self, lane, &is_cut));
-        *choice = is_cut ? self->proposal[bucket->params[0].index] : *choice;
     }
+    *choice = choice_of(is_cut ? self->proposal : self->active, bucket, &is_mixed);
     return TALLY_OK;
 }
 
@@ -167,14 +174,17 @@ static int scatter(void *state, tally_lane *lane, const tally_bucket *bucket,
     return reduce_by_choice(state, lane, bucket, shard_starts);
 }
 
-/* While buckets are measured, or their choice may change in mid-step, they come whole. */
+/* While buckets are measured, or their choice may change in mid-step, they come whole. So does a
+ * mixed bucket: its parts would have different choices. */
 static bool is_elementwise(const void *state, const tally_bucket *bucket)
 {
     const struct tally__auto *self = state;
     bool may_change = self->phase == TALLY__AUTO_REFEREE && self->may_cut;
+    bool is_mixed;
+    size_t choice = choice_of(self->active, bucket, &is_mixed);
 
-    return !is_coded(self) && !may_change &&
-           self->candidates[choice_of(self, bucket)]->table.elementwise;
+    return !is_coded(self) && !may_change && !is_mixed &&
+           self->candidates[choice]->table.elementwise;
 }
 
 /* ---- attaching ---- */
