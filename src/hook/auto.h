@@ -83,7 +83,7 @@ struct tally__auto_probe {
     double bytes; /* of this rank's contribution */
     double exchanges;
     double left[TALLY__AUTO_PROBES]; /* the square of what is left out, after each step; without
-                                        feedback: by that step */
+                                        feedback: by that step; below 0: it was not coded */
 };
 
 /* Some elements of each parameter, evenly spaced, which stand for all. */
@@ -127,7 +127,8 @@ struct tally__auto {
     /* This rank had no memory to measure with. Relaxed: lanes set it, and step_end, which waits for
      * their buckets, reads it. */
     atomic_bool lacks_memory;
-    bool gave_up; /* a rank had none: nothing was measured */
+    atomic_bool saw_infinite; /* a bucket under test had infinities or NaN; relaxed too */
+    bool gave_up;             /* nothing could be measured; verdict says why */
 
     tally_ddp *ddp;
     tally_group *alone; /* this rank */
@@ -144,6 +145,7 @@ struct tally__auto {
     double least_gain; /* that a referee asks for */
     bool has_errors;   /* candidates were probed for their errors */
     size_t n_probed;   /* steps that were */
+    size_t n_spoiled;  /* probed steps in vain, because of infinities or NaN */
     bool is_live;      /* samples of means are taken, to measure the error */
     uint64_t n_live;   /* steps of them */
     unsigned generation;
@@ -251,7 +253,7 @@ int tally__auto_end_opening(struct tally__auto *self, tally_lane *lane);
 int tally__samples_make(tally_ddp *ddp, size_t n_params, struct tally__samples *samples);
 void tally__samples_free(struct tally__samples *samples);
 /* Adds the samples of a parameter to sums, and the square of its norm, as they tell it, to *square.
- */
+ * Infinities and NaN count in the square alone. */
 void tally__samples_add(const struct tally__samples *samples, const tally_bucket_param *param,
                         float *sums, double *square);
 /* Writes the samples of a parameter's residual: what this rank's contributions lack, as a part of

@@ -114,25 +114,39 @@ static void find_sums(struct tally__auto *self)
     }
 }
 
-/* With feedback, what is left out grows at most as it did last; without, errors of steps add up. */
+/* The square of what a hook leaves out, relative to that of the sum. With feedback, it grows at
+ * most as it did last; without, errors of steps add up. Infinite for a bucket that no probed step
+ * had, or that candidates cannot code: nothing is known of it. */
 static double find_loss(const struct tally__auto *self, size_t h, size_t b)
 {
     const struct tally__auto_probe *probe = &self->probes[h * self->n_params + b];
-    size_t last = self->n_probed - 1;
-    double left = sqrt(probe->left[last]);
-    double growth;
+    double before = 0;
+    double left = -1;
+    double all = 0;
+    size_t n = 0;
 
-    if (self->squares[b] <= 0) {
+    if (h == 0) {
+        return 0;
+    }
+    for (size_t k = 0; k < self->n_probed; k++) {
+        if (probe->left[k] >= 0) {
+            before = n > 0 ? left : 0;
+            left = sqrt(probe->left[k]);
+            all += probe->left[k];
+            n++;
+        }
+    }
+    if (n == 0) {
+        return INFINITY;
+    }
+    if (self->sums[b] <= 0) {
         return 0;
     }
     if (!self->candidates[h]->table.feedback) {
-        double each = self->squares[b] / (double)self->n_probed;
-
-        return self->sums[b] * probe->left[last] / each;
+        return all / self->squares[b];
     }
-    growth = last > 0 ? fmax(left - sqrt(probe->left[last - 1]), 0) : left;
-    left += growth * (double)(TALLY__AUTO_ERROR_STEPS - self->n_probed);
-    return left * left;
+    left += fmax(left - before, 0) * (double)(TALLY__AUTO_ERROR_STEPS - n);
+    return left * left / self->sums[b];
 }
 
 static void fill_errors(struct tally__auto *self)
@@ -143,9 +157,8 @@ static void fill_errors(struct tally__auto *self)
     find_sums(self);
     for (size_t h = 0; h < self->n; h++) {
         for (size_t b = 0; b < self->n_buckets; b++) {
-            double sum = self->sums[b];
             /* Relative, so that maxima over ranks make sense; absolute again afterwards. */
-            self->losses[h * self->n_buckets + b] = sum > 0 ? find_loss(self, h, b) / sum : 0;
+            self->losses[h * self->n_buckets + b] = find_loss(self, h, b);
         }
     }
 }
@@ -256,8 +269,8 @@ static void pass_all(struct tally__auto *self, struct pack *pack)
     }
 }
 
-/* Computes the loss of each hook as the only one, and turns relative losses back into absolute
- * ones. */
+/* Computes the loss of each hook as the only one, of the buckets that it may have, and turns
+ * relative losses back into absolute ones. Gradients that were zero on all ranks tell no error. */
 static void finish_errors(struct tally__auto *self)
 {
     for (size_t h = 0; h < self->n; h++) {
@@ -267,9 +280,14 @@ static void finish_errors(struct tally__auto *self)
         for (size_t b = 0; b < self->n_buckets; b++) {
             double *own = &self->losses[h * self->n_buckets + b];
 
-            *own *= self->sums[b];
-            loss += *own;
-            sum += self->sums[b];
+            if (h > 0 && self->sums[b] <= 0) {
+                *own = INFINITY;
+            }
+            if (isfinite(*own)) {
+                *own *= self->sums[b];
+                loss += *own;
+                sum += self->sums[b];
+            }
         }
         self->profile.hooks[h].error = sum > 0 ? sqrt(loss / sum) : 0;
     }

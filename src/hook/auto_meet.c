@@ -19,6 +19,8 @@
 #define N_WARM_UP 2
 /* Steps that are measured, and the one whose end decides. */
 #define N_PLAIN 4
+/* Probed steps with infinities or NaN before measuring stops until the next review. */
+#define MOST_SPOILED 32
 /* Settled steps between two looks at the step times; the least before a review. */
 #define WATCH_STEPS 16
 #define REST_STEPS TALLY__AUTO_ERROR_STEPS
@@ -203,6 +205,7 @@ static int end_plain(struct tally__auto *self, tally_lane *lane)
         return consider(self, lane);
     }
     self->n_probed = 0;
+    self->n_spoiled = 0;
     if (is_all_exact(self, self->settled)) {
         TRY(can_pay(self, lane, &pays));
     }
@@ -213,14 +216,51 @@ static int end_plain(struct tally__auto *self, tally_lane *lane)
     return begin_probes(self, lane);
 }
 
+/* Measuring stops until the next review. The choice stays. */
+static void give_up(struct tally__auto *self, const char *reason)
+{
+    if (self->is_unproved) {
+        memset(self->settled, 0, self->n_params);
+    }
+    tally__auto_end_probes(self);
+    self->has_errors = false;
+    self->n_probed = 0;
+    self->has_profile = false;
+    self->gave_up = true;
+    (void)snprintf(self->verdict, sizeof self->verdict, "%s", reason);
+    if (self->rank == 0) {
+        tally__log(TALLY_LOG_WARN,
+                   "auto: %s; the choice stays as it is, %s for bucket 0, until the next review",
+                   reason, self->candidates[self->settled[self->slots[0].param]]->table.name);
+    }
+    tally__auto_settle(self);
+}
+
+/* A step with infinities or NaN, as they come while a loss scale is found, tells no errors: the
+ * probes begin again. */
+static int probe_again(struct tally__auto *self, tally_lane *lane)
+{
+    if (++self->n_spoiled > MOST_SPOILED) {
+        give_up(self, "gradients had infinities or NaN in every step that was measured");
+        return TALLY_OK;
+    }
+    tally__auto_end_probes(self);
+    return begin_probes(self, lane);
+}
+
 /* After the first probe only times are asked: if no candidate pays, whatever its error, there is
  * nothing more to measure. */
 static int end_probe(struct tally__auto *self, tally_lane *lane)
 {
+    uint64_t is_spoiled = atomic_load_explicit(&self->saw_infinite, memory_order_relaxed);
     struct tally__offer offer;
 
-    self->n_probed++;
     TRY(tally__auto_agree_memory(self, lane, TALLY_OK));
+    TRY(tally__agree_any(lane, is_spoiled, &is_spoiled));
+    if (is_spoiled) {
+        return probe_again(self, lane);
+    }
+    self->n_probed++;
     if (self->n_probed == 1 && !self->is_unproved) {
         TRY(tally__auto_gather(self, lane));
         TRY(tally__auto_propose(self, lane, &offer));
@@ -414,27 +454,6 @@ static int end_phase_step(struct tally__auto *self, tally_lane *lane)
     return TALLY_OK;
 }
 
-/* Measuring stops until the next review: a rank, and so all of them, had no memory for it. The
- * choice stays. */
-static void give_up(struct tally__auto *self)
-{
-    if (self->is_unproved) {
-        memset(self->settled, 0, self->n_params);
-    }
-    tally__auto_end_probes(self);
-    self->has_errors = false;
-    self->n_probed = 0;
-    self->has_profile = false;
-    (void)snprintf(self->verdict, sizeof self->verdict, "there was no memory to measure with");
-    if (self->rank == 0) {
-        tally__log(TALLY_LOG_WARN,
-                   "auto: a rank has no memory to measure with; the choice stays as it is, %s for "
-                   "bucket 0, until the next review",
-                   self->candidates[self->settled[self->slots[0].param]]->table.name);
-    }
-    tally__auto_settle(self);
-}
-
 /* Any other failure, which all ranks see, begins the measurements again. */
 static int end_failed(struct tally__auto *self, int rc)
 {
@@ -442,7 +461,7 @@ static int end_failed(struct tally__auto *self, int rc)
         tally__auto_end_trial(self, false);
     }
     if (rc == TALLY_NOMEM && self->gave_up) {
-        give_up(self);
+        give_up(self, "a rank has no memory to measure with");
         return TALLY_OK;
     }
     self->move = TALLY__AUTO_STAYS;

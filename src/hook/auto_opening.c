@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "comm/agree.h"
 #include "comm/domain.h"
 #include "comm/group.h"
 #include "hook/auto.h"
@@ -36,11 +37,17 @@ void tally__auto_begin_opening(struct tally__auto *self)
  * of the first step. Backward is not known yet. */
 int tally__auto_end_opening(struct tally__auto *self, tally_lane *lane)
 {
+    uint64_t is_spoiled = atomic_load_explicit(&self->saw_infinite, memory_order_relaxed);
     struct tally__offer offer;
 
     self->n_probed = 1;
     self->is_opening = false;
     tally__auto_end_probes(self);
+    TRY(tally__agree_any(lane, is_spoiled, &is_spoiled));
+    if (is_spoiled) {
+        tally__auto_clear_probes(self);
+        return TALLY_OK; /* by the exact hook, then */
+    }
     TRY(tally__auto_count_hosts(self, lane));
     if (self->hosts > 1) {
         TRY(tally__auto_measure_line(self, lane, &self->profile));

@@ -119,6 +119,9 @@ static int code_once(struct tally__auto *self, tally_lane *lane, const tally_buc
         probe->exchanges = (double)own.counts.exchanges;
         rc = measure_loss(self, original, copy, feedback ? own.residuals : NULL, &probe->left[k]);
     }
+    if (rc == TALLY_OK && !isfinite(probe->left[k])) {
+        rc = TALLY_NUMERIC;
+    }
     tally__reduction_enter(outer);
     return rc;
 }
@@ -167,6 +170,11 @@ void tally__auto_end_probes(struct tally__auto *self)
 void tally__auto_clear_probes(struct tally__auto *self)
 {
     memset(self->probes, 0, self->n * self->n_params * sizeof *self->probes);
+    for (size_t i = 0; i < self->n * self->n_params; i++) {
+        for (size_t k = 0; k < TALLY__AUTO_PROBES; k++) {
+            self->probes[i].left[k] = -1;
+        }
+    }
     memset(self->squares, 0, self->n_params * sizeof *self->squares);
     memset(self->probe_sums, 0, self->samples.n * sizeof *self->probe_sums);
     self->probe_backward_s = 0;
@@ -174,6 +182,7 @@ void tally__auto_clear_probes(struct tally__auto *self)
     self->n_probe_times = 0;
     self->n_probed = 0;
     self->has_errors = false;
+    atomic_store_explicit(&self->saw_infinite, false, memory_order_relaxed);
 }
 
 static int code_by_all(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
@@ -189,8 +198,7 @@ static int code_by_all(struct tally__auto *self, tally_lane *lane, const tally_b
     return rc;
 }
 
-/* A bucket with infinities or NaN, which a candidate refuses, is not measured in this step. Without
- * memory the step goes on: its end tells the other ranks. */
+/* Infinities, NaN and a lack of memory do not fail the step: its end tells the other ranks. */
 int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
 {
     double *square = &self->squares[bucket->index];
@@ -202,7 +210,11 @@ int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_buc
     for (int k = 0; k < bucket->n_params; k++) {
         tally__samples_add(&self->samples, &bucket->params[k], self->probe_sums, square);
     }
-    rc = code_by_all(self, lane, bucket);
+    /* Some candidates refuse such a bucket, others pass it on. */
+    rc = isfinite(*square) ? code_by_all(self, lane, bucket) : TALLY_NUMERIC;
+    if (rc == TALLY_NUMERIC) {
+        atomic_store_explicit(&self->saw_infinite, true, memory_order_relaxed);
+    }
     if (rc == TALLY_NOMEM) {
         atomic_store_explicit(&self->lacks_memory, true, memory_order_relaxed);
     }

@@ -32,6 +32,10 @@ static void say_exact(const struct tally__auto *self, size_t b,
 
     if (step_s - of->nothing_s < NOTHING * step_s) {
         (void)snprintf(reason, TALLY__AUTO_REASON, "backward or another bucket hides it");
+    } else if (isinf(of->runner_up_error)) {
+        (void)snprintf(
+            reason, TALLY__AUTO_REASON,
+            "its gradients were zero, absent or not fp32 while candidates were measured");
     } else if (!of->runner_up_fits && of->runner_up_s < step_s) {
         (void)snprintf(reason, TALLY__AUTO_REASON,
                        "%.60s would save %.3g ms, but leaves out %.2g of the sum; error=%g",
@@ -212,7 +216,7 @@ static const char *plain_reason(const struct tally__auto *self)
         return "there is one rank: nothing travels";
     }
     if (self->gave_up) {
-        return "there was no memory to measure with";
+        return self->verdict;
     }
     if (self->phase == TALLY__AUTO_CAP) {
         return "auto is trying another bucket cap";

@@ -3,6 +3,8 @@
  * Samples of parameters: a few elements of each, evenly spaced, from which the hook auto estimates
  * norms and errors without arrays of the model's size. Lanes enter, each with its bucket.
  */
+#include <math.h>
+
 #include "base/memory.h"
 #include "base/status.h"
 #include "hook/auto.h"
@@ -53,7 +55,7 @@ void tally__samples_add(const struct tally__samples *samples, const tally_bucket
 
     for (size_t s = samples->first[i]; s < samples->first[i + 1]; s++, values += step) {
         own += (double)*values * (double)*values;
-        sums[s] += *values;
+        sums[s] += isfinite(*values) ? *values : 0;
     }
     *square += own * (double)step;
 }

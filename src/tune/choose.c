@@ -112,6 +112,12 @@ static double least_s(const struct search *search, const unsigned char *choice)
     return profile->forward_s + fmax(profile->backward_s - cpu_s, 0);
 }
 
+/* The relative error from squares; without a sum, a loss is beyond any budget. */
+static double part_of(double loss, double sum)
+{
+    return sum > 0 ? sqrt(loss / sum) : loss > 0 ? INFINITY : 0;
+}
+
 static double error_of(const struct search *search, const unsigned char *choice)
 {
     const struct tally__question *question = search->question;
@@ -122,7 +128,7 @@ static double error_of(const struct search *search, const unsigned char *choice)
         loss += question->losses[choice[b] * search->n + b];
         sum += question->sums[b];
     }
-    return sum > 0 ? sqrt(loss / sum) : 0;
+    return part_of(loss, sum);
 }
 
 static bool fits(const struct search *search, const unsigned char *choice)
@@ -212,7 +218,9 @@ int tally__choose(const struct tally__question *question, unsigned char *choice,
     for (size_t h = 0; h < search.n_hooks; h++) {
         double s;
 
-        memset(search.trial, (int)h, search.n);
+        for (size_t b = 0; b < search.n; b++) {
+            search.trial[b] = isinf(loss_of(&search, h, b)) ? 0 : (unsigned char)h;
+        }
         if (is_banned(&search, h) || (h > 0 && !fits(&search, search.trial))) {
             continue;
         }
@@ -245,9 +253,7 @@ static double bucket_error(const struct search *search, size_t h, size_t b)
 {
     const struct tally__question *question = search->question;
 
-    return question->losses && question->sums[b] > 0
-               ? sqrt(question->losses[h * search->n + b] / question->sums[b])
-               : 0;
+    return question->losses ? part_of(question->losses[h * search->n + b], question->sums[b]) : 0;
 }
 
 int tally__choice_explain(const struct tally__question *question, const unsigned char *choice,

@@ -19,7 +19,7 @@ struct tally__question {
     const struct tally__profile *profile;
     /* Squares of norms, per bucket: of the sum of the gradients; and per hook and bucket
      * (h * n_buckets + b): of the part that the hook leaves out of that sum. NULL: no hook leaves
-     * anything out. */
+     * anything out. Infinite: the hook must not have this bucket. */
     const double *sums;
     const double *losses;
     double budget;      /* the most that the loss may be, relative to the sum, 0..1 */

@@ -2,7 +2,7 @@
 # Tests of tally's own hooks, with ranks as threads and as processes.
 
 add_library(tally_hook_support STATIC
-  support/hook_rules.c support/hook_model.c support/hook_states.c
+  support/auto_pretence.c support/hook_rules.c support/hook_model.c support/hook_states.c
   support/power_reference.c support/power_model.c support/guest_model.c)
 target_include_directories(tally_hook_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
@@ -51,6 +51,7 @@ tally_hook_test(test_post_local_run)
 tally_hook_test(test_auto)
 tally_hook_test(test_auto_cap)
 tally_hook_test(test_auto_memory)
+tally_hook_test(test_auto_infinite)
 tally_hook_test(test_reducer)
 tally_hook_test(test_reducer_bits)
 tally_hook_test(test_reducer_late)

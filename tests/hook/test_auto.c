@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "hook/auto.h"
+#include "support/auto_pretence.h"
 #include "support/hook_rules.h"
 #include "support/hook_states.h"
 
@@ -29,21 +29,14 @@ struct pretence {
 static void pretend(void *user, struct tally__profile *profile)
 {
     const struct pretence *pretence = user;
+    double gbit = pretence->gbit * (1 + 1000 * pretence->rank);
 
-    profile->hosts = pretence->gbit > 0 ? 4 : 1;
-    profile->ranks_per_host = 1;
-    profile->cpu_share = 0;
-    profile->cpu_s_per_byte = 0;
-    profile->forward_s = 0;
-    profile->backward_s = pretence->backward_s;
     /* Ranks measure wildly different things: only the slowest line counts. */
-    profile->link = (struct tally__link){1e-5, 1e-6, pretence->gbit * (1 + 1000 * pretence->rank)};
+    auto_pretend(profile, (struct tally__link){1e-5, 1e-6, gbit});
+    profile->hosts = gbit > 0 ? 4 : 1;
+    profile->backward_s = pretence->backward_s;
     for (size_t b = 0; b < profile->n_buckets; b++) {
-        profile->buckets[b].ready_s = 0;
-        for (size_t h = 0; h < profile->n_hooks; h++) {
-            profile->hooks[h].coding[b].code_s =
-                h > 0 ? 1e-9 * profile->buckets[b].bytes : pretence->plain_s;
-        }
+        profile->hooks[0].coding[b].code_s = pretence->plain_s;
     }
 }
 

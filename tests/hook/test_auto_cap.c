@@ -11,7 +11,7 @@
 #include <tally.h>
 #include <unistd.h>
 
-#include "hook/auto.h"
+#include "support/auto_pretence.h"
 #include "support/counting_memory.h"
 #include "support/hook_rules.h"
 #include "support/hook_states.h"
@@ -31,19 +31,7 @@ struct run {
 static void pretend(void *user, struct tally__profile *profile)
 {
     (void)user;
-    profile->hosts = 4;
-    profile->ranks_per_host = 1;
-    profile->cpu_share = 0;
-    profile->cpu_s_per_byte = 0;
-    profile->forward_s = 0;
-    profile->backward_s = 0;
-    profile->link = (struct tally__link){1e-2, 1e-6, 0.001};
-    for (size_t b = 0; b < profile->n_buckets; b++) {
-        profile->buckets[b].ready_s = 0;
-        for (size_t h = 0; h < profile->n_hooks; h++) {
-            profile->hooks[h].coding[b].code_s = h > 0 ? 1e-9 * profile->buckets[b].bytes : 0;
-        }
-    }
+    auto_pretend(profile, (struct tally__link){1e-2, 1e-6, 0.001});
 }
 
 static double step_time(void *user, bool is_proposal)
