@@ -55,18 +55,26 @@ struct run {
     double *sums; /* of errors, per element; NULL: not asked for */
 };
 
-static int start_with(tally_group *group, const char *text, const struct ddp_spec *specs, size_t n,
-                      size_t cap, bool copies, struct run *run)
+/* What a ddp is created from. */
+struct made_of {
+    const struct ddp_spec *specs;
+    size_t n;
+    size_t cap;
+    bool copies;
+};
+
+static int start_with(tally_group *group, const char *text, const struct made_of *of,
+                      struct run *run)
 {
     const struct tally__auto_seam seam = {pretend, step_time, &run->pretence};
     tally_ddp_config config;
 
     run->pretence.rank = tally_group_rank(group);
     tally_ddp_config_init(&config, sizeof config);
-    config.bucket_cap_bytes = cap;
-    config.first_bucket_bytes = cap;
-    CHECK(group, ddp_model_make(&run->model, specs, n, copies) == 0);
-    CHECK_OK(group, tally_ddp_create(group, run->model.params, n, &config, &run->ddp));
+    config.bucket_cap_bytes = of->cap;
+    config.first_bucket_bytes = of->cap;
+    CHECK(group, ddp_model_make(&run->model, of->specs, of->n, of->copies) == 0);
+    CHECK_OK(group, tally_ddp_create(group, run->model.params, of->n, &config, &run->ddp));
     CHECK_OK(group, tally_hook_parse(text, &run->hook));
     tally__auto_set_seam(run->hook, &seam);
     CHECK_OK(group, tally_ddp_attach_hook(run->ddp, run->hook));
@@ -75,7 +83,9 @@ static int start_with(tally_group *group, const char *text, const struct ddp_spe
 
 static int start(tally_group *group, const char *text, bool copies, struct run *run)
 {
-    return start_with(group, text, hook_specs, HOOK_N_PARAMS, 20000, copies, run);
+    const struct made_of of = {hook_specs, HOOK_N_PARAMS, 20000, copies};
+
+    return start_with(group, text, &of, run);
 }
 
 static int end(tally_group *group, struct run *run)
@@ -372,10 +382,11 @@ static int arranged_body(tally_group *group, void *user)
 {
     static const struct ddp_spec specs[] = {{"vector", TALLY_F32, 0, 1, {60}},
                                             {"matrix", TALLY_F32, 0, 2, {33, 47}}};
+    const struct made_of of = {specs, 2, 4000, true};
     struct run run = {.pretence = {.gbit = 10, .plain_s = 1}};
     int world = tally_group_size(group);
 
-    CHECK_OK(group, start_with(group, user, specs, 2, 4000, true, &run));
+    CHECK_OK(group, start_with(group, user, &of, &run));
     for (unsigned s = 0; s < 3; s++) {
         for (int i = 0; i < 2; i++) {
             ddp_fill_grad(&run.model, run.ddp, (size_t)i, s, tally_group_rank(group));
