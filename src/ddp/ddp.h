@@ -254,9 +254,9 @@ struct tally_ddp {
     void *data_memory; /* of the group: the parameters that tally provides; NULL: none */
     bool provides;     /* tally provides all gradients; buckets then stay */
     bool views;        /* and gradients lie in the buckets */
-    bool is_flat;  /* copies: on all ranks the gradients lie one after the other, in the order of
-                      parameters, and so they do in the buckets */
-    bool is_guest; /* a reducer's (guest.c): its buckets come from outside */
+    bool is_flat;    /* copies: on all ranks the gradients lie one after the other, in the order of
+                        parameters, and so they do in the buckets */
+    bool is_reducer; /* a reducer's (reducer.c): its buckets come from outside */
 
     int *order; /* parameters with a gradient, in the order of the plan */
     size_t n_order;
@@ -361,7 +361,7 @@ int tally__run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket
                     const size_t *shard_starts);
 void tally__bucket_spread(const struct tally__bucket *bucket);
 
-/* reducer.c */
+/* step.c */
 /* Ends a step that cannot be finished: aborts the ddp's group, waits for launched buckets, and
  * returns status with the thread's error text. */
 int tally__step_abort(tally_ddp *ddp, int status);

@@ -3,7 +3,7 @@
 
 add_library(tally_hook_support STATIC
   support/auto_pretence.c support/hook_rules.c support/hook_model.c support/hook_states.c
-  support/power_reference.c support/power_model.c support/guest_model.c)
+  support/power_reference.c support/power_model.c support/framework_model.c)
 target_include_directories(tally_hook_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_hook_support PRIVATE tally_flags)
