@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/memory.h"
 #include "base/room.h"
 #include "base/status.h"
@@ -367,9 +368,7 @@ static int first_job(tally_lane *lane, void *user)
     TRY(tally__round(lane, &call));
     for (int r = 0; r < group->size; r++) {
         card = (void *)tally__stage_of(lane, r, lane->round.number);
-        for (size_t i = 0; i < sizeof all.bits / sizeof all.bits[0]; i++) {
-            all.bits[i] |= card->cpus.bits[i];
-        }
+        tally__add_cpus(&all, &card->cpus);
         group->domain->is_tight = group->domain->is_tight || card->is_limited;
     }
     group->domain->spins = tally__count_cpus(&all) >= group->size;
