@@ -687,15 +687,15 @@ TALLY_API int tally_hook_describe_option(size_t index, size_t option, tally_hook
  * ignored parameter is updated only if a group names it, with the local gradient in its grad, at
  * the end of each step; clipping does not touch it.
  *
- * Sharding (config.shard, ZeRO-1). Each rank owns a share of every bucket. It keeps the state of
- * that share only, updates the parameters of that share, and sends them to all ranks. If the hook
+ * Sharding (config.shard, ZeRO-1). Each rank owns a shard of every bucket. It keeps the state of
+ * that shard only, updates the parameters of that shard, and sends them to all ranks. If the hook
  * supports it (allreduce, fp16, bf16, or your own hook with scatter), a rank receives only its
- * share of the mean. Shares are equal in size and may cut parameters, unless the bucket has a
- * parameter whose table is not elementwise: then shares end where parameters end. Parameters get
+ * shard of the mean. Shards are equal in size and may divide parameters, unless the bucket has a
+ * parameter whose table is not elementwise: then shards end where parameters end. Parameters get
  * the same bits as without sharding, with one exception: the joint norm for max_norm is added up
- * share by share and may differ in its last bit. A share is updated with its owner's mean, so the
+ * shard by shard and may differ in its last bit. A shard is updated with its owner's mean, so the
  * hook must leave the same mean on every rank. postlocal does not and is refused (UNSUPPORTED).
- * With noop each share is updated with its owner's own gradients, and all ranks get the result.
+ * With noop each shard is updated with its owner's own gradients, and all ranks get the result.
  * After a step the gradients of all parameters in groups are undefined, unless release_gradients
  * sets them to zero. Buckets are not rearranged.
  *
@@ -731,7 +731,7 @@ typedef struct tally_optimizer_config {
     const tally_optimizer_group *groups; /* NULL: one group of all, by the text of create */
     size_t n_groups;
     int overlap; /* 1: tally_ddp_wait and the lanes update; 0: tally_optimizer_step does */
-    int shard;   /* 1: each rank keeps its share of the state, see above; needs overlap */
+    int shard;   /* 1: each rank keeps the state of its shard, see above; needs overlap */
     int release_gradients; /* 1: set a gradient to zero after use, while it is still in the cache */
     /* > 0: clip the joint 2-norm of all means to this before the update, as
      * tally_ddp_clip_grad_norm does. */

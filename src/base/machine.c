@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads boot ID, host name and network namespace from Linux. Any thread. */
+/* Reads boot ID, host name, network namespace and CPUs from Linux. Any thread. */
 #include "base/machine.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+_Static_assert(sizeof(cpu_set_t) == sizeof(struct tally__cpus), "a set of CPUs travels as it is");
 
 void tally__machine_here(struct tally__machine *machine)
 {
@@ -26,4 +29,30 @@ void tally__machine_here(struct tally__machine *machine)
 bool tally__machine_is_same(const struct tally__machine *a, const struct tally__machine *b)
 {
     return a->boot_id[0] != '\0' && memcmp(a, b, sizeof *a) == 0;
+}
+
+void tally__own_cpus(struct tally__cpus *cpus)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        /* The machine has more CPUs than the set: count as many as fit. */
+        memset(&set, 0xff, sizeof set);
+    }
+    memcpy(cpus, &set, sizeof *cpus);
+}
+
+void tally__add_cpus(struct tally__cpus *to, const struct tally__cpus *from)
+{
+    for (size_t i = 0; i < sizeof to->bits / sizeof to->bits[0]; i++) {
+        to->bits[i] |= from->bits[i];
+    }
+}
+
+int tally__count_cpus(const struct tally__cpus *cpus)
+{
+    cpu_set_t set;
+
+    memcpy(&set, cpus, sizeof set);
+    return CPU_COUNT(&set);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machine that this process runs on, as it is named to the other ranks. */
+/* The machine that this process runs on, as it is named to the other ranks, and its CPUs. */
 #ifndef TALLY_BASE_MACHINE_H
 #define TALLY_BASE_MACHINE_H
 
@@ -16,5 +16,16 @@ struct tally__machine {
 void tally__machine_here(struct tally__machine *machine);
 
 bool tally__machine_is_same(const struct tally__machine *a, const struct tally__machine *b);
+
+/* A set of CPUs, a bit each. */
+struct tally__cpus {
+    uint64_t bits[16];
+};
+
+/* The CPUs that the calling process may run on. */
+void tally__own_cpus(struct tally__cpus *cpus);
+
+void tally__add_cpus(struct tally__cpus *to, const struct tally__cpus *from);
+int tally__count_cpus(const struct tally__cpus *cpus);
 
 #endif

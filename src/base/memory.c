@@ -12,16 +12,10 @@
 #include "base/room.h"
 #include "base/status.h"
 
-/* Blocks of this size and above ask for huge pages: fewer TLB misses. */
-#define HUGE_PAGE_BYTES ((size_t)2 << 20)
-
 /* Blocks of this size and above may exceed free memory, since other ranks may allocate at the same
  * time. */
 #define LARGE_BYTES ((size_t)64 << 20)
 #define N_TAKERS 16
-
-/* The smallest page of any machine. */
-#define PAGE_BYTES ((size_t)4096)
 
 static int clear(void *user, uint64_t offset, uint64_t bytes)
 {
@@ -34,7 +28,7 @@ static int touch(void *user, uint64_t offset, uint64_t bytes)
 {
     volatile unsigned char *block = (unsigned char *)user + offset;
 
-    for (uint64_t at = 0; at < bytes; at += PAGE_BYTES) {
+    for (uint64_t at = 0; at < bytes; at += TALLY__PAGE_BYTES) {
         block[at] = 0;
     }
     return 0;
@@ -43,7 +37,7 @@ static int touch(void *user, uint64_t offset, uint64_t bytes)
 /* take is called for all bytes of a large block, piece by piece. */
 static void *alloc(size_t bytes, tally__take_fn *take, const char *what)
 {
-    size_t align = bytes < HUGE_PAGE_BYTES ? TALLY__CACHE_LINE : HUGE_PAGE_BYTES;
+    size_t align = bytes < TALLY__HUGE_PAGE_BYTES ? TALLY__CACHE_LINE : TALLY__HUGE_PAGE_BYTES;
     size_t rounded = tally__to_cache_line(bytes);
     void *block = NULL;
 
@@ -52,8 +46,8 @@ static void *alloc(size_t bytes, tally__take_fn *take, const char *what)
         (void)tally__fail(TALLY_NOMEM, "cannot allocate %zu bytes for %s", bytes, what);
         return NULL;
     }
-    if (align == HUGE_PAGE_BYTES) {
-        (void)madvise(block, rounded, MADV_HUGEPAGE);
+    if (align == TALLY__HUGE_PAGE_BYTES) {
+        (void)madvise(block, rounded, MADV_HUGEPAGE); /* fewer TLB misses */
     }
     if (rounded >= LARGE_BYTES &&
         tally__take_memory(rounded, N_TAKERS, take, block, what) != TALLY_OK) {

@@ -12,6 +12,10 @@
 /* Every block starts on a cache line, which is also the widest vector. */
 #define TALLY__CACHE_LINE 64
 
+/* The smallest page of any machine, and a huge page. */
+#define TALLY__PAGE_BYTES ((size_t)4096)
+#define TALLY__HUGE_PAGE_BYTES ((size_t)2 << 20)
+
 /* Rounds up to whole cache lines. Wraps around near SIZE_MAX. */
 static inline size_t tally__to_cache_line(size_t bytes)
 {

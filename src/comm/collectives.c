@@ -24,7 +24,8 @@ int tally_lane_barrier(tally_lane *lane)
 {
     const struct tally__call call = {.kind = TALLY__KIND_BARRIER};
 
-    return lane ? tally__round(lane, &call) : tally__fail(TALLY_ARG, "lane is NULL");
+    return lane ? tally__round(lane, &call)
+                : tally__fail(TALLY_ARG, "tally_lane_barrier: lane is NULL");
 }
 
 /* ---- all-gather ---- */

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Describes in words what ranks are doing. The record travels in a rank's line (shared_layout.h).
+/*
+ * Describes in words what ranks are doing, and gives groups up with such texts. The record of what
+ * a rank is doing travels in its line (shared_layout.h).
  */
 #include "comm/doing.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/status.h"
+#include "comm/ending.h"
+#include "comm/messages.h"
 #include "comm/round.h"
+#include "comm/wait.h"
 
 #define SAME_STEPS ": all ranks must take the same number of steps; see config.join"
-#define SAME_PLACE ": all ranks must make this call between the same two steps"
+#define SAME_POINT ": all ranks must make this call between the same two steps"
 #define SAME_CALLS ": all ranks must make the same calls in the same order"
 
 /* ---- recording ---- */
@@ -95,7 +101,7 @@ static void describe_call(const tally_group *group, const struct tally__call *ca
     }
 }
 
-static void describe_place(const tally_group *group, const struct tally__doing *doing,
+static void describe_doing(const tally_group *group, const struct tally__doing *doing,
                            const struct tally__call *call, char *text)
 {
     unsigned long long step = doing->step;
@@ -126,13 +132,13 @@ static const tally_lane *lane_of_job(const tally_lane *lane)
 
 void tally__describe_doing(const tally_lane *lane, char *text)
 {
-    describe_place(lane->group, &lane_of_job(lane)->job.doing, tally__said(lane, lane->group->rank),
+    describe_doing(lane->group, &lane_of_job(lane)->job.doing, tally__said(lane, lane->group->rank),
                    text);
 }
 
 void tally__describe_line(const tally_group *group, const struct tally__line *line, char *text)
 {
-    describe_place(group, &line->doing, &line->call, text);
+    describe_doing(group, &line->doing, &line->call, text);
 }
 
 /* ---- ranks in messages ---- */
@@ -228,7 +234,7 @@ static bool is_right_before(const struct tally__doing *call, const struct tally_
 static const char *hint(const struct tally__doing *one, const struct tally__doing *other)
 {
     if (is_right_before(one, other) || is_right_before(other, one)) {
-        return SAME_PLACE;
+        return SAME_POINT;
     }
     if (is_step(one) && is_step(other)) {
         return one->step != other->step ? SAME_STEPS : "";
@@ -237,7 +243,7 @@ static const char *hint(const struct tally__doing *one, const struct tally__doin
 }
 
 /* Both ranks are in the same step or call: the difference is in the hook, or in its calls. */
-static int give_up_inside(tally_lane *lane, int rank, const char *place)
+static int give_up_inside(tally_lane *lane, int rank, const char *doing)
 {
     tally_group *group = lane->group;
     const struct tally__doing *first = tally__doing_of(lane, 0);
@@ -251,12 +257,12 @@ static int give_up_inside(tally_lane *lane, int rank, const char *place)
         return tally__give_up(group, TALLY_MISMATCH,
                               "ranks disagree in %s: hook '%.*s' of %s encodes otherwise than "
                               "hook '%.*s' of %s",
-                              place, (int)sizeof first->hook - 1, first->hook,
+                              doing, (int)sizeof first->hook - 1, first->hook,
                               tally__rank_text(group, 0).text, (int)sizeof other->hook - 1,
                               other->hook, tally__rank_text(group, rank).text);
     }
     return tally__give_up(group, TALLY_MISMATCH, "ranks disagree in %s: %s calls %s, %s calls %s",
-                          place, tally__rank_text(group, 0).text, one,
+                          doing, tally__rank_text(group, 0).text, one,
                           tally__rank_text(group, rank).text, two);
 }
 
@@ -268,8 +274,8 @@ int tally__give_up_mismatch(tally_lane *lane, int rank)
     char one[TALLY__DOING_BYTES];
     char two[TALLY__DOING_BYTES];
 
-    describe_place(group, first, tally__said(lane, 0), one);
-    describe_place(group, other, tally__said(lane, rank), two);
+    describe_doing(group, first, tally__said(lane, 0), one);
+    describe_doing(group, other, tally__said(lane, rank), two);
     if (first->what != TALLY__DOING_NOTHING && strcmp(one, two) == 0) {
         return give_up_inside(lane, rank, one);
     }
@@ -278,29 +284,108 @@ int tally__give_up_mismatch(tally_lane *lane, int rank)
                           two, hint(first, other));
 }
 
-int tally__give_up_closed(tally_lane *lane, int rank)
+/* rank has closed the group in good order, and this rank waits for it. */
+static int give_up_closed(tally_lane *lane, int rank)
 {
     tally_group *group = lane->group;
     const struct tally__slot *slot = group->lanes[0].slots[rank];
-    char place[TALLY__DOING_BYTES];
+    char doing[TALLY__DOING_BYTES];
 
-    tally__describe_doing(lane, place);
+    tally__describe_doing(lane, doing);
     if (slot->given_up_text[0] == '\0') {
         return tally__give_up(group, TALLY_PEER, "%s closed its group while %s waits in %s",
                               tally__rank_text(group, rank).text,
-                              tally__rank_text(group, group->rank).text, place);
+                              tally__rank_text(group, group->rank).text, doing);
     }
     return tally__give_up(group, TALLY_MISMATCH, "%s %.*s while %s waits in %s%s",
                           tally__rank_text(group, rank).text, 127, slot->given_up_text,
-                          tally__rank_text(group, group->rank).text, place,
+                          tally__rank_text(group, group->rank).text, doing,
                           is_step(&lane_of_job(lane)->job.doing) ? SAME_STEPS : SAME_CALLS);
 }
 
-const char *tally__order_hint(const tally_lane *lane)
+/* Advice for a late rank: ranks of a group with several ddps may wait for each other in two of
+ * them. */
+static const char *order_hint(const tally_lane *lane)
 {
     const tally_lane *runner = lane->loan.borrower ? lane->loan.borrower : lane;
 
     return tally__has_siblings(runner->group)
                ? " (if ranks wait for their ddps in different orders, see tally_ddp_create)"
                : "";
+}
+
+/* The ranks that a wait for rank (-1: for several ranks) was for. */
+static void list_missing(const tally_lane *lane, int rank, struct tally__rank_list *list)
+{
+    const tally_group *group = lane->group;
+
+    for (int r = 0; r < group->size; r++) {
+        if (r != group->rank && (r == rank || !tally__has_arrived(lane, r))) {
+            tally__rank_list_add(list, group, r);
+        }
+    }
+    /* All have arrived, and one of them does not receive this rank's messages. */
+    for (int r = 0; list->n == 0 && r < group->size; r++) {
+        if (!tally__is_near(group, r)) {
+            tally__rank_list_add(list, group, r);
+        }
+    }
+}
+
+/* Gives up the lane's group for a lost rank; and, if the lane is borrowed, also the group of the
+ * job, if it has that rank too: it would only wait for the same rank until another deadline. */
+static int give_up_lost(tally_lane *lane, int rank, int status, const char *text)
+{
+    tally_group *around = lane->loan.borrower ? lane->loan.borrower->group : NULL;
+
+    for (int h = 0; around && h < around->size; h++) {
+        if (tally__number_of(around, h) == tally__number_of(lane->group, rank)) {
+            (void)tally__give_up(around, status, "%s", text);
+        }
+    }
+    return tally__give_up(lane->group, status, "%s", text);
+}
+
+int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late)
+{
+    tally_group *group = lane->group;
+    const struct tally__rank_text own = tally__rank_text(group, group->rank);
+    struct tally__rank_list missing = {0};
+    char doing[TALLY__DOING_BYTES];
+    char text[TALLY__TEXT_BYTES];
+
+    tally__describe_doing(lane, doing);
+    switch (late->why) {
+    case TALLY__LATE_DIED:
+        (void)snprintf(text, sizeof text, "%s %s; %s waited for it in %s",
+                       tally__rank_text(group, late->who).text,
+                       tally__ending_text(group, late->who), own.text, doing);
+        return give_up_lost(lane, late->who, TALLY_PEER, text);
+    case TALLY__LATE_CLOSED:
+        return give_up_closed(lane, late->who);
+    case TALLY__LATE_GIVEN_UP:
+        return tally__give_up(group, late->said->given_up_status, "%.*s", TALLY__TEXT_BYTES - 1,
+                              late->said->given_up_text);
+    case TALLY__LATE_HOST_FAILED: {
+        const struct tally__slot *slot = lane->loan.borrower->slots[late->who];
+        uint64_t next = lane->loan.borrower->round.number + 1;
+        const char *said = slot->text[next % 2];
+
+        if (tally__culprit_length(said) > 0) {
+            return tally__give_up(group, slot->line[next % 2].call.status, "%.*s",
+                                  TALLY__TEXT_BYTES - 1, said);
+        }
+        return tally__give_up(group, slot->line[next % 2].call.status, "%s: %.*s",
+                              tally__rank_text(lane->loan.borrower->group, late->who).text,
+                              TALLY__TEXT_BYTES - 64, said);
+    }
+    case TALLY__LATE_BROKEN:
+        return tally__give_up(group, TALLY_SYSTEM, "%s; in %s", tally_last_error(), doing);
+    default:
+        list_missing(lane, rank, &missing);
+        (void)snprintf(text, sizeof text, "%s did not arrive within %g s; %s waited for %s in %s%s",
+                       missing.text, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND,
+                       own.text, missing.n > 1 ? "them" : "it", doing, order_hint(lane));
+        return give_up_lost(lane, rank < 0 ? group->rank : rank, TALLY_TIMEOUT, text);
+    }
 }

@@ -51,15 +51,11 @@ void tally__rank_list_add(struct tally__rank_list *list, const tally_group *grou
  * ..." and "rank 2, or another ..."; of "among ranks 2..3" in "among ranks 2..3: ...". 0: none. */
 size_t tally__culprit_length(const char *text);
 
-/* Advice for a late rank: ranks of a group with several ddps may wait for each other in two of
- * them.
- */
-const char *tally__order_hint(const tally_lane *lane);
-
 /* Gives the group up: in the round just finished rank's call differs from that of rank 0. */
 int tally__give_up_mismatch(tally_lane *lane, int rank);
 
-/* Gives the group up: rank has closed it in good order, and this rank waits for it. */
-int tally__give_up_closed(tally_lane *lane, int rank);
+/* Gives the group up: a wait for rank (-1: for several ranks) ended without it. */
+struct tally__late;
+int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late);
 
 #endif

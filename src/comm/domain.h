@@ -85,14 +85,4 @@ static inline void *tally__at(const struct tally__domain *domain, int rank, uint
 /* tally__domain_ops.reach for domains in which every rank always reaches all memory. */
 int tally__reach_always(struct tally__domain *domain, int rank, uint64_t offset, uint64_t bytes);
 
-/* A set of CPUs, a bit each. */
-struct tally__cpus {
-    uint64_t bits[16];
-};
-
-/* The CPUs that the calling process may run on. */
-void tally__own_cpus(struct tally__cpus *cpus);
-
-int tally__count_cpus(const struct tally__cpus *cpus);
-
 #endif

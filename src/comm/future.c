@@ -161,7 +161,8 @@ int tally_future_wait_for(tally_future *future, double seconds)
         }
         if (!sleep_until_done(future, tally__now_ns() +
                                           (uint64_t)(seconds * (double)TALLY__NS_PER_SECOND))) {
-            return tally__fail(TALLY_TIMEOUT, "the job is not done after %g s", seconds);
+            return tally__fail(TALLY_TIMEOUT, "tally_future_wait: the job is not done after %g s",
+                               seconds);
         }
     }
     return status_of(future);

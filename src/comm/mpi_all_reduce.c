@@ -29,18 +29,18 @@ static int wait_sum(tally_lane *lane, const atomic_int *pending)
     const struct tally__awaited what = {.rank = -1, .transfers = pending};
     tally_group *group = lane->group;
     struct tally__late late;
-    char place[TALLY__DOING_BYTES];
+    char doing[TALLY__DOING_BYTES];
 
     if (tally__wait_until(lane, &what, &late) == TALLY_OK) {
         return TALLY_OK;
     }
-    tally__describe_doing(lane, place);
     if (late.why == TALLY__LATE_TIMEOUT) {
+        tally__describe_doing(lane, doing);
         return tally__give_up(
             group, TALLY_TIMEOUT, "an all-reduce of %s was not done within %g s in %s",
-            group->domain->medium, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, place);
+            group->domain->medium, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND, doing);
     }
-    return tally__give_up_late(lane, group->rank, &late, place);
+    return tally__give_up_late(lane, group->rank, &late);
 }
 
 int tally__mpi_all_reduce(tally_lane *lane, float *data, size_t n)

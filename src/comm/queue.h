@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of a lane: who takes its next job, and when its thread is woken for one. */
+/* The queue of a lane: the thread that takes its next job, and when the lane thread is woken. */
 #ifndef TALLY_COMM_QUEUE_H
 #define TALLY_COMM_QUEUE_H
 

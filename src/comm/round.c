@@ -15,7 +15,6 @@
 #include "comm/doing.h"
 #include "comm/messages.h"
 #include "comm/wait.h"
-#include "trace/ring.h"
 
 static bool agree(const struct tally__call *a, const struct tally__call *b)
 {
@@ -244,28 +243,9 @@ static bool has_continued(const tally_lane *lane)
 /* Waits for the line of a rank. */
 static int await_line(tally_lane *lane, int rank)
 {
-    const struct tally__awaited what = {.rank = rank};
-    struct tally__arrivals *arrivals = tally__arrivals_of(lane);
-    struct tally__late late;
-    struct tally__phase_wait wait;
-    uint64_t waited_ns;
-    char place[TALLY__DOING_BYTES];
-    int rc;
+    const struct tally__awaited line = {.rank = rank, .reason = TALLY__FOR_LINE};
 
-    if (tally__has_arrived(lane, rank)) {
-        return TALLY_OK;
-    }
-    wait = tally__phase_wait_begin(tally__number_of(lane->group, rank));
-    rc = tally__wait_until(lane, &what, &late);
-    waited_ns = tally__phase_wait_end(&wait);
-    if (rc == TALLY_OK) {
-        if (arrivals) {
-            tally__arrivals_waited(arrivals, TALLY__FOR_LINE, wait.rank, waited_ns);
-        }
-        return TALLY_OK;
-    }
-    tally__describe_doing(lane, place);
-    return tally__give_up_late(lane, rank, &late, place);
+    return tally__has_arrived(lane, rank) ? TALLY_OK : tally__await(lane, &line);
 }
 
 /* Sends this rank's line to far ranks, and passes on the lines of others. */
@@ -304,7 +284,7 @@ static int await(tally_lane *lane, bool is_near)
     tally__look_behind(lane);
     /* A rank that has given up may have arrived here earlier, in a job that failed. */
     if (tally__is_given_up(lane, &late) && !has_continued(lane)) {
-        return tally__give_up_late(lane, group->rank, &late, "");
+        return tally__give_up_late(lane, group->rank, &late);
     }
     TRY(inspect(lane, is_near));
     if (arrivals) {

@@ -8,13 +8,11 @@
 
 #include "base/status.h"
 #include "comm/arrivals.h"
-#include "comm/doing.h"
 #include "comm/messages.h"
 #include "comm/mpi/mpi_messenger.h"
 #include "comm/round.h"
 #include "comm/wait.h"
 #include "num/num.h"
-#include "trace/ring.h"
 
 /* Parts of a stream that are under way at once, and the bytes of all parts together. */
 #define N_PARTS ((size_t)2)
@@ -66,30 +64,13 @@ int tally__transfer_receive(tally_lane *lane, enum tally__flow flow, size_t wind
                                           data, bytes, pending_of(lane, flow, window, rank)));
 }
 
-static int await(tally_lane *lane, int rank, const atomic_int *pending, enum tally__waited_for of)
+static int await(tally_lane *lane, int rank, const atomic_int *pending,
+                 enum tally__waited_for reason)
 {
-    const struct tally__awaited what = {.rank = rank, .transfers = pending};
-    struct tally__arrivals *arrivals = tally__arrivals_of(lane);
-    struct tally__late late;
-    struct tally__phase_wait wait;
-    uint64_t waited_ns;
-    char place[TALLY__DOING_BYTES];
-    int rc;
+    const struct tally__awaited what = {.rank = rank, .transfers = pending, .reason = reason};
 
-    if (atomic_load_explicit(pending, memory_order_acquire) == 0) {
-        return TALLY_OK;
-    }
-    wait = tally__phase_wait_begin(rank < 0 ? TALLY__NO_PEER : tally__number_of(lane->group, rank));
-    rc = tally__wait_until(lane, &what, &late);
-    waited_ns = tally__phase_wait_end(&wait);
-    if (rc == TALLY_OK) {
-        if (arrivals) {
-            tally__arrivals_waited(arrivals, of, wait.rank, waited_ns);
-        }
-        return TALLY_OK;
-    }
-    tally__describe_doing(lane, place);
-    return tally__give_up_late(lane, rank, &late, place);
+    return atomic_load_explicit(pending, memory_order_acquire) == 0 ? TALLY_OK
+                                                                    : tally__await(lane, &what);
 }
 
 int tally__await_counter(tally_lane *lane, int rank, const atomic_int *pending)

@@ -18,10 +18,10 @@
 #include "base/futex.h"
 #include "base/status.h"
 #include "comm/doing.h"
-#include "comm/ending.h"
 #include "comm/messages.h"
 #include "comm/mpi/mpi_messenger.h"
 #include "comm/threads.h"
+#include "trace/ring.h"
 
 /* Spins before the first reading of the clock: about 20 us. */
 #define N_SPINS 1000
@@ -421,76 +421,20 @@ void tally__look_behind(const tally_lane *lane)
     }
 }
 
-static void list_missing(const tally_lane *lane, int rank, struct tally__rank_list *list)
+int tally__await(tally_lane *lane, const struct tally__awaited *what)
 {
-    const tally_group *group = lane->group;
+    struct tally__arrivals *arrivals = tally__arrivals_of(lane);
+    struct tally__phase_wait wait = tally__phase_wait_begin(
+        what->rank < 0 ? TALLY__NO_PEER : tally__number_of(lane->group, what->rank));
+    struct tally__late late;
+    int rc = tally__wait_until(lane, what, &late);
+    uint64_t waited_ns = tally__phase_wait_end(&wait);
 
-    for (int r = 0; r < group->size; r++) {
-        if (r != group->rank && (r == rank || !tally__has_arrived(lane, r))) {
-            tally__rank_list_add(list, group, r);
-        }
+    if (rc != TALLY_OK) {
+        return tally__give_up_late(lane, what->rank, &late);
     }
-    /* All have arrived, and one of them does not receive this rank's messages. */
-    for (int r = 0; list->n == 0 && r < group->size; r++) {
-        if (!tally__is_near(group, r)) {
-            tally__rank_list_add(list, group, r);
-        }
+    if (arrivals) {
+        tally__arrivals_waited(arrivals, what->reason, wait.rank, waited_ns);
     }
-}
-
-/* Gives up the lane's group for a lost rank; and, if the lane is borrowed, also the group of the
- * job, if it has that rank too: it would only wait for the same rank until another deadline. */
-static int give_up_lost(tally_lane *lane, int rank, int status, const char *text)
-{
-    tally_group *around = lane->loan.borrower ? lane->loan.borrower->group : NULL;
-
-    for (int h = 0; around && h < around->size; h++) {
-        if (tally__number_of(around, h) == tally__number_of(lane->group, rank)) {
-            (void)tally__give_up(around, status, "%s", text);
-        }
-    }
-    return tally__give_up(lane->group, status, "%s", text);
-}
-
-int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,
-                        const char *place)
-{
-    tally_group *group = lane->group;
-    const struct tally__rank_text own = tally__rank_text(group, group->rank);
-    struct tally__rank_list missing = {0};
-    char text[TALLY__TEXT_BYTES];
-
-    switch (late->why) {
-    case TALLY__LATE_DIED:
-        (void)snprintf(text, sizeof text, "%s %s; %s waited for it in %s",
-                       tally__rank_text(group, late->who).text,
-                       tally__ending_text(group, late->who), own.text, place);
-        return give_up_lost(lane, late->who, TALLY_PEER, text);
-    case TALLY__LATE_CLOSED:
-        return tally__give_up_closed(lane, late->who);
-    case TALLY__LATE_GIVEN_UP:
-        return tally__give_up(group, late->said->given_up_status, "%.*s", TALLY__TEXT_BYTES - 1,
-                              late->said->given_up_text);
-    case TALLY__LATE_HOST_FAILED: {
-        const struct tally__slot *slot = lane->loan.borrower->slots[late->who];
-        uint64_t next = lane->loan.borrower->round.number + 1;
-        const char *said = slot->text[next % 2];
-
-        if (tally__culprit_length(said) > 0) {
-            return tally__give_up(group, slot->line[next % 2].call.status, "%.*s",
-                                  TALLY__TEXT_BYTES - 1, said);
-        }
-        return tally__give_up(group, slot->line[next % 2].call.status, "%s: %.*s",
-                              tally__rank_text(lane->loan.borrower->group, late->who).text,
-                              TALLY__TEXT_BYTES - 64, said);
-    }
-    case TALLY__LATE_BROKEN:
-        return tally__give_up(group, TALLY_SYSTEM, "%s; in %s", tally_last_error(), place);
-    default:
-        list_missing(lane, rank, &missing);
-        (void)snprintf(text, sizeof text, "%s did not arrive within %g s; %s waited for %s in %s%s",
-                       missing.text, (double)group->timeout_ns / (double)TALLY__NS_PER_SECOND,
-                       own.text, missing.n > 1 ? "them" : "it", place, tally__order_hint(lane));
-        return give_up_lost(lane, rank < 0 ? group->rank : rank, TALLY_TIMEOUT, text);
-    }
+    return TALLY_OK;
 }

@@ -8,6 +8,7 @@
 
 #include <assert.h>
 
+#include "comm/arrivals.h"
 #include "comm/group.h"
 
 /* The reason why a wait ended without the rank. */
@@ -28,6 +29,7 @@ struct tally__late {
 struct tally__awaited {
     int rank;                    /* -1: transfers of several ranks */
     const atomic_int *transfers; /* until it is 0; NULL: the rank's line of the current round */
+    enum tally__waited_for reason;
 };
 
 /* Whether rank has arrived at the lane's current round. */
@@ -55,15 +57,15 @@ bool tally__is_given_up(const tally_lane *lane, struct tally__late *late);
 int tally__wait_until(tally_lane *lane, const struct tally__awaited *what,
                       struct tally__late *late);
 
+/* The same; if it does not come, gives the group up. The trace and the arrivals of the bucket get
+ * the time. */
+int tally__await(tally_lane *lane, const struct tally__awaited *what);
+
 /* Receives the messages behind the lines of this round: far ranks may have given up since. */
 void tally__look_behind(const tally_lane *lane);
 
 /* The length of the next pause of a thread that has found nothing to do for waited_ns. */
 uint64_t tally__pause_ns(uint64_t waited_ns);
-
-/* Gives the group up for the reason in late; place describes what this rank waits in. */
-int tally__give_up_late(tally_lane *lane, int rank, const struct tally__late *late,
-                        const char *place);
 
 /* Wakes the ranks that sleep on our line. */
 void tally__wake_sleepers(const tally_lane *lane, struct tally__line *line);

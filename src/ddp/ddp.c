@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ddp object: creating and freeing it. Not responsible for its hook (ddp_hook.c) nor for steps
- * (reducer.c). One thread of the application enters at a time.
+ * (step.c). One thread of the application enters at a time.
  */
 #include "ddp/ddp.h"
 
@@ -96,8 +96,8 @@ int tally__check_between_steps(tally_ddp *ddp, const char *call)
     (void)pthread_mutex_unlock(&ddp->mutex);
     if (in_step) {
         return tally__fail(TALLY_STATE, "%s: a step is under way; %s first", call,
-                           ddp->is_guest ? "wait for the futures of its buckets"
-                                         : "call tally_ddp_wait");
+                           ddp->is_reducer ? "wait for the futures of its buckets"
+                                           : "call tally_ddp_wait");
     }
     return TALLY_OK;
 }
@@ -267,7 +267,7 @@ static int start(tally_group *group, struct creation *creation)
     tally__metrics_make(ddp);
     ddp->call = "tally_ddp_create";
     TRY(tally__ddp_run(ddp, create_job, creation));
-    if (!ddp->is_guest) {
+    if (!ddp->is_reducer) {
         TRY(tally__buckets_make(ddp, ddp->order, &planned, &buckets));
         tally__buckets_adopt(ddp, &buckets);
     }
@@ -281,8 +281,8 @@ static int start(tally_group *group, struct creation *creation)
     ddp->presence.root = tally_group_size(group) - 1;
     /* Provided gradients never move. If gradients may be absent in any step, a ready order says
      * nothing about the next step. */
-    ddp->may_rebuild =
-        !ddp->provides && !ddp->is_guest && (!ddp->config.find_unused || ddp->config.static_graph);
+    ddp->may_rebuild = !ddp->provides && !ddp->is_reducer &&
+                       (!ddp->config.find_unused || ddp->config.static_graph);
     ddp->rebuild_due = ddp->may_rebuild;
     tally__step_reset(ddp);
     TRY(tally__hook_start(ddp));
@@ -364,7 +364,7 @@ void tally__ddp_free(tally_ddp *ddp)
         (void)tally__step_abort(ddp, TALLY_ABORTED);
     }
     /* Nobody has waited for the jobs of a reducer, and they use the hook's state. */
-    for (int i = 0; ddp->is_guest && i < ddp->group->n_lanes; i++) {
+    for (int i = 0; ddp->is_reducer && i < ddp->group->n_lanes; i++) {
         (void)tally__drain(&ddp->group->lanes[i]);
     }
     ddp->hook->table.detach(ddp->hook->state, ddp);

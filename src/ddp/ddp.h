@@ -9,8 +9,8 @@
 
 #include "base/status.h"
 #include "comm/agree.h"
-#include "comm/arrivals.h"
 #include "comm/group.h"
+#include "ddp/lateness.h"
 #include "ddp/observer.h"
 #include "exchange/reduction.h"
 #include "hook/hook.h"
@@ -203,41 +203,6 @@ struct tally__ddp_trace {
 
 struct tally__metrics;
 
-/* Causes of lateness: enum tally_late_cause without NOT. */
-#define TALLY__N_LATE_CAUSES 3
-
-/* Steps in a row: their number, their length, and how long the others waited for a rank in them. */
-struct tally__late_row {
-    unsigned n;
-    uint64_t steps_ns;
-    uint64_t ns[TALLY__N_LATE_CAUSES];
-};
-
-/* Lateness of one rank, as this rank has seen it. */
-struct tally__rank_lateness {
-    uint64_t n_last;                        /* rounds in which it came last */
-    uint64_t ns[TALLY__N_LATE_CAUSES];      /* how long the others waited for it, by cause */
-    uint64_t step_ns;                       /* in the last step, in all, */
-    uint64_t last_ns[TALLY__N_LATE_CAUSES]; /* and by cause */
-    /* The last steps in which it was late: the others waited for it for more than a tenth of the
-     * step. Of any ten of them it may have been in time in one. */
-    struct tally__late_row row;
-    struct tally__late_row since; /* those after the last step in which it was in time */
-    uint64_t named;               /* the step in which the log named it last; 0: never */
-};
-
-/* Lateness of all ranks. The mutex guards it, except for arrivals, which belong to the
- * lanes while a step is under way. */
-struct tally__lateness {
-    struct tally__arrivals *arrivals; /* per lane */
-    _Atomic uint64_t called_ns;       /* of the step's wait; 0: not yet. Relaxed: see arrivals.h */
-    int n_lanes;
-    uint64_t n_rounds;
-    uint64_t n_steps;
-    struct tally__rank_lateness *ranks; /* per rank of the group */
-    struct tally__trace_rank *told;     /* the same for the trace file */
-};
-
 #define TALLY__BUFFER TALLY__SIZED(tally_buffer, bytes)
 
 struct tally_ddp {
@@ -254,9 +219,9 @@ struct tally_ddp {
     void *data_memory; /* of the group: the parameters that tally provides; NULL: none */
     bool provides;     /* tally provides all gradients; buckets then stay */
     bool views;        /* and gradients lie in the buckets */
-    bool is_flat;  /* copies: on all ranks the gradients lie one after the other, in the order of
-                      parameters, and so they do in the buckets */
-    bool is_guest; /* a reducer's (guest.c): its buckets come from outside */
+    bool is_flat;    /* copies: on all ranks the gradients lie one after the other, in the order of
+                        parameters, and so they do in the buckets */
+    bool is_reducer; /* a reducer's (reducer.c): its buckets come from outside */
 
     int *order; /* parameters with a gradient, in the order of the plan */
     size_t n_order;
@@ -361,7 +326,7 @@ int tally__run_hook(tally_lane *lane, tally_ddp *ddp, const tally_bucket *bucket
                     const size_t *shard_starts);
 void tally__bucket_spread(const struct tally__bucket *bucket);
 
-/* reducer.c */
+/* step.c */
 /* Ends a step that cannot be finished: aborts the ddp's group, waits for launched buckets, and
  * returns status with the thread's error text. */
 int tally__step_abort(tally_ddp *ddp, int status);
@@ -434,23 +399,6 @@ struct tally__waited_step {
     bool has_ended;
 };
 void tally__ddp_trace_wait(tally_ddp *ddp, const struct tally__waited_step *waited);
-
-/* lateness.c */
-/* For a ddp with as many ranks and lanes as group. Errors: NOMEM. Free accepts a zeroed one. */
-int tally__lateness_make(struct tally__lateness *lateness, const tally_group *group);
-void tally__lateness_free(struct tally__lateness *lateness);
-/* A step of step_ns has ended: adds up its arrivals. With the mutex held. */
-void tally__lateness_step(tally_ddp *ddp, uint64_t step_ns);
-/* One rank's part of that: a step in which it was late or in time. */
-void tally__lateness_count(struct tally__rank_lateness *rank, bool late, uint64_t step_ns);
-/* The sum over all causes. */
-uint64_t tally__late_ns(const uint64_t *ns);
-/* The cause for which they waited longest in those steps. */
-enum tally_late_cause tally__late_cause(const struct tally__rank_lateness *rank);
-/* Without the mutex: logs a straggler when it becomes one. */
-void tally__lateness_log(tally_ddp *ddp);
-/* Writes the account to the open trace file. */
-void tally__lateness_trace(tally_ddp *ddp);
 
 /* metrics.c: the file that TALLY_METRICS names. A failure is logged once. */
 void tally__metrics_make(tally_ddp *ddp);

@@ -80,7 +80,8 @@ int tally_ddp_no_sync_end(tally_ddp *ddp)
     TRY(tally__check_ddp(ddp, "tally_ddp_no_sync_end"));
     return exchange_no_sync(ddp, false)
                ? TALLY_OK
-               : tally__fail(TALLY_STATE, "tally_ddp_no_sync_end: not begun");
+               : tally__fail(TALLY_STATE,
+                             "tally_ddp_no_sync_end: call tally_ddp_no_sync_begin first");
 }
 
 int tally_ddp_zero_grad(tally_ddp *ddp)

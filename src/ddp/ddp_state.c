@@ -143,7 +143,7 @@ static int read_blob(const struct tally__state *state, size_t r)
     *of_hook = (tally_hook_blob){.size = sizeof *of_hook};
     of_hook->data = tally__blob_take_array(reader, &of_hook->bytes);
     TRY(tally__state_check_end(state, r));
-    if (order_bytes == 0 || ddp->is_guest) {
+    if (order_bytes == 0 || ddp->is_reducer) {
         saved->order = NULL;
     } else if (order_bytes % sizeof *saved->order != 0 ||
                !is_order(ddp, saved->order, order_bytes / sizeof *saved->order, fresh->seen)) {

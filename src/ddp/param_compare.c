@@ -83,7 +83,7 @@ static void describe_config(const void *of, size_t i, struct tally__description 
     tally__describe_field(about, "reduce_dtype", low_dtype_name(config->reduce_dtype));
     tally__describe_field(about, "buffer_dtype", low_dtype_name(config->buffer_dtype));
     tally__describe_field(about, "buffer_hook", config->buffer_hook ? "set" : "NULL");
-    tally__describe_field(about, "place of gradients",
+    tally__describe_field(about, "memory of gradients",
                           ddp->provides ? "provided by tally (no grad given)"
                                         : "the application's arrays (grad given)");
 }

@@ -1,480 +1,488 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reducer: counts each bucket's missing gradients down, launches buckets strictly in order, and
- * waits for them in the same order. Any thread may enter with grad_ready and grad_absent, one
- * thread with wait. The mutex guards the states.
+ * The reducer object: creating and freeing it, and reducing a bucket in bucket; see reducer.h.
+ * Application threads enter, several at once in tally_reducer_reduce; jobs run on lane 0.
  */
-#include <assert.h>
-#include <stdio.h>
+#include "ddp/reducer.h"
+
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/group.h"
+#include "comm/doing.h"
 #include "comm/threads.h"
-#include "ddp/check.h"
-#include "ddp/ddp.h"
-#include "num/num.h"
 
-static void lock(tally_ddp *ddp)
+/* ---- making and freeing ---- */
+
+/* The arguments of tally_reducer_create for prepare, the only entry of its observer that uses them.
+ */
+struct creation {
+    tally_reducer *reducer; /* NULL: there was no memory for it */
+    bool is_wanted;         /* the caller has room for the result */
+};
+
+static int make_arrays(tally_reducer *reducer, size_t n)
 {
-    (void)pthread_mutex_lock(&ddp->mutex);
+    reducer->pass = 1;
+    reducer->home = tally__alloc_array(n, sizeof(struct tally__reducer_bucket *), "a reducer");
+    reducer->reduced_in = tally__alloc_array(n, sizeof *reducer->reduced_in, "a reducer");
+    reducer->stamp = tally__alloc_array(n, sizeof *reducer->stamp, "a reducer");
+    return reducer->home && reducer->reduced_in && reducer->stamp ? TALLY_OK : TALLY_NOMEM;
 }
 
-static void unlock(tally_ddp *ddp)
+/* The ddp gets no buckets and no arrays. */
+static int prepare(void *user, tally_ddp *ddp)
 {
+    const struct creation *creation = user;
+
+    if (!creation->is_wanted) {
+        return tally__fail(TALLY_ARG, "tally_reducer_create: reducer is NULL");
+    }
+    if (!creation->reducer) {
+        return tally__fail(TALLY_NOMEM, "no memory for a reducer");
+    }
+    ddp->is_reducer = true;
+    ddp->generation = 1;
+    ddp->words = (struct tally__ddp_words){.object = "reducer", .steps = "steps"};
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        struct tally__param *param = &ddp->params[i];
+
+        if (param->flags != 0) {
+            return tally__fail(TALLY_ARG,
+                               "parameter '%s' has flags %#x: a reducer accepts none; leave out "
+                               "parameters without a gradient",
+                               param->name, param->flags);
+        }
+        param->data = NULL;
+        param->grad.array = NULL;
+        param->provided = false;
+    }
+    return make_arrays(creation->reducer, ddp->n_params);
+}
+
+/* After its ddp: no job is left. */
+static void unmake(tally_reducer *reducer)
+{
+    struct tally__reducer_request *next;
+
+    if (!reducer) {
+        return;
+    }
+    for (struct tally__reducer_request *request = reducer->all; request; request = next) {
+        next = request->next_of_all;
+        tally__free(request);
+    }
+    if (reducer->home) {
+        tally__reducer_layout_free(reducer);
+    }
+    tally__free(reducer->home);
+    tally__free(reducer->reduced_in);
+    tally__free(reducer->stamp);
+    tally__free(reducer);
+}
+
+int tally_reducer_create(tally_group *group, const tally_param *params, size_t n, const char *hook,
+                         tally_reducer **reducer)
+{
+    struct creation creation = {.reducer = tally__alloc(sizeof *creation.reducer, "a reducer"),
+                                .is_wanted = reducer != NULL};
+    const struct tally__observer observer = {.user = &creation, .prepare = prepare};
+    tally_ddp_config config;
+    tally_ddp *ddp;
+    int rc;
+
+    tally_ddp_config_init(&config, sizeof config);
+    config.hook = hook;
+    config.keep_parameters = 1;
+    config.check = -1;
+    rc = tally__ddp_create(group, params, n, &config, &observer, &ddp);
+    if (rc != TALLY_OK || !reducer) {
+        unmake(creation.reducer);
+        return rc;
+    }
+    ddp->observer.user = NULL;
+    creation.reducer->ddp = ddp;
+    *reducer = creation.reducer;
+    return TALLY_OK;
+}
+
+int tally_reducer_free(tally_reducer *reducer)
+{
+    if (!reducer || !tally__is_creator(&reducer->ddp->group->creator)) {
+        return TALLY_OK;
+    }
+    if (tally__is_lane_thread()) {
+        return tally__fail(TALLY_STATE, "tally_reducer_free: not from a job on a lane");
+    }
+    tally__ddp_free(reducer->ddp);
+    unmake(reducer);
+    return TALLY_OK;
+}
+
+/* ---- the job of a bucket ---- */
+
+/* A parameter that comes again begins a new step: the one under way was given up. */
+static void enter_step(tally_reducer *reducer, const struct tally__reducer_request *request)
+{
+    bool comes_again = false;
+
+    for (size_t k = 0; k < request->n; k++) {
+        comes_again = comes_again || reducer->reduced_in[request->params[k]] == reducer->pass;
+    }
+    if (comes_again) {
+        reducer->pass++;
+        tally__arrivals_reset(&reducer->ddp->lateness.arrivals[0]);
+    }
+    if (comes_again || reducer->now.index == 0) {
+        reducer->now = (struct tally__reducer_step){.start_ns = tally__now_ns()};
+    }
+    for (size_t k = 0; k < request->n; k++) {
+        reducer->reduced_in[request->params[k]] = reducer->pass;
+    }
+}
+
+static void say_doing(tally_lane *lane, const struct tally__reducer_request *request)
+{
+    const tally_ddp *ddp = request->reducer->ddp;
+    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
+                                            .bucket = request->reducer->now.index,
+                                            .name = ddp->params[request->params[0]].name,
+                                            .has_more = request->n > 1,
+                                            .hook = ddp->hook->table.name};
+
+    tally__doing_step(lane, &words);
+}
+
+/* *is_known: all ranks gave the same bucket. */
+static int reduce(tally_lane *lane, const struct tally__reducer_request *request, bool *is_known)
+{
+    tally_reducer *reducer = request->reducer;
+    tally_ddp *ddp = reducer->ddp;
+    struct tally__reducer_bucket *bucket;
+    tally_bucket seen;
+
+    TRY(tally__reducer_compare(lane, request));
+    *is_known = true;
+    enter_step(reducer, request);
+    TRY(tally__reducer_bucket_of(lane, reducer, request, &bucket));
+    for (int k = 0; k < bucket->n_params; k++) {
+        bucket->params[k].gradient = (unsigned char *)request->data +
+                                     bucket->params[k].offset * tally_dtype_bytes(bucket->dtype);
+    }
+    seen = (tally_bucket){.size = sizeof seen,
+                          .index = reducer->now.index,
+                          .count = request->is_last ? reducer->now.index + 1 : 0,
+                          .is_last = request->is_last,
+                          .step = ddp->step + ddp->steps_before,
+                          .generation = ddp->generation,
+                          .divisor = request->divisor,
+                          .dtype = bucket->dtype,
+                          .n = bucket->n,
+                          .data = request->data,
+                          .n_params = bucket->n_params,
+                          .params = bucket->params,
+                          .n_ranks = tally_group_size(ddp->group)};
+    return tally__run_hook(lane, ddp, &seen, NULL);
+}
+
+/* With the mutex held: the step's figures become those of the last step. Returns its length, from
+ * the end of the step before. */
+static uint64_t end_step(tally_reducer *reducer)
+{
+    struct tally__step_stats *stats = &reducer->ddp->stats;
+    uint64_t begin_ns = stats->last_end_ns ? stats->last_end_ns : reducer->now.start_ns;
+
+    reducer->ddp->step++;
+    reducer->n_buckets = (size_t)reducer->now.index;
+    stats->last_first_ns = reducer->now.start_ns;
+    stats->last_end_ns = tally__now_ns();
+    stats->comm_ns = reducer->now.comm_ns;
+    stats->wire_bytes = reducer->now.wire_bytes;
+    stats->counts = reducer->now.counts;
+    stats->n_reduced = reducer->n_buckets;
+    stats->n_steps++;
+    stats->total_comm_ns += stats->comm_ns;
+    stats->total_wire_bytes += stats->wire_bytes;
+    tally__counts_add(&stats->total_counts, &stats->counts);
+    stats->other_bytes = stats->total_other_bytes - stats->taken_other_bytes;
+    stats->taken_other_bytes = stats->total_other_bytes;
+    tally__lateness_step(reducer->ddp, stats->last_end_ns - begin_ns);
+    return stats->last_end_ns - begin_ns;
+}
+
+/* The end of a job, with the status that all ranks have: the request is spare again. */
+static void end_request(struct tally__reducer_request *request, int rc)
+{
+    tally_reducer *reducer = request->reducer;
+    tally_ddp *ddp = reducer->ddp;
+
+    (void)tally__stats_note(ddp, rc);
+    (void)pthread_mutex_lock(&ddp->mutex);
+    reducer->is_open = reducer->is_open && rc == TALLY_OK;
+    reducer->n_pending--;
+    ddp->now.begun = reducer->is_open || reducer->n_pending > 0;
+    request->next = reducer->spare;
+    reducer->spare = request;
     (void)pthread_mutex_unlock(&ddp->mutex);
 }
 
-/* ---- announcing ---- */
-
-static int check_index(const tally_ddp *ddp, int i)
+/* After a bucket that all ranks know: the last one ends the step, which counts if all succeeded. */
+static void leave_bucket(const struct tally__reducer_request *request, bool failed)
 {
-    if (i < 0 || (size_t)i >= ddp->n_params) {
-        return tally__fail(TALLY_ARG, "there is no parameter %d: they are 0..%zu", i,
-                           ddp->n_params - 1);
+    tally_reducer *reducer = request->reducer;
+
+    reducer->now.failed = reducer->now.failed || failed;
+    reducer->now.index++;
+    if (!request->is_last) {
+        return;
     }
-    if (ddp->params[i].bucket < 0) {
-        return tally__fail(TALLY_ARG, "parameter '%s' has no gradient: it is frozen or ignored",
-                           ddp->params[i].name);
+    if (!reducer->now.failed) {
+        uint64_t step_ns;
+
+        (void)pthread_mutex_lock(&reducer->ddp->mutex);
+        step_ns = end_step(reducer);
+        (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+        tally__lateness_log(reducer->ddp);
+        tally__metrics_step(reducer->ddp, step_ns);
+        reducer->ddp->hook->private.step_over(reducer->ddp->hook->state, true);
     }
-    if (ddp->params[i].flags & TALLY_PARAM_DELAYED) {
-        return tally__fail(TALLY_ARG,
-                           "parameter '%s' is delayed: tally_ddp_reduce_delayed announces it",
-                           ddp->params[i].name);
-    }
-    return TALLY_OK;
+    tally__arrivals_reset(&reducer->ddp->lateness.arrivals[0]);
+    reducer->now.index = 0;
+    reducer->pass++;
 }
 
-static bool is_missing(const struct tally__param *param)
+/* The application waits for the step from its last bucket on: it has nothing left to announce. */
+static void begin_arrivals(tally_lane *lane, const struct tally__reducer_request *request,
+                           uint64_t start_ns)
 {
-    return param->bucket >= 0 && !(param->flags & TALLY_PARAM_DELAYED) &&
-           param->now.state == TALLY__GRAD_WAITING;
+    tally_ddp *ddp = request->reducer->ddp;
+
+    atomic_store_explicit(&ddp->lateness.called_ns, request->is_last ? request->called_ns : 0,
+                          memory_order_relaxed);
+    /* Without lane threads a bucket cannot begin before its future is waited for. */
+    tally__arrivals_begin(lane, &ddp->lateness.arrivals[0],
+                          tally__threads_count(ddp->group->threads) > 0 ? request->called_ns
+                                                                        : start_ns,
+                          request->is_last);
 }
 
-/* An absent gradient counts as zeros. A view is saved first, in case no rank has a gradient; for
- * copies the lane writes the zeros. */
-static int put_zeros(tally_ddp *ddp, const struct tally__param *param)
+/* Ends with its own round, in which all ranks learn the status: they must count the same steps. */
+static int bucket_job(tally_lane *lane, void *user)
 {
-    struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
-
-    if (!ddp->views) {
-        return TALLY_OK;
-    }
-    if (!bucket->saved) {
-        bucket->saved = tally__alloc_array(bucket->seen.n, tally_dtype_bytes(bucket->seen.dtype),
-                                           "unused gradients");
-    }
-    if (!bucket->saved) {
-        return TALLY_NOMEM;
-    }
-    tally__copy(param->grad.bytes, param->grad.array, bucket->saved + param->offset);
-    memset(param->grad.array, 0, param->grad.bytes);
-    return TALLY_OK;
-}
-
-/* With the mutex held: the gradient is complete or absent. */
-static void mark(tally_ddp *ddp, struct tally__param *param, enum tally__grad_state state)
-{
-    struct tally__bucket *bucket = &ddp->buckets.bucket[param->bucket];
-    int index = (int)(param - ddp->params);
-
-    assert(param->now.state == TALLY__GRAD_WAITING && state != TALLY__GRAD_WAITING);
-    assert(bucket->n_missing > 0 && bucket->state == TALLY__BUCKET_FILLING);
-    param->now.state = state;
-    if (ddp->checks && !ddp->recording) {
-        tally__checks_note(ddp, param);
-    }
-    ddp->now.used[index] = state == TALLY__GRAD_READY;
-    ddp->now.n_absent += state == TALLY__GRAD_ABSENT;
-    bucket->n_missing--;
-    bucket->now.ready_ns = tally__now_ns();
-    ddp->now.marked_ns = bucket->now.ready_ns;
-    tally__ddp_event(ddp, bucket,
-                     &(struct tally__trace_event){.kind = TALLY__EVENT_GRAD_READY,
-                                                  .begin_ns = bucket->now.ready_ns,
-                                                  .end_ns = bucket->now.ready_ns,
-                                                  .bytes = (float)param->grad.bytes,
-                                                  .peer = index});
-    if (!(param->flags & TALLY_PARAM_DELAYED)) {
-        assert(ddp->ready.n < ddp->n_order);
-        ddp->ready.order[ddp->ready.n++] = index;
-        tally__status_ready(ddp->trace.status, (uint32_t)ddp->ready.n, bucket->now.ready_ns);
-    }
-}
-
-/* With the mutex held: this pass has no gradient for param. Passes under no_sync may have had one.
- */
-static int mark_absent(tally_ddp *ddp, struct tally__param *param)
-{
-    if (param->now.accumulated) {
-        mark(ddp, param, TALLY__GRAD_READY);
-        return TALLY_OK;
-    }
-    TRY(put_zeros(ddp, param));
-    mark(ddp, param, TALLY__GRAD_ABSENT);
-    return TALLY_OK;
-}
-
-/* With the mutex held: marks the gradient, which may complete its bucket. */
-static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad_state state)
-{
-    mark(ddp, param, state);
-    return tally__launch_complete(ddp);
-}
-
-/* With the mutex held: the first announcement of a step. Under static_graph it also marks the
- * parameters that never have a gradient as absent, so that their buckets do not wait. */
-static int begin_step(tally_ddp *ddp)
-{
-    if (ddp->now.begun) {
-        return TALLY_OK;
-    }
-    TRY(tally__check_alive(ddp->group));
-    ddp->stats.first_ns = tally__now_ns();
-    tally__status_set(ddp->trace.status, TALLY__STATE_COMPUTING, "");
-    if (ddp->config.join) {
-        ddp->presence.active = true;
-        TRY(tally_submit(ddp->group, 0, tally__presence_job, ddp, &ddp->presence.future));
-    }
-    ddp->now.begun = true;
-    for (size_t k = 0; k < ddp->n_order && ddp->config.static_graph && !ddp->recording; k++) {
-        struct tally__param *param = &ddp->params[ddp->order[k]];
-
-        if (param->n_expected == 0 && is_missing(param)) {
-            TRY(mark_absent(ddp, param));
-        }
-    }
-    return tally__launch_complete(ddp);
-}
-
-/* With the mutex held: a gradient was announced too often. If all had been announced before, the
- * next backward has begun without a wait. */
-static int refuse_again(const tally_ddp *ddp, const struct tally__param *param)
-{
-    unsigned long long n_steps = ddp->step + ddp->steps_before;
-    bool were_all = ddp->now.next_bucket >= ddp->buckets.n;
-    char no_wait[80] = "tally_ddp_wait has not been called yet";
-
-    if (n_steps > 0) {
-        (void)snprintf(no_wait, sizeof no_wait, "tally_ddp_wait was not called since step %llu",
-                       n_steps);
-    }
-    if (ddp->config.static_graph) {
-        return tally__fail(TALLY_STATE,
-                           "the graph has changed: parameter '%s' was announced %d times, %d in "
-                           "the first step%s%s",
-                           param->name, param->now.n_announced + 1, param->n_expected,
-                           were_all ? "; or " : "", were_all ? no_wait : "");
-    }
-    if (were_all) {
-        return tally__fail(TALLY_STATE,
-                           "parameter %d ('%s') was announced again after all gradients of step "
-                           "%llu: %s; call it after every backward",
-                           (int)(param - ddp->params), param->name, n_steps + 1, no_wait);
-    }
-    return tally__fail(TALLY_STATE,
-                       "parameter %d ('%s') was announced twice in one step: it is used in "
-                       "several places, or backward ran twice (%s); announce it once, when "
-                       "complete",
-                       (int)(param - ddp->params), param->name, no_wait);
-}
-
-/* With the mutex held: one announcement of param. */
-static int announce(tally_ddp *ddp, struct tally__param *param)
-{
-    TRY(begin_step(ddp));
-    if (ddp->recording) {
-        if (ddp->checks) {
-            tally__checks_note(ddp, param);
-        }
-        param->now.n_announced++;
-        return TALLY_OK;
-    }
-    /* A refused announcement does not count: the step can still end. */
-    if (param->now.state != TALLY__GRAD_WAITING ||
-        (ddp->config.static_graph && param->now.n_announced >= param->n_expected)) {
-        return refuse_again(ddp, param);
-    }
-    param->now.n_announced++;
-    if (ddp->config.static_graph && param->now.n_announced < param->n_expected) {
-        return TALLY_OK;
-    }
-    return complete(ddp, param, TALLY__GRAD_READY);
-}
-
-/* With the mutex held: the same as complete, for a pass without a gradient. */
-static int make_absent(tally_ddp *ddp, struct tally__param *param)
-{
-    TRY(mark_absent(ddp, param));
-    return tally__launch_complete(ddp);
-}
-
-/* With the mutex held. */
-static int announce_absent(tally_ddp *ddp, struct tally__param *param)
-{
-    TRY(begin_step(ddp));
-    if (ddp->config.static_graph && !ddp->recording) {
-        return param->n_expected == 0
-                   ? TALLY_OK
-                   : tally__fail(
-                         TALLY_STATE,
-                         "the graph has changed: parameter '%s' had a gradient in the first "
-                         "step",
-                         param->name);
-    }
-    if (param->now.state != TALLY__GRAD_WAITING || param->now.n_announced > 0) {
-        return tally__fail(TALLY_STATE, "parameter '%s' is absent, but was announced already",
-                           param->name);
-    }
-    return ddp->recording ? TALLY_OK : make_absent(ddp, param);
-}
-
-/* Announces that gradient i is complete or absent. */
-static int announce_as(tally_ddp *ddp, const char *call, int i, enum tally__grad_state state)
-{
+    struct tally__reducer_request *request = user;
+    tally_reducer *reducer = request->reducer;
+    struct tally__reduction reduction = {.wire.dtype = TALLY_F32,
+                                         .residuals = reducer->ddp->residuals};
+    uint64_t start_ns = tally__now_ns();
+    bool is_known = false;
     int rc;
 
-    TRY(tally__check_ddp(ddp, call));
-    rc = check_index(ddp, i);
-    if (rc != TALLY_OK) {
-        return tally__stats_note(ddp, rc);
+    say_doing(lane, request);
+    begin_arrivals(lane, request, start_ns);
+    tally__reduction_enter(&reduction);
+    rc = reduce(lane, request, &is_known);
+    tally__reduction_enter(NULL);
+    if (rc == TALLY_OK && request->is_last && !reducer->now.failed) {
+        rc = reducer->ddp->hook->private.step_end(reducer->ddp->hook->state, lane);
     }
-    lock(ddp);
-    if (!ddp->no_sync) {
-        rc = state == TALLY__GRAD_READY ? announce(ddp, &ddp->params[i])
-                                        : announce_absent(ddp, &ddp->params[i]);
-    } else if (state == TALLY__GRAD_READY) {
-        /* The accumulated gradient counts even if the last pass does not add to it. */
-        ddp->params[i].now.accumulated = true;
+    rc = tally__end_job(lane, TALLY__ENDS_WITH_ROUND, rc);
+    reduction.counts.host_bytes = lane->job.host_bytes;
+    reducer->now.comm_ns += tally__now_ns() - start_ns;
+    reducer->now.wire_bytes += lane->job.bytes_sent;
+    tally__counts_add(&reducer->now.counts, &reduction.counts);
+    if (is_known) {
+        leave_bucket(request, rc != TALLY_OK);
     }
-    unlock(ddp);
-    return tally__stats_note(ddp, rc);
-}
-
-int tally_ddp_grad_ready(tally_ddp *ddp, int i)
-{
-    return announce_as(ddp, "tally_ddp_grad_ready", i, TALLY__GRAD_READY);
-}
-
-int tally_ddp_grad_absent(tally_ddp *ddp, int i)
-{
-    return announce_as(ddp, "tally_ddp_grad_absent", i, TALLY__GRAD_ABSENT);
-}
-
-/* ---- waiting ---- */
-
-static int report_missing(const tally_ddp *ddp)
-{
-    char list[512] = "";
-    size_t used = 0;
-    size_t n_missing = 0;
-
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        if (is_missing(&ddp->params[i])) {
-            n_missing++;
-            if (used + 100 < sizeof list) {
-                used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu '%.60s'",
-                                         used ? ", " : "", i, ddp->params[i].name);
-            }
-        }
-    }
-    return tally__fail(
-        TALLY_STATE,
-        "%s%zu gradient%s announced before tally_ddp_wait: %s; call tally_ddp_grad_ready or "
-        "tally_ddp_grad_absent for each, or set find_unused",
-        ddp->config.static_graph ? "the graph has changed: " : "", n_missing,
-        n_missing == 1 ? " was not" : "s were not", list);
-}
-
-/* With the mutex held: completes the step's announcements. Under static_graph only the parameters
- * that were not announced in the first step are absent. */
-static int announce_rest(tally_ddp *ddp)
-{
-    bool absent_is_fine = ddp->recording || (ddp->config.find_unused && !ddp->config.static_graph);
-
-    if (!ddp->now.begun && !ddp->config.find_unused) {
-        return tally__fail(TALLY_STATE, "tally_ddp_wait: no gradient was announced in this step");
-    }
-    TRY(begin_step(ddp));
-    for (size_t k = 0; k < ddp->n_order; k++) {
-        struct tally__param *param = &ddp->params[ddp->order[k]];
-
-        if (!is_missing(param)) {
-            continue;
-        }
-        if (ddp->recording && param->now.n_announced > 0) {
-            TRY(complete(ddp, param, TALLY__GRAD_READY));
-        } else if (param->now.n_announced == 0 && absent_is_fine) {
-            TRY(make_absent(ddp, param));
-        } else {
-            return report_missing(ddp);
-        }
-    }
-    if (ddp->checks) {
-        tally__checks_look(ddp);
-    }
-    /* Retries a bucket that could not be launched when it was complete. */
-    return tally__launch_complete(ddp);
-}
-
-/* This rank did not launch all buckets: the other ranks must neither wait for the rest nor take the
- * next step's buckets for it. */
-int tally__step_abort(tally_ddp *ddp, int status)
-{
-    const struct tally__outcome outcome = tally__outcome_of(status);
-    int rc;
-
-    /* Under the mutex: later announcements then launch no bucket, which would not be collected. */
-    lock(ddp);
-    (void)tally_group_abort(ddp->group, outcome.text);
-    unlock(ddp);
-    rc = tally__collect(ddp);
-    /* A bucket's error says more than that the group was aborted. */
-    return status == TALLY_ABORTED && rc != TALLY_OK ? rc : tally__outcome_return(&outcome);
-}
-
-void tally__step_reset(tally_ddp *ddp)
-{
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        ddp->params[i].now.state = TALLY__GRAD_WAITING;
-        ddp->params[i].now.n_announced = 0;
-        ddp->params[i].now.accumulated = false;
-        ddp->now.used[i] = 0;
-    }
-    for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
-        assert(ddp->buckets.bucket[b].state == TALLY__BUCKET_FILLING);
-        ddp->buckets.bucket[b].n_missing = (size_t)ddp->buckets.bucket[b].seen.n_params;
-    }
-    if (ddp->checks) {
-        tally__checks_reset(ddp);
-    }
-    ddp->now = (struct tally__step_state){.used = ddp->now.used};
-    ddp->ready.n = 0;
-    atomic_store_explicit(&ddp->lateness.called_ns, 0, memory_order_relaxed);
-    for (int i = 0; i < ddp->lateness.n_lanes; i++) {
-        tally__arrivals_reset(&ddp->lateness.arrivals[i]);
-    }
-}
-
-/* Ends a step whose buckets were launched with this status; then the next one may begin. called_ns
- * is when the application called wait; 0: this rank had no input. */
-static int end_launched(tally_ddp *ddp, int launched, uint64_t called_ns)
-{
-    unsigned long long step = ddp->step;
-    int rc = launched == TALLY_OK ? tally__collect(ddp) : tally__step_abort(ddp, launched);
-
-    /* A job that fails, fails on every rank: all ranks end the step, or none. */
-    rc = tally__step_end(ddp, rc);
-    if (rc == TALLY_OK && called_ns > 0) {
-        uint64_t begin_ns = ddp->stats.last_end_ns ? ddp->stats.last_end_ns : ddp->stats.first_ns;
-
-        lock(ddp);
-        tally__stats_take(ddp, called_ns);
-        tally__lateness_step(ddp, ddp->stats.last_end_ns - begin_ns);
-        unlock(ddp);
-        tally__lateness_log(ddp);
-        tally__metrics_step(ddp, ddp->stats.last_end_ns - begin_ns);
-    }
-    if (rc == TALLY_OK) {
-        ddp->hook->private.step_over(ddp->hook->state, called_ns > 0);
-        tally__step_rebuild(ddp);
-        tally__checks_local(ddp);
-    }
-    lock(ddp);
-    tally__step_reset(ddp);
-    unlock(ddp);
-    /* A step that counts has its means, even if the observer could not use them. */
-    return ddp->observer.step_over
-               ? ddp->observer.step_over(ddp->observer.user, rc, ddp->step > step)
-               : rc;
-}
-
-static int end_step(tally_ddp *ddp)
-{
-    struct tally__waited_step waited = {.step = ddp->step + ddp->steps_before + 1,
-                                        .called_ns = tally__now_ns(),
-                                        .last_end_ns = ddp->stats.last_end_ns};
-    int rc;
-
-    if (tally__is_lane_thread()) {
-        return tally__fail(TALLY_STATE, "tally_ddp_wait: this call blocks: it is not for jobs");
-    }
-    if (tally__is_no_sync(ddp)) {
-        return TALLY_OK;
-    }
-    ddp->call = "tally_ddp_wait";
-    atomic_store_explicit(&ddp->lateness.called_ns, waited.called_ns, memory_order_relaxed);
-    lock(ddp);
-    tally__status_set(ddp->trace.status, TALLY__STATE_WAITING, ddp->call);
-    /* If the group was aborted, other ranks may still read this rank's buckets. */
-    rc = tally__check_alive(ddp->group);
-    if (rc == TALLY_OK) {
-        rc = announce_rest(ddp);
-    }
-    unlock(ddp);
-    /* The step stays open: the application can announce the missing gradients and wait again. */
-    rc = rc == TALLY_STATE ? rc : end_launched(ddp, rc, waited.called_ns);
-    waited.has_ended = rc == TALLY_OK;
-    tally__ddp_trace_wait(ddp, &waited);
+    end_request(request, rc);
     return rc;
 }
 
-int tally_ddp_wait(tally_ddp *ddp)
+/* ---- calling it ---- */
+
+/* With the mutex held. */
+static int check_params(tally_reducer *reducer, const int *params, size_t n, const void *data)
 {
-    TRY(tally__check_ddp(ddp, "tally_ddp_wait"));
-    return tally__stats_note(ddp, end_step(ddp));
-}
+    const tally_ddp *ddp = reducer->ddp;
+    size_t alignment;
 
-int tally__shadow_step(tally_ddp *ddp)
-{
-    struct tally__buckets *buckets = &ddp->buckets;
-    int rc = TALLY_OK;
-
-    lock(ddp);
-    for (size_t b = 0; rc == TALLY_OK && b < buckets->n; b++) {
-        tally_bucket *seen = &buckets->bucket[b].seen;
-
-        memset(seen->data, 0, seen->n * tally_dtype_bytes(seen->dtype));
-        rc = tally__launch(ddp, &buckets->bucket[b]);
-    }
-    unlock(ddp);
-    return end_launched(ddp, rc, 0);
-}
-
-/* With the mutex held: the delayed buckets follow the step's buckets, at once or when those are
- * complete. */
-static int announce_delayed(tally_ddp *ddp)
-{
-    if (ddp->no_sync || ddp->now.delayed_asked) {
-        return TALLY_OK;
-    }
-    TRY(begin_step(ddp));
-    ddp->now.delayed_asked = true;
-    for (size_t k = 0; k < ddp->n_order; k++) {
-        struct tally__param *param = &ddp->params[ddp->order[k]];
-
-        if (param->flags & TALLY_PARAM_DELAYED) {
-            mark(ddp, param, TALLY__GRAD_READY);
+    reducer->n_calls++;
+    for (size_t k = 0; k < n; k++) {
+        if (params[k] < 0 || (size_t)params[k] >= ddp->n_params) {
+            return tally__fail(TALLY_ARG,
+                               "tally_reducer_reduce: parameter %d is not in 0..%zu, the "
+                               "parameters of this reducer",
+                               params[k], ddp->n_params - 1);
+        }
+        if (reducer->stamp[params[k]] == reducer->n_calls) {
+            return tally__fail(TALLY_ARG, "tally_reducer_reduce: parameter %d ('%s') comes twice",
+                               params[k], ddp->params[params[k]].name);
+        }
+        reducer->stamp[params[k]] = reducer->n_calls;
+        if (ddp->params[params[k]].dtype != ddp->params[params[0]].dtype) {
+            return tally__fail(TALLY_ARG,
+                               "tally_reducer_reduce: parameters '%s' and '%s' have different "
+                               "dtypes: a bucket has one",
+                               ddp->params[params[0]].name, ddp->params[params[k]].name);
         }
     }
-    return tally__launch_complete(ddp);
+    alignment = tally_dtype_bytes(ddp->params[params[0]].dtype);
+    return (uintptr_t)data % alignment == 0
+               ? TALLY_OK
+               : tally__fail(
+                     TALLY_ARG,
+                     "tally_reducer_reduce: data %p, for '%s', is not aligned to %zu bytes, "
+                     "the size of an element",
+                     data, ddp->params[params[0]].name, alignment);
 }
 
-int tally_ddp_reduce_delayed(tally_ddp *ddp)
+/* With the mutex held. */
+static int take_request(tally_reducer *reducer, struct tally__reducer_request **request)
 {
+    struct tally__reducer_request *taken = reducer->spare;
+
+    if (taken) {
+        reducer->spare = taken->next;
+        *request = taken;
+        return TALLY_OK;
+    }
+    taken =
+        tally__alloc(sizeof *taken + reducer->ddp->n_params * sizeof taken->params[0], "a bucket");
+    if (!taken) {
+        return TALLY_NOMEM;
+    }
+    taken->reducer = reducer;
+    taken->next_of_all = reducer->all;
+    reducer->all = taken;
+    *request = taken;
+    return TALLY_OK;
+}
+
+/* With the mutex held, so that calls and jobs have the same order. */
+static int submit(tally_reducer *reducer, const struct tally__reducer_request *filled,
+                  const int *params, tally_future **future)
+{
+    struct tally__job job = {.fn = bucket_job, .end = TALLY__ENDS_ITSELF, .wake = TALLY__WAKE};
+    tally_ddp *ddp = reducer->ddp;
+    struct tally__reducer_request *request;
     int rc;
 
-    TRY(tally__check_ddp(ddp, "tally_ddp_reduce_delayed"));
-    if (ddp->buckets.n_delayed == 0) {
-        return tally__fail(TALLY_STATE, "no parameter is flagged TALLY_PARAM_DELAYED");
+    TRY(check_params(reducer, params, filled->n, filled->data));
+    TRY(tally__check_alive(ddp->group));
+    TRY(take_request(reducer, &request));
+    request->data = filled->data;
+    request->is_last = filled->is_last;
+    request->divisor = filled->divisor;
+    request->called_ns = filled->called_ns;
+    request->n = filled->n;
+    memcpy(request->params, params, filled->n * sizeof *params);
+    job.user = request;
+    rc = tally__submit(&ddp->group->lanes[0], &job, future);
+    if (rc != TALLY_OK) {
+        request->next = reducer->spare;
+        reducer->spare = request;
+        return rc;
     }
-    if (ddp->config.join) {
-        return tally__fail(TALLY_STATE, "tally_ddp_reduce_delayed: not with config.join");
+    reducer->n_pending++;
+    reducer->is_open = !request->is_last;
+    ddp->now.begun = true;
+    return TALLY_OK;
+}
+
+static int check_reducer(const tally_reducer *reducer, const char *call)
+{
+    return reducer ? tally__check_creator(&reducer->ddp->group->creator)
+                   : tally__fail(TALLY_ARG, "%s: reducer is NULL", call);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): seven parameters, none of which has a default. */
+int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, void *data,
+                         int is_last, double divisor, tally_future **future)
+{
+    struct tally__reducer_request filled = {
+        .data = data, .is_last = is_last != 0, .called_ns = tally__now_ns(), .n = n};
+    int rc;
+
+    TRY(check_reducer(reducer, "tally_reducer_reduce"));
+    if (!params || n == 0 || !data) {
+        return tally__fail(TALLY_ARG, "tally_reducer_reduce: %s",
+                           n == 0 ? "there are no parameters"
+                                  : (params ? "data is NULL" : "params is NULL"));
     }
-    lock(ddp);
-    rc = announce_delayed(ddp);
-    unlock(ddp);
-    return tally__stats_note(ddp, rc);
+    if (!(divisor >= 0) || isinf(divisor)) {
+        return tally__fail(TALLY_ARG, "tally_reducer_reduce: divisor %g is not a positive number",
+                           divisor);
+    }
+    filled.divisor = divisor > 0 ? divisor : tally_group_size(reducer->ddp->group);
+    (void)pthread_mutex_lock(&reducer->ddp->mutex);
+    rc = submit(reducer, &filled, params, future);
+    (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+    /* The other ranks must not wait for this bucket. */
+    if (rc == TALLY_NOMEM) {
+        (void)tally_group_abort(reducer->ddp->group, tally_last_error());
+    }
+    return tally__stats_note(reducer->ddp, rc);
+}
+
+/* ---- as for a ddp ---- */
+
+/* In a group that was given up no job runs any more, and the step is over. Otherwise STATE in the
+ * middle of a step. */
+static int check_between_steps(tally_reducer *reducer, const char *call)
+{
+    tally_ddp *ddp;
+
+    TRY(check_reducer(reducer, call));
+    ddp = reducer->ddp;
+    if (!tally__is_alive(ddp->group) && !tally__is_lane_thread()) {
+        TRY(tally__drain(&ddp->group->lanes[0]));
+        (void)pthread_mutex_lock(&ddp->mutex);
+        reducer->n_pending = 0;
+        reducer->is_open = false;
+        ddp->now.begun = false;
+        (void)pthread_mutex_unlock(&ddp->mutex);
+    }
+    return tally__check_between_steps(ddp, call);
+}
+
+int tally_reducer_set_hook(tally_reducer *reducer, const char *text)
+{
+    TRY(check_between_steps(reducer, "tally_reducer_set_hook"));
+    return tally_ddp_set_hook(reducer->ddp, text);
+}
+
+int tally_reducer_attach_hook(tally_reducer *reducer, tally_hook *hook)
+{
+    TRY(check_between_steps(reducer, "tally_reducer_attach_hook"));
+    return tally_ddp_attach_hook(reducer->ddp, hook);
+}
+
+int tally_reducer_save(tally_reducer *reducer, void *blob, size_t *bytes)
+{
+    TRY(check_between_steps(reducer, "tally_reducer_save"));
+    return tally_ddp_save(reducer->ddp, blob, bytes);
+}
+
+int tally_reducer_load(tally_reducer *reducer, const void *const *blobs, const size_t *bytes,
+                       size_t n)
+{
+    TRY(check_between_steps(reducer, "tally_reducer_load"));
+    return tally_ddp_load(reducer->ddp, blobs, bytes, n);
+}
+
+int tally_reducer_get_stats(tally_reducer *reducer, tally_ddp_stats *stats)
+{
+    TRY(check_reducer(reducer, "tally_reducer_get_stats"));
+    TRY(tally_ddp_get_stats(reducer->ddp, stats));
+    (void)pthread_mutex_lock(&reducer->ddp->mutex);
+    stats->n_buckets = reducer->n_buckets;
+    (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+    return TALLY_OK;
+}
+
+int tally_reducer_get_rank_stats(tally_reducer *reducer, int rank, tally_rank_stats *stats)
+{
+    TRY(check_reducer(reducer, "tally_reducer_get_rank_stats"));
+    return tally_ddp_get_rank_stats(reducer->ddp, rank, stats);
 }

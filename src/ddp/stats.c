@@ -211,21 +211,30 @@ int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats)
     return TALLY_OK;
 }
 
+static int no_bucket(const char *call, size_t bucket, size_t n)
+{
+    if (n == 0) {
+        return tally__fail(TALLY_ARG, "%s: there is no bucket %zu: a step has none", call, bucket);
+    }
+    return tally__fail(TALLY_ARG, "%s: there is no bucket %zu: they are 0..%zu", call, bucket,
+                       n - 1);
+}
+
 int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats *stats)
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_bucket_stats, wire_bytes);
     const struct tally__bucket *from;
     tally_bucket_stats own = {0};
     uint64_t first_ns;
+    size_t n;
 
     TRY(tally__check_ddp(ddp, "tally_ddp_get_bucket_stats"));
     TRY(tally__answer_check(kind, "tally_ddp_get_bucket_stats", stats));
     (void)pthread_mutex_lock(&ddp->mutex);
-    if (bucket >= ddp->buckets.n) {
-        size_t n = ddp->buckets.n;
-
+    n = ddp->buckets.n;
+    if (bucket >= n) {
         (void)pthread_mutex_unlock(&ddp->mutex);
-        return tally__fail(TALLY_ARG, "there is no bucket %zu: they are 0..%zu", bucket, n - 1);
+        return no_bucket("tally_ddp_get_bucket_stats", bucket, n);
     }
     from = &ddp->buckets.bucket[bucket];
     first_ns = ddp->stats.last_first_ns;
@@ -252,8 +261,7 @@ int tally_ddp_explain(tally_ddp *ddp, size_t bucket, tally_bucket_choice *choice
     TRY(tally__check_between_steps(ddp, "tally_ddp_explain"));
     TRY(tally__answer_check(kind, "tally_ddp_explain", choice));
     if (bucket >= ddp->buckets.n) {
-        return tally__fail(TALLY_ARG, "tally_ddp_explain: there is no bucket %zu: they are 0..%zu",
-                           bucket, ddp->buckets.n - 1);
+        return no_bucket("tally_ddp_explain", bucket, ddp->buckets.n);
     }
     last = &ddp->buckets.bucket[bucket].last;
     own.hook = ddp->hook->table.name;

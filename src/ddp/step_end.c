@@ -49,7 +49,7 @@ int tally__step_count_used(tally_lane *lane, struct tally__bucket *last)
     return TALLY_OK;
 }
 
-/* After the step: on how many ranks each parameter had a gradient. All ranks ask for delayed
+/* Sets used to the number of ranks that had each gradient in this step. All ranks ask for delayed
  * gradients, or none does. */
 static void take_counts(tally_ddp *ddp)
 {

@@ -2,26 +2,27 @@
 /*
  * The public reductions on a lane: the two-phase exchange with the plain codec. And the public
  * collectives that return a future: each is a job on lane 0; the future keeps the arguments until
- * the lane runs it. Application threads submit; jobs enter, on
- * a lane thread or a thread that waits.
+ * the lane runs it. Application threads submit; jobs enter, on a lane thread or a thread that
+ * waits.
  */
 #include "base/status.h"
 #include "comm/threads.h"
 #include "exchange/two_phase.h"
 
-static int check(const void *data, size_t count, int dtype, int op)
+static int check(const char *name, const void *data, size_t count, int dtype, int op)
 {
     if (tally_dtype_bytes(dtype) == 0) {
-        return tally__fail(TALLY_ARG, "dtype %d is not in %d..%d", dtype, TALLY_F32, TALLY_U8);
+        return tally__fail(TALLY_ARG, "%s: dtype %d is not in %d..%d", name, dtype, TALLY_F32,
+                           TALLY_U8);
     }
     if (op < TALLY_SUM || op > TALLY_MAX) {
-        return tally__fail(TALLY_ARG, "op %d is not in %d..%d", op, TALLY_SUM, TALLY_MAX);
+        return tally__fail(TALLY_ARG, "%s: op %d is not in %d..%d", name, op, TALLY_SUM, TALLY_MAX);
     }
     if (!data && count > 0) {
-        return tally__fail(TALLY_ARG, "data is NULL, count is %zu", count);
+        return tally__fail(TALLY_ARG, "%s: data is NULL, count is %zu", name, count);
     }
     if (count > SIZE_MAX / 8) {
-        return tally__fail(TALLY_ARG, "count %zu is more than memory can hold", count);
+        return tally__fail(TALLY_ARG, "%s: count %zu is more than memory can hold", name, count);
     }
     return TALLY_OK;
 }
@@ -31,10 +32,12 @@ static int reduce(tally_lane *lane, enum tally__kind kind, void *data, size_t co
 {
     struct tally__call call = {.kind = (uint16_t)kind};
     struct tally__codec codec;
-    int rc = check(data, count, dtype, op);
+    bool scatters = kind == TALLY__KIND_REDUCE_SCATTER;
+    int rc = check(scatters ? "reduce-scatter" : "all-reduce", data, count, dtype, op);
 
     if (!lane) {
-        return tally__fail(TALLY_ARG, "lane is NULL");
+        return tally__fail(TALLY_ARG, "tally_lane_%s: lane is NULL",
+                           scatters ? "reduce_scatter" : "all_reduce");
     }
     TRY(tally__check_creator(&lane->group->creator)); /* before the first write to a stage */
     if (rc != TALLY_OK) {
@@ -43,7 +46,7 @@ static int reduce(tally_lane *lane, enum tally__kind kind, void *data, size_t co
     call.dtype = (uint8_t)dtype;
     call.op = (uint8_t)op;
     codec = tally__codec_here(dtype, op, lane->group->size);
-    codec.scatters = kind == TALLY__KIND_REDUCE_SCATTER;
+    codec.scatters = scatters;
     return tally__exchange(lane, &codec, call, data, count);
 }
 
@@ -59,14 +62,14 @@ int tally_lane_reduce_scatter(tally_lane *lane, void *data, size_t count, int dt
 
 /* ---- with a future ---- */
 
-static int submit(tally_group *group, tally_job_fn job, const union tally__args *args,
-                  tally_future **future)
+static int submit(const char *call, tally_group *group, tally_job_fn job,
+                  const union tally__args *args, tally_future **future)
 {
     const struct tally__job made = {
         .fn = job, .args = args, .end = TALLY__ENDS_ITSELF, .wake = TALLY__WAKE_ADAPTED};
 
     if (!group) {
-        return tally__fail(TALLY_ARG, "group is NULL");
+        return tally__fail(TALLY_ARG, "%s: group is NULL", call);
     }
     TRY(tally__check_alive(group));
     return tally__submit(&group->lanes[0], &made, future);
@@ -85,7 +88,7 @@ int tally_all_reduce(tally_group *group, void *data, size_t count, int dtype, in
 {
     const union tally__args args = {.data = {data, count, dtype, op, 0}};
 
-    return submit(group, run_all_reduce, &args, future);
+    return submit("tally_all_reduce", group, run_all_reduce, &args, future);
 }
 
 static int run_reduce_scatter(tally_lane *lane, void *user)
@@ -101,7 +104,7 @@ int tally_reduce_scatter(tally_group *group, void *data, size_t count, int dtype
 {
     const union tally__args args = {.data = {data, count, dtype, op, 0}};
 
-    return submit(group, run_reduce_scatter, &args, future);
+    return submit("tally_reduce_scatter", group, run_reduce_scatter, &args, future);
 }
 
 static int run_all_gather(tally_lane *lane, void *user)
@@ -117,7 +120,7 @@ int tally_all_gather(tally_group *group, const void *send, const size_t *bytes, 
 {
     const union tally__args args = {.pieces = {send, bytes, received, NULL}};
 
-    return submit(group, run_all_gather, &args, future);
+    return submit("tally_all_gather", group, run_all_gather, &args, future);
 }
 
 static int run_all_to_all(tally_lane *lane, void *user)
@@ -133,7 +136,7 @@ int tally_all_to_all(tally_group *group, const void *send, const size_t *send_by
 {
     const union tally__args args = {.pieces = {send, send_bytes, received, received_bytes}};
 
-    return submit(group, run_all_to_all, &args, future);
+    return submit("tally_all_to_all", group, run_all_to_all, &args, future);
 }
 
 static int run_broadcast(tally_lane *lane, void *user)
@@ -147,7 +150,7 @@ int tally_broadcast(tally_group *group, void *data, size_t bytes, int root, tall
 {
     const union tally__args args = {.data = {data, bytes, 0, 0, root}};
 
-    return submit(group, run_broadcast, &args, future);
+    return submit("tally_broadcast", group, run_broadcast, &args, future);
 }
 
 static int run_barrier(tally_lane *lane, void *user)
@@ -158,5 +161,5 @@ static int run_barrier(tally_lane *lane, void *user)
 
 int tally_barrier(tally_group *group, tally_future **future)
 {
-    return submit(group, run_barrier, NULL, future);
+    return submit("tally_barrier", group, run_barrier, NULL, future);
 }

@@ -209,10 +209,7 @@ static int make(const char *name, const struct tally__setting *setting, tally_ho
     struct tally__wrapper_table table = tally__wrapper_table(name, inner);
     struct hosts *hosts;
 
-    if (inner->private.divides) {
-        return tally__fail(TALLY_ARG, "the hook inside divides the ranks into groups too: use only "
-                                      "one of hosts and postlocal");
-    }
+    TRY(tally__wrapper_divide(&table, inner));
     hosts = tally__alloc(sizeof *hosts, "a hook");
     if (!hosts) {
         return TALLY_NOMEM;
@@ -221,7 +218,6 @@ static int make(const char *name, const struct tally__setting *setting, tally_ho
     table.table.reduce = reduce;
     table.table.concurrent = 0;
     table.private.is_exact = inner->private.is_exact;
-    table.private.divides = true;
     table.private.is_led = true;
     table.private.enter = enter;
     table.private.leave = leave;

@@ -108,10 +108,7 @@ static int make(const char *name, const struct tally__setting *setting, tally_ho
     struct tally__wrapper_table table = tally__wrapper_table(name, inner);
     struct post_local *local;
 
-    if (inner->private.divides) {
-        return tally__fail(TALLY_ARG, "the hook inside divides the ranks into groups too: use only "
-                                      "one of hosts and postlocal");
-    }
+    TRY(tally__wrapper_divide(&table, inner));
     local = tally__alloc(sizeof *local, "a hook");
     if (!local) {
         return TALLY_NOMEM;
@@ -121,7 +118,6 @@ static int make(const char *name, const struct tally__setting *setting, tally_ho
     table.table.reduce = reduce;
     table.private.is_local = true;
     table.private.local_start = local->start;
-    table.private.divides = true;
     table.private.enter = enter;
     table.private.leave = leave;
     return tally__wrapper_make(&table, &local->wrapper, inner, hook);

@@ -91,6 +91,16 @@ struct tally__wrapper_table tally__wrapper_table(const char *name, const tally_h
     };
 }
 
+int tally__wrapper_divide(struct tally__wrapper_table *table, const tally_hook *inner)
+{
+    if (inner->private.divides) {
+        return tally__fail(TALLY_ARG, "the hook inside divides the ranks into groups too: use only "
+                                      "one of hosts and postlocal");
+    }
+    table->private.divides = true;
+    return TALLY_OK;
+}
+
 int tally__wrapper_make(const struct tally__wrapper_table *table, struct tally__wrapper *state,
                         tally_hook *inner, tally_hook **hook)
 {

@@ -18,6 +18,9 @@ struct tally__wrapper_table {
 };
 struct tally__wrapper_table tally__wrapper_table(const char *name, const tally_hook *inner);
 
+/* The wrapper divides the ranks into groups. Errors: ARG if the hook inside does too. */
+int tally__wrapper_divide(struct tally__wrapper_table *table, const tally_hook *inner);
+
 /*
  * Makes the hook around inner, which it then holds. state is from tally__alloc; on failure it is
  * freed. Errors: ARG if inner needs the steps of a ddp; NOMEM.

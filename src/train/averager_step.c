@@ -21,9 +21,9 @@ static bool find_due(const tally_averager *averager, size_t *due)
         return false;
     }
     for (size_t k = averager->n_levels; k-- > 0;) {
-        uint64_t phase = averager->n_steps - (uint64_t)averager->warmup;
+        uint64_t since_warmup = averager->n_steps - (uint64_t)averager->warmup;
 
-        if (phase % (uint64_t)averager->levels[k].period == 0) {
+        if (since_warmup % (uint64_t)averager->levels[k].period == 0) {
             *due = k;
             return true;
         }

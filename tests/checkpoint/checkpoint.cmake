@@ -6,13 +6,8 @@ target_include_directories(tally_ckpt_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_ckpt_support PRIVATE tally_flags)
 
-# A separate program tests/checkpoint/<name>.c, as in multi.cmake.
 function(tally_checkpoint_test name)
-  add_executable(${name} checkpoint/${name}.c ${ARGN})
-  target_link_libraries(${name} PRIVATE tally_flags tally_ckpt_support
-    tally_rank_support tally_test_support tally_static PkgConfig::cmocka m)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS checkpoint TIMEOUT 300 PROCESSORS 2)
+  tally_rank_test(checkpoint ${name} tally_ckpt_support)
 endfunction()
 
 tally_checkpoint_test(test_checkpoint)

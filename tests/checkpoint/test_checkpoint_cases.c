@@ -20,21 +20,6 @@
 static const struct ckpt_setup setup = {.hook = "int8", .optimizer = "adamw"};
 static char directory[200];
 
-static struct ckpt_run *start(tally_group *group)
-{
-    struct ckpt_run *run = malloc(sizeof *run);
-
-    return run && ckpt_start(group, &setup, run) == 0 && ckpt_steps(run, 1) == 0 ? run : NULL;
-}
-
-static int end(struct ckpt_run *run)
-{
-    int rc = ckpt_end(run);
-
-    free(run);
-    return rc;
-}
-
 static int meet(tally_group *group)
 {
     tally_future *future;
@@ -58,8 +43,8 @@ static int save_with(struct ckpt_run *run, int keep, int async)
 
 static int two_ddps_body(tally_group *group, void *user)
 {
-    struct ckpt_run *first = start(group);
-    struct ckpt_run *second = start(group);
+    struct ckpt_run *first = ckpt_begin(group, &setup);
+    struct ckpt_run *second = ckpt_begin(group, &setup);
     char other_name[300];
 
     (void)user;
@@ -72,10 +57,10 @@ static int two_ddps_body(tally_group *group, void *user)
     CHECK_STATUS(group, ckpt_save(second, other_name), TALLY_STATE);
     CHECK(group, ckpt_steps(second, 1) == 0);
     CHECK_OK(group, save_with(first, 0, 1));
-    CHECK(group, end(first) == 0);
+    CHECK(group, ckpt_finish(first) == 0);
     CHECK_OK(group, save_with(second, 0, 0));
     CHECK(group, tally_group_rank(group) != 0 || ckpt_count(directory, "save-") == 3);
-    return end(second);
+    return ckpt_finish(second);
 }
 
 /* Sub-groups of two ranks each: with a directory each, and with one for both. */
@@ -89,7 +74,7 @@ static int sub_groups_body(tally_group *group, void *user)
     int rc;
 
     CHECK_OK(group, tally_group_split(group, color, tally_group_rank(group), &half));
-    run = start(half);
+    run = ckpt_begin(half, &setup);
     CHECK(half, run);
     (void)snprintf(own, sizeof own, "%s-%d", directory, color);
     CHECK_OK(half, ckpt_save(run, own));
@@ -103,7 +88,7 @@ static int sub_groups_body(tally_group *group, void *user)
     if (tally_group_rank(half) == 0) {
         *((int *)user + color) = rc;
     }
-    CHECK(half, end(run) == 0);
+    CHECK(half, ckpt_finish(run) == 0);
     CHECK_OK(half, tally_group_close(half));
     return 0;
 }
@@ -112,7 +97,7 @@ static int sub_groups_body(tally_group *group, void *user)
 
 static int calls_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_info info = {.size = sizeof info};
 
     (void)user;
@@ -140,13 +125,13 @@ static int calls_body(tally_group *group, void *user)
     CHECK_OK(group, tally_checkpoint_wait(run->ddp));
     CHECK(group, ckpt_count(directory, "save-") == 1);
     CHECK_STATUS(group, tally_checkpoint_wait(NULL), TALLY_ARG);
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* Gradients of passes under no_sync are not in a checkpoint: they would be lost. */
 static int no_sync_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
 
     (void)user;
     CHECK(group, run);
@@ -167,7 +152,7 @@ static int no_sync_body(tally_group *group, void *user)
     CHECK(group, ckpt_steps(run, 1) == 0);
     CHECK_OK(group, save_with(run, 0, 0));
     CHECK(group, ckpt_count(directory, "save-") == 3);
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* ---- not all ranks ---- */
@@ -184,7 +169,7 @@ static int load_first(tally_group *group, unsigned long long step)
 /* One rank saves, another one trains: both are told, and the checkpoint before stays. */
 static int alone_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     int rc;
 
     CHECK(group, run);
@@ -202,7 +187,7 @@ static int alone_body(tally_group *group, void *user)
     CHECK_TEXT(group, tally_last_error(), "tally_checkpoint_save");
     CHECK_STATUS(group, save_with(run, 0, 0), TALLY_ABORTED);
     CHECK(group, load_first(group, 1) == 0);
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* One rank has run out of input and is in tally_ddp_join; the others save. */
@@ -238,24 +223,24 @@ static int joined_body(tally_group *group, void *user)
 
 static int freed_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_info info = {.size = sizeof info};
 
     (void)user;
     CHECK(group, run);
     CHECK_OK(group, save_with(run, 0, 1));
-    CHECK(group, end(run) == 0);
-    run = start(group);
+    CHECK(group, ckpt_finish(run) == 0);
+    run = ckpt_begin(group, &setup);
     CHECK(group, run);
     CHECK_OK(group, ckpt_load(run, directory, &info));
     CHECK(group, info.step == 1 && ckpt_count(directory, ".") == 0);
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* A child that does nothing, and ends: neither the save nor the lock ends with it. */
 static int forked_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     pid_t child;
     int status = -1;
 
@@ -270,7 +255,7 @@ static int forked_body(tally_group *group, void *user)
     CHECK(group, WIFEXITED(status) && WEXITSTATUS(status) == 0);
     CHECK_OK(group, tally_checkpoint_wait(run->ddp));
     CHECK_OK(group, save_with(run, 0, 1));
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* A world of one in a new process, which ends without freeing anything. */
@@ -289,7 +274,7 @@ static int exit_while_saving(void)
         if (tally_group_open(&config, &group) != TALLY_OK) {
             _exit(1);
         }
-        run = start(group);
+        run = ckpt_begin(group, &setup);
         _exit(!run || save_with(run, 0, 0) != TALLY_OK || ckpt_steps(run, 1) != 0 ||
               save_with(run, 0, 1) != TALLY_OK);
     }
@@ -301,7 +286,7 @@ static int exit_while_saving(void)
 
 static int after_exit_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_info info = {.size = sizeof info};
 
     (void)user;
@@ -310,7 +295,7 @@ static int after_exit_body(tally_group *group, void *user)
     CHECK(group, (info.step == 1 || info.step == 2) && info.n_skipped == 0);
     CHECK_OK(group, save_with(run, 0, 0));
     CHECK(group, ckpt_count(directory, ".") == 0);
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* ---- a real disk ---- */
@@ -325,7 +310,7 @@ struct disk {
 /* A large blob on the disk, not in memory: writes past the page cache, which need whole blocks. */
 static int disk_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     const struct disk *disk = user;
     size_t bytes = LARGE + 5 + 4096 * (size_t)tally_group_rank(group);
     unsigned char *blob = disk->blobs[tally_group_rank(group)];
@@ -349,7 +334,7 @@ static int disk_body(tally_group *group, void *user)
         CHECK(group, memcmp(blob, blob + bytes, bytes) == 0);
     }
     CHECK_OK(group, tally_checkpoint_inspect(disk->here, NULL, NULL, NULL, NULL));
-    return end(run);
+    return ckpt_finish(run);
 }
 
 static int try_disk(void)
@@ -374,7 +359,7 @@ static int try_disk(void)
 /* A file ends at any byte. */
 static int full_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_info info = {.size = sizeof info};
     const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
     int n_failed = 0;
@@ -409,7 +394,7 @@ static int full_body(tally_group *group, void *user)
     CHECK(group, ckpt_hash(run, &after) == 0);
     CHECK(group, before == after && strcmp(info.name, "save-000002-step-1") == 0);
     CHECK(group, ckpt_count(directory, ".") == 0);
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* ---- all of them, each with a new directory ---- */

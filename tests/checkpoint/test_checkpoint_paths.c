@@ -45,21 +45,6 @@ static bool exists(const char *path)
     return lstat(path, &about) == 0;
 }
 
-static struct ckpt_run *start(tally_group *group)
-{
-    struct ckpt_run *run = malloc(sizeof *run);
-
-    return run && ckpt_start(group, &setup, run) == 0 && ckpt_steps(run, 1) == 0 ? run : NULL;
-}
-
-static int end(struct ckpt_run *run)
-{
-    int rc = ckpt_end(run);
-
-    free(run);
-    return rc;
-}
-
 static int save_keeping(struct ckpt_run *run, int keep)
 {
     tally_checkpoint_config config = ckpt_config(run);
@@ -90,7 +75,7 @@ static int meet(tally_group *group)
 
 static int itself_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_info info = {.size = sizeof info};
     tally_checkpoint_config config;
     const char *itself = path_of("run", "save-000001-step-1");
@@ -118,7 +103,7 @@ static int itself_body(tally_group *group, void *user)
     CHECK(group, tally_checkpoint_inspect(itself, NULL, NULL, NULL, NULL) == TALLY_OK);
     CHECK_STATUS(group, tally_checkpoint_inspect("", NULL, NULL, NULL, NULL), TALLY_ARG);
     CHECK_OK(group, ckpt_save(run, directory));
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* ---- other things in the directory ---- */
@@ -143,7 +128,7 @@ static void put_other_things(void)
 /* Leftovers that are links: only the links go. Files named as checkpoints are skipped and count. */
 static int things_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_info info = {.size = sizeof info};
 
     (void)user;
@@ -155,7 +140,7 @@ static int things_body(tally_group *group, void *user)
     CHECK_OK(group, ckpt_load(run, directory, &info));
     CHECK(group, strcmp(info.name, "save-000005-step-1") == 0);
     CHECK(group, exists(path_of("mine", "precious")) && ckpt_count(directory, ".") == 0);
-    return end(run);
+    return ckpt_finish(run);
 }
 
 static void move_first(void)
@@ -175,7 +160,7 @@ static void move_first(void)
  * link only. One with a folder of the application: keep removes the files, and saves go on. */
 static int kept_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_info info = {.size = sizeof info};
     tally_checkpoint_config config;
 
@@ -196,7 +181,7 @@ static int kept_body(tally_group *group, void *user)
     CHECK(group, !exists(path_of("run", ".deleting-000002/manifest")));
     CHECK_OK(group, ckpt_load(run, directory, &info));
     CHECK(group, strcmp(info.name, "save-000005-step-1") == 0 && info.n_skipped == 0);
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* ---- the lock ---- */
@@ -220,7 +205,7 @@ static bool is_locked(const char *path)
 /* Somebody empties the directory, or removes it, while the job runs. */
 static int emptied_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_info info = {.size = sizeof info};
     char aside[300];
 
@@ -238,7 +223,7 @@ static int emptied_body(tally_group *group, void *user)
     CHECK_OK(group, ckpt_load(run, directory, &info));
     CHECK(group, strcmp(info.name, "save-000001-step-1") == 0);
     CHECK_OK(group, ckpt_save(run, aside));
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* ---- directories of all kinds ---- */
@@ -247,7 +232,7 @@ static int names_body(tally_group *group, void *user)
 {
     static const char *const good[] = {"with blanks and \"quotes\"", "two\nlines\t", "\xc3\xbc\xff",
                                        "link", "run/../run//./"};
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_info info = {.size = sizeof info};
     static _Thread_local char deep[6000];
 
@@ -275,7 +260,7 @@ static int names_body(tally_group *group, void *user)
         CHECK_STATUS(group, ckpt_load(run, deep, &info), TALLY_SYSTEM);
     }
     CHECK(group, ckpt_steps(run, 1) == 0);
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* Blobs of any name, and without bytes. */
@@ -287,7 +272,7 @@ static int blobs_body(tally_group *group, void *user)
                                  longest, "\xff\xfe",         "checksum 0"};
     enum { N = sizeof names / sizeof names[0] };
     tally_checkpoint_blob blobs[N + 1];
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_config config;
     int values[N];
 
@@ -314,7 +299,7 @@ static int blobs_body(tally_group *group, void *user)
         CHECK(group, blobs[N].loaded_bytes == 0);
         CHECK(group, tally_checkpoint_inspect(directory, NULL, NULL, NULL, NULL) == TALLY_OK);
     }
-    return end(run);
+    return ckpt_finish(run);
 }
 
 /* Names of parameters in the JSON of safetensors: always valid, and never its own. */
@@ -381,7 +366,7 @@ static int parent_body(tally_group *group, void *user)
 /* A real disk that is full: a small file system in memory, where this user may make one. */
 static int full_body(tally_group *group, void *user)
 {
-    struct ckpt_run *run = start(group);
+    struct ckpt_run *run = ckpt_begin(group, &setup);
     tally_checkpoint_info info = {.size = sizeof info};
     uint64_t before;
     uint64_t after;
@@ -414,7 +399,7 @@ static int full_body(tally_group *group, void *user)
     CHECK_OK(group, ckpt_load(run, directory, &info));
     CHECK(group, ckpt_hash(run, &after) == 0);
     CHECK(group, before == after && info.step == (unsigned long long)n_saved);
-    return end(run);
+    return ckpt_finish(run);
 }
 
 static int try_body(enum ranks_kind kind, ranks_body *body)

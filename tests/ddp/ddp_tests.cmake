@@ -7,13 +7,8 @@ target_include_directories(tally_ddp_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_ddp_support PRIVATE tally_flags)
 
-# A separate program tests/ddp/<name>.c, as in multi.cmake.
 function(tally_ddp_test name)
-  add_executable(${name} ddp/${name}.c)
-  target_link_libraries(${name} PRIVATE tally_flags
-    tally_ddp_support tally_rank_support tally_test_support tally_static PkgConfig::cmocka m)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS ddp TIMEOUT 300 PROCESSORS 2)
+  tally_rank_test(ddp ${name} tally_ddp_support)
 endfunction()
 
 tally_ddp_test(test_ddp_plan)

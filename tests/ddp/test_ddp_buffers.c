@@ -321,6 +321,7 @@ static int only_delayed_body(tally_group *group, void *user)
         CHECK_OK(group, tally_ddp_get_stats(ddp, &stats));
         CHECK(group, stats.step == 3 && stats.n_buckets == 0);
         CHECK_STATUS(group, tally_ddp_get_bucket_stats(ddp, 0, &bucket), TALLY_ARG);
+        CHECK_TEXT(group, tally_last_error(), "there is no bucket 0: a step has none");
         CHECK_OK(group, tally_ddp_free(ddp));
         ddp_model_free(&model);
     }

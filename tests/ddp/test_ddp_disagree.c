@@ -216,7 +216,7 @@ static const struct difference {
     {end_of_caps, "(40 entries, checksum"},
     {n_caps, "config: n_bucket_caps is 40 on rank 0 and 39 on rank L"},
     {no_caps, "config: n_bucket_caps is 40 on rank 0 and 0 on rank L"},
-    {copies, "config: place of gradients is provided by tally"},
+    {copies, "config: memory of gradients is provided by tally"},
 };
 
 static int prepare(struct given *given)

@@ -140,6 +140,13 @@ bool fault_crew_wait(struct fault_crew *crew, double max_s)
     return true;
 }
 
+bool fault_crew_run(struct fault_crew *crew, int n, fault_body body, void *user, double max_s)
+{
+    fault_crew_init(crew, n);
+    fault_crew_start_all(crew, body, user);
+    return fault_crew_wait(crew, max_s);
+}
+
 bool fault_crew_reached(const struct fault_crew *crew, int milestone)
 {
     for (int r = 0; r < crew->n; r++) {

@@ -81,6 +81,8 @@ void fault_crew_start_all(struct fault_crew *crew, fault_body body, void *user);
 bool fault_crew_all_ended(struct fault_crew *crew);
 /* Waits for all ranks; kills the rest after max_s, and returns false then: a rank hung. */
 bool fault_crew_wait(struct fault_crew *crew, double max_s);
+/* Starts a crew of n and waits for all of it, as above. */
+bool fault_crew_run(struct fault_crew *crew, int n, fault_body body, void *user, double max_s);
 /* Whether all ranks that were not struck have reached the milestone. */
 bool fault_crew_reached(const struct fault_crew *crew, int milestone);
 void fault_crew_strike(struct fault_crew *crew, int rank, int signal);

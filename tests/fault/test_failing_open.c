@@ -180,9 +180,7 @@ static int run_function(const char *name, int victim, size_t n_calls)
         *is_hit = false;
         (void)snprintf(scene.rendezvous, sizeof scene.rendezvous, "@tally-failing-%d-%s-%d-%zu",
                        (int)getpid(), name, victim, scene.n);
-        fault_crew_init(&crew, WORLD);
-        fault_crew_start_all(&crew, open_and_use, &scene);
-        is_hang = !fault_crew_wait(&crew, SLACK_S);
+        is_hang = !fault_crew_run(&crew, WORLD, open_and_use, &scene, SLACK_S);
         n_failed += !judge(&scene, &crew, is_hang);
         fault_crew_free(&crew);
         if (!*is_hit) {

@@ -61,9 +61,7 @@ static void run(struct scene *scene, struct fault_crew *crew)
 
     (void)snprintf(scene->rendezvous, sizeof scene->rendezvous, "@tally-fault-%d-%d", (int)getpid(),
                    n_scenes++);
-    fault_crew_init(crew, scene->world);
-    fault_crew_start_all(crew, act_and_meet, scene);
-    if (!fault_crew_wait(crew, SLACK_S)) {
+    if (!fault_crew_run(crew, scene->world, act_and_meet, scene, SLACK_S)) {
         fail_msg("a rank hangs");
     }
 }

@@ -92,9 +92,7 @@ static void play(struct scene *scene, const char *text)
                    n_scenes++);
     (void)snprintf(part, sizeof part, "rank %d%s %s", VICTIM,
                    scene->splits ? " (0 of this sub-group)" : "", text);
-    fault_crew_init(&crew, scene->world);
-    fault_crew_start_all(&crew, work, scene);
-    assert_true(fault_crew_wait(&crew, HANG_S));
+    assert_true(fault_crew_run(&crew, scene->world, work, scene, HANG_S));
     for (int r = 0; r < scene->world; r++) {
         assert_string_equal(crew.report[r].complaint, "");
         if (r != VICTIM) {

@@ -101,9 +101,7 @@ static void death(double max_norm)
 
     (void)snprintf(scene.rendezvous, sizeof scene.rendezvous, "@tally-fault-%d-%d", (int)getpid(),
                    (int)max_norm);
-    fault_crew_init(&crew, WORLD);
-    fault_crew_start_all(&crew, train, &scene);
-    assert_true(fault_crew_wait(&crew, HANG_S));
+    assert_true(fault_crew_run(&crew, WORLD, train, &scene, HANG_S));
     for (int r = 0; r < WORLD; r++) {
         const struct fault_report *report = &crew.report[r];
 

@@ -3,18 +3,13 @@
 
 add_library(tally_hook_support STATIC
   support/auto_pretence.c support/hook_rules.c support/hook_model.c support/hook_states.c
-  support/power_reference.c support/power_model.c support/guest_model.c)
+  support/power_reference.c support/power_model.c support/framework_model.c)
 target_include_directories(tally_hook_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_hook_support PRIVATE tally_flags)
 
-# A separate program tests/hook/<name>.c, as in multi.cmake.
 function(tally_hook_test name)
-  add_executable(${name} hook/${name}.c)
-  target_link_libraries(${name} PRIVATE tally_flags tally_hook_support
-    tally_ddp_support tally_rank_support tally_test_support tally_static PkgConfig::cmocka m)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS hook TIMEOUT 300 PROCESSORS 2)
+  tally_rank_test(hook ${name} tally_hook_support tally_ddp_support)
 endfunction()
 
 tally_hook_test(test_power_reference)

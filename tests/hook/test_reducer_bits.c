@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/guest_model.h"
+#include "support/framework_model.h"
 #include "support/hook_states.h"
 #include "support/oracle.h"
 
@@ -25,7 +25,7 @@ static const struct ddp_spec specs[] = {
 #define N_PARAMS N_OF(specs)
 
 /* By step: the order and the groups of a framework that arranges its buckets again and again. */
-static guest_layout layouts[] = {
+static framework_layout layouts[] = {
     {7, 5, 4, 3, -1, 6, -1, 2, 1, 0, -1, -2},
     {0, -1, 1, 2, 3, -1, 6, -1, 5, 7, 4, -1, -2},
     {0, -1, 1, 2, 3, -1, 6, -1, 5, 7, 4, -1, -2},
@@ -75,13 +75,13 @@ static void layout_of(tally_ddp *ddp, int *layout)
 }
 
 /* Every rank saves and loads into a new reducer, which goes on. */
-static int change_reducer(tally_group *group, const char *hook, struct guest *guest)
+static int change_reducer(tally_group *group, const char *hook, struct framework *framework)
 {
     struct hook_states states = {.n = (size_t)tally_group_size(group)};
     size_t rank = (size_t)tally_group_rank(group);
     tally_future *future;
 
-    CHECK_OK(group, tally_reducer_save(guest->reducer, NULL, &states.bytes[rank]));
+    CHECK_OK(group, tally_reducer_save(framework->reducer, NULL, &states.bytes[rank]));
     for (size_t r = 0; r < states.n; r++) {
         CHECK_OK(group,
                  tally_broadcast(group, &states.bytes[r], sizeof states.bytes[r], (int)r, &future));
@@ -90,22 +90,22 @@ static int change_reducer(tally_group *group, const char *hook, struct guest *gu
         CHECK(group, states.blob[r]);
         if (r == rank) {
             CHECK_OK(group,
-                     tally_reducer_save(guest->reducer, states.blob[r], &states.bytes[rank]));
+                     tally_reducer_save(framework->reducer, states.blob[r], &states.bytes[rank]));
         }
         CHECK_OK(group, tally_broadcast(group, states.blob[r], states.bytes[r], (int)r, &future));
         CHECK_OK(group, ranks_finish(future));
     }
-    CHECK_OK(group, tally_reducer_free(guest->reducer));
-    CHECK_OK(group,
-             tally_reducer_create(group, guest->model.params, N_PARAMS, hook, &guest->reducer));
-    CHECK_OK(group, tally_reducer_load(guest->reducer, (const void *const *)states.blob,
+    CHECK_OK(group, tally_reducer_free(framework->reducer));
+    CHECK_OK(group, tally_reducer_create(group, framework->model.params, N_PARAMS, hook,
+                                         &framework->reducer));
+    CHECK_OK(group, tally_reducer_load(framework->reducer, (const void *const *)states.blob,
                                        states.bytes, states.n));
     hook_states_free(&states);
     return 0;
 }
 
 /* The same steps with a ddp and with a reducer. */
-static int compare(tally_group *group, const struct course *course, struct guest *guest)
+static int compare(tally_group *group, const struct course *course, struct framework *framework)
 {
     tally_ddp_config config;
     struct ddp_model model;
@@ -117,29 +117,29 @@ static int compare(tally_group *group, const struct course *course, struct guest
     config.bucket_cap_bytes = 3000;
     CHECK(group, ddp_model_make(&model, specs, N_PARAMS, false) == 0);
     CHECK_OK(group, tally_ddp_create(group, model.params, N_PARAMS, &config, &ddp));
-    CHECK_OK(group, guest_make(group, specs, N_PARAMS, course->hook, guest));
+    CHECK_OK(group, framework_make(group, specs, N_PARAMS, course->hook, framework));
     layout_of(ddp, of_ddp);
     for (unsigned step = 0; step < N_STEPS; step++) {
         const int *layout = course->bound ? of_ddp : layouts[step % N_OF(layouts)];
         tally_ddp_stats stats = {.size = sizeof stats};
 
         CHECK_OK(group, ddp_step(group, ddp, &model, step));
-        CHECK_OK(group, guest_step(group, guest, layout, step, step * 3));
-        CHECK(group, guest_hash(guest) == ddp_hash_grads(&model, ddp));
-        CHECK_OK(group, tally_reducer_get_stats(guest->reducer, &stats));
+        CHECK_OK(group, framework_step(group, framework, layout, step, step * 3));
+        CHECK(group, framework_hash(framework) == ddp_hash_grads(&model, ddp));
+        CHECK_OK(group, tally_reducer_get_stats(framework->reducer, &stats));
         CHECK(group, stats.step == (step <= LOADED_AFTER ? step + 1 : step - LOADED_AFTER));
         CHECK(group, strcmp(stats.hook, course->hook) == 0);
         if (step == LOADED_AFTER) {
-            CHECK_OK(group, change_reducer(group, course->hook, guest));
+            CHECK_OK(group, change_reducer(group, course->hook, framework));
         }
     }
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
-    return guest_end(group, guest);
+    return framework_end(group, framework);
 }
 
 /* A reducer takes up the state of a ddp. */
-static int from_ddp(tally_group *group, const char *hook, struct guest *guest)
+static int from_ddp(tally_group *group, const char *hook, struct framework *framework)
 {
     struct hook_states states;
     tally_ddp_config config;
@@ -151,39 +151,39 @@ static int from_ddp(tally_group *group, const char *hook, struct guest *guest)
     config.bucket_cap_bytes = 2000;
     CHECK(group, ddp_model_make(&model, specs, N_PARAMS, true) == 0);
     CHECK_OK(group, tally_ddp_create(group, model.params, N_PARAMS, &config, &ddp));
-    CHECK_OK(group, guest_make(group, specs, N_PARAMS, hook, guest));
+    CHECK_OK(group, framework_make(group, specs, N_PARAMS, hook, framework));
     for (unsigned step = 0; step < 3; step++) {
         CHECK_OK(group, ddp_step(group, ddp, &model, step));
     }
     CHECK_OK(group, hook_states_take(group, ddp, &states));
-    CHECK_OK(group, tally_reducer_load(guest->reducer, (const void *const *)states.blob,
+    CHECK_OK(group, tally_reducer_load(framework->reducer, (const void *const *)states.blob,
                                        states.bytes, states.n));
     hook_states_free(&states);
     for (unsigned step = 3; step < 6; step++) {
         CHECK_OK(group, ddp_step(group, ddp, &model, step));
-        CHECK_OK(group, guest_step(group, guest, layouts[step % N_OF(layouts)], step, 0));
-        CHECK(group, guest_hash(guest) == ddp_hash_grads(&model, ddp));
+        CHECK_OK(group, framework_step(group, framework, layouts[step % N_OF(layouts)], step, 0));
+        CHECK(group, framework_hash(framework) == ddp_hash_grads(&model, ddp));
     }
     CHECK_OK(group, tally_ddp_free(ddp));
     ddp_model_free(&model);
-    return guest_end(group, guest);
+    return framework_end(group, framework);
 }
 
 static int body(tally_group *group, void *user)
 {
-    struct guest *guest = malloc(sizeof *guest);
-    int rc = guest ? 0 : RANKS_FAILED;
+    struct framework *framework = malloc(sizeof *framework);
+    int rc = framework ? 0 : RANKS_FAILED;
 
     (void)user;
     for (size_t c = 0; c < N_OF(courses) && rc == 0; c++) {
-        rc = compare(group, &courses[c], guest);
+        rc = compare(group, &courses[c], framework);
         if (rc != 0) {
             (void)fprintf(stderr, "hook %s\n", courses[c].hook);
         }
     }
-    rc = rc == 0 ? from_ddp(group, "int8", guest) : rc;
-    rc = rc == 0 ? from_ddp(group, "powersgd:rank=2,start=1", guest) : rc;
-    free(guest);
+    rc = rc == 0 ? from_ddp(group, "int8", framework) : rc;
+    rc = rc == 0 ? from_ddp(group, "powersgd:rank=2,start=1", framework) : rc;
+    free(framework);
     return rc;
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "support/guest_model.h"
+#include "support/framework_model.h"
 
 #define N 3
 #define N_STEPS 6
@@ -17,34 +17,35 @@
 
 static const struct ddp_spec specs[N] = {
     {"a", TALLY_F32, 0, 2, {30, 20}}, {"b", TALLY_F32, 0, 1, {5}}, {"c", TALLY_F32, 0, 2, {8, 9}}};
-static guest_layout layout = {2, 1, -1, 0, -1, -2};
+static framework_layout layout = {2, 1, -1, 0, -1, -2};
 
-static int check_refusals(tally_group *group, const struct guest *guest)
+static int check_refusals(tally_group *group, const struct framework *framework)
 {
     tally_rank_stats stats = {.size = sizeof stats};
     int world = tally_group_size(group);
 
     CHECK_STATUS(group, tally_reducer_get_rank_stats(NULL, 0, &stats), TALLY_ARG);
-    CHECK_STATUS(group, tally_reducer_get_rank_stats(guest->reducer, 0, NULL), TALLY_ARG);
-    CHECK_STATUS(group, tally_reducer_get_rank_stats(guest->reducer, world, &stats), TALLY_ARG);
+    CHECK_STATUS(group, tally_reducer_get_rank_stats(framework->reducer, 0, NULL), TALLY_ARG);
+    CHECK_STATUS(group, tally_reducer_get_rank_stats(framework->reducer, world, &stats), TALLY_ARG);
     CHECK_TEXT(group, tally_last_error(), "there is no rank ");
-    CHECK_OK(group, tally_reducer_get_rank_stats(guest->reducer, 0, &stats));
+    CHECK_OK(group, tally_reducer_get_rank_stats(framework->reducer, 0, &stats));
     CHECK(group, stats.n_rounds == 0 && stats.n_last == 0 && stats.cause == TALLY_LATE_NOT);
     return 0;
 }
 
 /* The first bucket of a step, which the next step gives up. */
-static int give_up(tally_group *group, struct guest *guest)
+static int give_up(tally_group *group, struct framework *framework)
 {
     static const int first[] = {2, 1};
     tally_future *future;
 
-    memset(guest->room, 0, sizeof guest->room);
-    CHECK_OK(group, tally_reducer_reduce(guest->reducer, first, 2, guest->room, 0, 0, &future));
+    memset(framework->room, 0, sizeof framework->room);
+    CHECK_OK(group,
+             tally_reducer_reduce(framework->reducer, first, 2, framework->room, 0, 0, &future));
     return ranks_finish(future);
 }
 
-static int take_steps(tally_group *group, struct guest *guest, int late)
+static int take_steps(tally_group *group, struct framework *framework, int late)
 {
     const struct timespec time = {0, (long)(SLEEP_S * 1e9)};
 
@@ -52,9 +53,9 @@ static int take_steps(tally_group *group, struct guest *guest, int late)
         if (step >= N_WARM && tally_group_rank(group) == late) {
             (void)nanosleep(&time, NULL);
         }
-        CHECK_OK(group, guest_step(group, guest, layout, step, 0));
+        CHECK_OK(group, framework_step(group, framework, layout, step, 0));
         if (step == 0) {
-            CHECK_OK(group, give_up(group, guest));
+            CHECK_OK(group, give_up(group, framework));
         }
     }
     return 0;
@@ -73,19 +74,19 @@ static int check_late(tally_group *group, const tally_rank_stats *stats)
 
 static int body(tally_group *group, void *user)
 {
-    struct guest *guest = calloc(1, sizeof *guest);
+    struct framework *framework = calloc(1, sizeof *framework);
     int world = tally_group_size(group);
     int late = world / 2;
 
     (void)user;
-    CHECK(group, guest);
-    CHECK_OK(group, guest_make(group, specs, N, "allreduce", guest));
-    CHECK_OK(group, check_refusals(group, guest));
-    CHECK_OK(group, take_steps(group, guest, late));
+    CHECK(group, framework);
+    CHECK_OK(group, framework_make(group, specs, N, "allreduce", framework));
+    CHECK_OK(group, check_refusals(group, framework));
+    CHECK_OK(group, take_steps(group, framework, late));
     for (int r = 0; r < world; r++) {
         tally_rank_stats stats = {.size = sizeof stats};
 
-        CHECK_OK(group, tally_reducer_get_rank_stats(guest->reducer, r, &stats));
+        CHECK_OK(group, tally_reducer_get_rank_stats(framework->reducer, r, &stats));
         CHECK(group, world > 1 || (stats.n_last == 0 && stats.waited_s == 0));
         /* Each bucket compares the calls, reduces, and ends with a round. */
         CHECK(group, stats.n_rounds >= 2 * 2 * N_STEPS || world == 1);
@@ -94,8 +95,8 @@ static int body(tally_group *group, void *user)
             CHECK_OK(group, check_late(group, &stats));
         }
     }
-    CHECK_OK(group, guest_end(group, guest));
-    free(guest);
+    CHECK_OK(group, framework_end(group, framework));
+    free(framework);
     return 0;
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "support/counting_memory.h"
-#include "support/guest_model.h"
+#include "support/framework_model.h"
 #include "support/oracle.h"
 
 #define N_OF(array) (sizeof(array) / sizeof(array)[0])
@@ -19,38 +19,38 @@ static const struct ddp_spec specs[] = {{"a", TALLY_F32, 0, 2, {30, 20}},
                                         {"b", TALLY_F32, 0, 1, {5}},
                                         {"c", TALLY_F64, 0, 1, {7}},
                                         {"d", TALLY_F32, 0, 2, {28, 29}}};
-static guest_layout layouts[] = {{3, 1, -1, 2, -1, 0, -1, -2}, {0, 1, 3, -1, 2, -1, -2}};
+static framework_layout layouts[] = {{3, 1, -1, 2, -1, 0, -1, -2}, {0, 1, 3, -1, 2, -1, -2}};
 static const char *const hooks[] = {"allreduce", "int8", "powersgd:start=0",
                                     "batched_powersgd:start=0", "quantize_per_tensor"};
 
 static int count(tally_group *group, void *user)
 {
-    struct guest *guest = calloc(1, sizeof *guest);
+    struct framework *framework = calloc(1, sizeof *framework);
 
     (void)user;
-    CHECK(group, guest);
+    CHECK(group, framework);
     for (size_t h = 0; h < N_OF(hooks); h++) {
         size_t n_requests;
         size_t before;
 
-        CHECK_OK(group, guest_make(group, specs, N_OF(specs), hooks[h], guest));
+        CHECK_OK(group, framework_make(group, specs, N_OF(specs), hooks[h], framework));
         for (unsigned s = 0; s < 3; s++) {
-            CHECK_OK(group, guest_step(group, guest, layouts[0], s, 0));
+            CHECK_OK(group, framework_step(group, framework, layouts[0], s, 0));
         }
         CHECK(group, ranks_meet(group) == 0);
         before = counting_memory_calls();
         CHECK(group, ranks_meet(group) == 0);
         for (unsigned s = 3; s < 20; s++) {
-            CHECK_OK(group, guest_step(group, guest, layouts[0], s, s));
+            CHECK_OK(group, framework_step(group, framework, layouts[0], s, s));
         }
         CHECK(group, ranks_meet(group) == 0);
         /* Up to then a fast lane may have made do with one request for the three buckets. */
         n_requests = ranks_now()->kind == RANKS_THREADS ? 2 * (size_t)tally_group_size(group) : 2;
         CHECK(group, counting_memory_calls() - before <= n_requests);
         CHECK(group, ranks_meet(group) == 0);
-        CHECK_OK(group, guest_end(group, guest));
+        CHECK_OK(group, framework_end(group, framework));
     }
-    free(guest);
+    free(framework);
     return 0;
 }
 
@@ -67,49 +67,49 @@ static int32_t most(tally_group *group, int32_t value)
 }
 
 /* The n-th allocation of rank 0 fails in a step with new buckets. *is_over: there are fewer. */
-static int fail_one(tally_group *group, const char *hook, struct guest *guest, size_t n,
+static int fail_one(tally_group *group, const char *hook, struct framework *framework, size_t n,
                     bool *is_over)
 {
     bool is_one = tally_group_rank(group) == 0;
     size_t before;
     int status;
 
-    CHECK_OK(group, guest_make(group, specs, N_OF(specs), hook, guest));
+    CHECK_OK(group, framework_make(group, specs, N_OF(specs), hook, framework));
     for (unsigned s = 0; s < 2; s++) {
-        CHECK_OK(group, guest_step(group, guest, layouts[0], s, 0));
+        CHECK_OK(group, framework_step(group, framework, layouts[0], s, 0));
     }
     before = counting_memory_calls();
     counting_memory_fail_nth(is_one ? n : 0);
-    status = guest_step(group, guest, layouts[1], 2, 0);
+    status = framework_step(group, framework, layouts[1], 2, 0);
     counting_memory_fail_nth(0);
     *is_over = most(group, is_one && counting_memory_calls() - before >= n) == 0;
     CHECK(group, most(group, status != TALLY_OK) == (status != TALLY_OK));
     CHECK(group, status == TALLY_OK || status == TALLY_NOMEM || status == TALLY_ABORTED);
     if (most(group, status == TALLY_ABORTED) == 0) {
-        CHECK_OK(group, guest_step(group, guest, layouts[1], 3, 0));
-        CHECK_OK(group, guest_step(group, guest, layouts[0], 4, 0));
+        CHECK_OK(group, framework_step(group, framework, layouts[1], 3, 0));
+        CHECK_OK(group, framework_step(group, framework, layouts[0], 4, 0));
     }
-    return guest_end(group, guest);
+    return framework_end(group, framework);
 }
 
 static int fail(tally_group *group, void *user)
 {
-    struct guest *guest = calloc(1, sizeof *guest);
+    struct framework *framework = calloc(1, sizeof *framework);
 
     (void)user;
-    CHECK(group, guest);
+    CHECK(group, framework);
     for (size_t h = 0; h < N_OF(hooks); h++) {
         bool is_over = false;
 
         for (size_t n = 1; !is_over; n++) {
             CHECK(group, n < 200);
-            if (fail_one(group, hooks[h], guest, n, &is_over) != 0) {
+            if (fail_one(group, hooks[h], framework, n, &is_over) != 0) {
                 (void)fprintf(stderr, "hook %s, allocation %zu\n", hooks[h], n);
                 return RANKS_FAILED;
             }
         }
     }
-    free(guest);
+    free(framework);
     return 0;
 }
 

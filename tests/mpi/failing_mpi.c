@@ -43,7 +43,8 @@ typedef struct tally__mpi_handle handle;
 PASS(start, (tally__mpi_end_fn * at_end, int *threads, int *n), (at_end, threads, n))
 PASS(duplicate, (const int *fortran, handle *comm, handle *request), (fortran, comm, request))
 PASS(duplicate_ours, (const handle *from, handle *comm, handle *request), (from, comm, request))
-PASS(place, (const handle *comm, int *rank, int *size, int *most_tag), (comm, rank, size, most_tag))
+PASS(describe, (const handle *comm, int *rank, int *size, int *most_tag),
+     (comm, rank, size, most_tag))
 PASS(gather, (const handle *comm, const void *own, size_t n, void *all, handle *request),
      (comm, own, n, all, request))
 PASS(send, (const handle *comm, int to, int tag, const void *bytes, size_t n, handle *request),
@@ -98,7 +99,7 @@ __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_ap
     table.start = start;
     table.duplicate = duplicate;
     table.duplicate_ours = duplicate_ours;
-    table.place = place;
+    table.describe = describe;
     table.gather = gather;
     table.send = send;
     table.receive = receive;

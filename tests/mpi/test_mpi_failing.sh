@@ -62,7 +62,7 @@ try_entry() {
 
 # They wait for deadlines most of the time.
 export TALLY_SHARE=0 # with messages
-for entry in start duplicate duplicate_ours place gather send receive sum test test_some cancel close; do
+for entry in start duplicate duplicate_ours describe gather send receive sum test test_some cancel close; do
     try_entry "$entry" &
 done
 wait

@@ -9,14 +9,18 @@ target_link_libraries(tally_rank_support PRIVATE tally_flags)
 # Beyond POSIX: memory that a process shares with its children.
 set_source_files_properties(support/ranks.c PROPERTIES COMPILE_DEFINITIONS _GNU_SOURCE)
 
-# A separate program tests/multi/<name>.c: 0 is success. It sees the tally__ functions and counts
-# allocations. Its ranks need all CPUs.
-function(tally_multi_test name)
-  add_executable(${name} multi/${name}.c)
-  target_link_libraries(${name} PRIVATE
-    tally_flags tally_rank_support tally_test_support tally_static PkgConfig::cmocka m)
+# A separate program tests/<folder>/<name>.c, and the support libraries it needs: 0 is success. It
+# sees the tally__ functions and counts allocations. Its ranks need all CPUs. Its label is the folder.
+function(tally_rank_test folder name)
+  add_executable(${name} ${folder}/${name}.c)
+  target_link_libraries(${name} PRIVATE tally_flags ${ARGN}
+    tally_rank_support tally_test_support tally_static PkgConfig::cmocka m)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS multi TIMEOUT 300 PROCESSORS 2)
+  set_tests_properties(${name} PROPERTIES LABELS ${folder} TIMEOUT 300 PROCESSORS 2)
+endfunction()
+
+function(tally_multi_test name)
+  tally_rank_test(multi ${name})
 endfunction()
 
 tally_multi_test(test_reductions)

@@ -230,10 +230,10 @@ static int no_room(tally_lane *lane)
 }
 
 static const struct wrong wrongs[] = {
-    {"dtype 7", bad_dtype},
+    {"all-reduce: dtype 7", bad_dtype},
     {"dtype -1", negative_dtype},
-    {"op 4", bad_op},
-    {"data is NULL", no_data},
+    {"all-reduce: op 4", bad_op},
+    {"all-reduce: data is NULL", no_data},
     {"more than memory can hold", too_many},
     {"root 99 is not in 0..", bad_root},
     {"root -1 is not in 0..", negative_root},
@@ -294,6 +294,7 @@ static int wrong_async_body(tally_group *group, void *user)
     CHECK_STATUS(group, tally_submit(group, 0, NULL, NULL, NULL), TALLY_ARG);
     CHECK_STATUS(group, tally_submit(NULL, 0, wrong_job, NULL, NULL), TALLY_ARG);
     CHECK_STATUS(group, tally_barrier(NULL, NULL), TALLY_ARG);
+    CHECK_TEXT(group, tally_last_error(), "tally_barrier: group is NULL");
     return ranks_check_alive(group);
 }
 

@@ -6,13 +6,8 @@ target_include_directories(tally_opt_support PUBLIC
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(tally_opt_support PRIVATE tally_flags)
 
-# A separate program tests/optim/<name>.c, as in multi.cmake.
 function(tally_optimizer_test name)
-  add_executable(${name} optim/${name}.c)
-  target_link_libraries(${name} PRIVATE tally_flags tally_opt_support
-    tally_ddp_support tally_rank_support tally_test_support tally_static PkgConfig::cmocka m)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS optim TIMEOUT 300 PROCESSORS 2)
+  tally_rank_test(optim ${name} tally_opt_support tally_ddp_support)
 endfunction()
 
 tally_optimizer_test(test_optimizer_overlap)

@@ -127,6 +127,21 @@ int ckpt_end(struct ckpt_run *run)
     return 0;
 }
 
+struct ckpt_run *ckpt_begin(tally_group *group, const struct ckpt_setup *setup)
+{
+    struct ckpt_run *run = malloc(sizeof *run);
+
+    return run && ckpt_start(group, setup, run) == 0 && ckpt_steps(run, 1) == 0 ? run : NULL;
+}
+
+int ckpt_finish(struct ckpt_run *run)
+{
+    int rc = ckpt_end(run);
+
+    free(run);
+    return rc;
+}
+
 /* The gradient of an element, as the bits of an fp32 or a bf16. */
 static void put_gradient(const struct ckpt_run *run, int i, size_t e, double scale)
 {

@@ -49,6 +49,10 @@ struct ckpt_run {
 int ckpt_start(tally_group *group, const struct ckpt_setup *setup, struct ckpt_run *run);
 int ckpt_end(struct ckpt_run *run);
 
+/* The same for a run on the heap, which takes one step; NULL if that fails. */
+struct ckpt_run *ckpt_begin(tally_group *group, const struct ckpt_setup *setup);
+int ckpt_finish(struct ckpt_run *run);
+
 /* n steps. They change parameters, buffers, blobs and all state. */
 int ckpt_steps(struct ckpt_run *run, int n);
 

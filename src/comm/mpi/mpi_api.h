@@ -76,7 +76,7 @@ struct tally__mpi_api {
     int (*duplicate_ours)(const struct tally__mpi_handle *from, struct tally__mpi_handle *comm,
                           struct tally__mpi_handle *request);
     /* This process's rank, the number of ranks, and the largest tag. */
-    int (*place)(const struct tally__mpi_handle *comm, int *rank, int *size, int *most_tag);
+    int (*describe)(const struct tally__mpi_handle *comm, int *rank, int *size, int *most_tag);
     /* Every rank gives bytes; all receives those of all ranks, in rank order. */
     int (*gather)(const struct tally__mpi_handle *comm, const void *own, size_t bytes, void *all,
                   struct tally__mpi_handle *request);

@@ -189,10 +189,8 @@ static bool has_cpus(const struct tally__mpi_opening *opening, int n_here)
     struct tally__cpus all = opening->own.cpus;
 
     for (int r = 0; r < opening->n_ranks; r++) {
-        for (size_t i = 0;
-             is_same_machine(opening, r, opening->rank) && i < sizeof all.bits / sizeof all.bits[0];
-             i++) {
-            all.bits[i] |= opening->cards[r].cpus.bits[i];
+        if (is_same_machine(opening, r, opening->rank)) {
+            tally__add_cpus(&all, &opening->cards[r].cpus);
         }
     }
     return tally__count_cpus(&all) >= n_here;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A group over MPI that is being opened, and the cards by which its ranks learn who is on which
- * machine. Application threads enter, with the MPI lock held.
+ * A group over MPI that is being opened, and the cards by which its ranks learn the machine of each
+ * rank. Application threads enter, with the MPI lock held.
  */
 #ifndef TALLY_COMM_MPI_CARDS_H
 #define TALLY_COMM_MPI_CARDS_H
 
+#include "base/machine.h"
 #include "comm/group_config.h"
 #include "comm/mpi/mpi_messenger.h"
 

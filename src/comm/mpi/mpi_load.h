@@ -6,9 +6,9 @@
 #include "comm/mpi/mpi_api.h"
 
 /*
- * The object's table; loaded once, and never unloaded. Which MPI: what TALLY_MPI names, else the
- * one that the program uses already, else the one whose launcher has started it, else the first
- * that is there. The caller holds the MPI lock. Errors: UNSUPPORTED, saying what to install; ARG.
+ * The object's table; loaded once, and never unloaded. It is for the MPI that TALLY_MPI names, else
+ * the one that the program uses already, else the one whose launcher has started it, else the first
+ * one installed. The caller holds the MPI lock. Errors: UNSUPPORTED, saying what to install; ARG.
  */
 int tally__mpi_load(const struct tally__mpi_api **api);
 

@@ -275,7 +275,7 @@ static int duplicate_ours(const struct tally__mpi_handle *from, struct tally__mp
     return begin_duplicate(comm_of(from), comm, request);
 }
 
-static int place(const struct tally__mpi_handle *handle, int *rank, int *size, int *most_tag)
+static int describe(const struct tally__mpi_handle *handle, int *rank, int *size, int *most_tag)
 {
     MPI_Comm comm = comm_of(handle);
     /* tally reports errors; MPI must not end the program. */
@@ -430,7 +430,7 @@ const struct tally__mpi_api *tally_mpi_api(void)
         .start = start,
         .duplicate = duplicate,
         .duplicate_ours = duplicate_ours,
-        .place = place,
+        .describe = describe,
         .gather = gather,
         .send = send_bytes,
         .receive = receive_bytes,

@@ -89,7 +89,8 @@ static int duplicate(struct tally__mpi_opening *opening)
         tally__mpi_note_half_duplicated();
         return rc;
     }
-    return api->place(&messenger->comm, &opening->rank, &opening->n_ranks, &opening->most_tag) == 0
+    return api->describe(&messenger->comm, &opening->rank, &opening->n_ranks, &opening->most_tag) ==
+                   0
                ? TALLY_OK
                : tally__fail_mpi(api);
 }

@@ -14,9 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/status.h"
-
-#define PAGE_BYTES 4096
 
 int tally__life_begin(int *fd, void **page)
 {
@@ -27,8 +26,8 @@ int tally__life_begin(int *fd, void **page)
         return tally__fail_errno(TALLY_SYSTEM, errno, "cannot make shared memory (memfd_create)");
     }
     /* Nobody ever touches it: the file stays empty. */
-    map = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
-    if (map == MAP_FAILED || madvise(map, PAGE_BYTES, MADV_DONTFORK) != 0) {
+    map = mmap(NULL, TALLY__PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
+    if (map == MAP_FAILED || madvise(map, TALLY__PAGE_BYTES, MADV_DONTFORK) != 0) {
         int error = errno;
 
         tally__life_end(map == MAP_FAILED ? NULL : map);
@@ -43,7 +42,7 @@ int tally__life_begin(int *fd, void **page)
 void tally__life_end(void *page)
 {
     if (page) {
-        (void)munmap(page, PAGE_BYTES);
+        (void)munmap(page, TALLY__PAGE_BYTES);
     }
 }
 

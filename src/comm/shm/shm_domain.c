@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/memory.h"
 #include "base/room.h"
 #include "base/status.h"
@@ -28,9 +29,6 @@
 #include "comm/shm/rendezvous.h"
 #include "comm/shm/windows.h"
 #include "comm/threads.h"
-
-#define PAGE_BYTES UINT64_C(4096)
-#define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 
 struct shm_domain {
     struct tally__domain common;
@@ -105,8 +103,9 @@ static int shm_alloc(struct tally__domain *domain, enum tally__memory_use use, s
                      void **memory)
 {
     struct shm_domain *shm = shm_of(domain);
-    uint64_t wanted = ((uint64_t)bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    uint64_t align = wanted >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : PAGE_BYTES;
+    uint64_t wanted =
+        ((uint64_t)bytes + TALLY__PAGE_BYTES - 1) / TALLY__PAGE_BYTES * TALLY__PAGE_BYTES;
+    uint64_t align = wanted >= TALLY__HUGE_PAGE_BYTES ? TALLY__HUGE_PAGE_BYTES : TALLY__PAGE_BYTES;
     uint64_t offset;
     int rc;
 
@@ -114,7 +113,7 @@ static int shm_alloc(struct tally__domain *domain, enum tally__memory_use use, s
         return tally__fail(TALLY_NOMEM, "%zu bytes of group memory are more than this machine has",
                            bytes);
     }
-    wanted = wanted ? wanted : PAGE_BYTES;
+    wanted = wanted ? wanted : TALLY__PAGE_BYTES;
     (void)pthread_mutex_lock(&shm->mutex);
     rc = tally__extents_take(&shm->extents, wanted, align, &offset);
     if (rc == TALLY_OK) {
@@ -367,9 +366,7 @@ static int first_job(tally_lane *lane, void *user)
     TRY(tally__round(lane, &call));
     for (int r = 0; r < group->size; r++) {
         card = (void *)tally__stage_of(lane, r, lane->round.number);
-        for (size_t i = 0; i < sizeof all.bits / sizeof all.bits[0]; i++) {
-            all.bits[i] |= card->cpus.bits[i];
-        }
+        tally__add_cpus(&all, &card->cpus);
         group->domain->is_tight = group->domain->is_tight || card->is_limited;
     }
     group->domain->spins = tally__count_cpus(&all) >= group->size;

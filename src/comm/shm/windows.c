@@ -16,8 +16,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-#define PAGE_BYTES UINT64_C(4096)
-#define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 #define MIN_MAP_BYTES (UINT64_C(4) << 30)
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -29,10 +27,10 @@
 static size_t map_bytes(int n_ranks)
 {
     const uint64_t most =
-        (UINT64_C(1) << 46) / (uint64_t)n_ranks / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        (UINT64_C(1) << 46) / (uint64_t)n_ranks / TALLY__HUGE_PAGE_BYTES * TALLY__HUGE_PAGE_BYTES;
     uint64_t bytes = 2 * (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
 
-    bytes = (bytes / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
+    bytes = (bytes / TALLY__HUGE_PAGE_BYTES + 1) * TALLY__HUGE_PAGE_BYTES;
     bytes = bytes < MIN_MAP_BYTES ? MIN_MAP_BYTES : bytes;
     return (size_t)(bytes < most ? bytes : most);
 }
@@ -116,9 +114,10 @@ int tally__windows_begin(struct tally__windows *windows, int n)
         uint64_t most;
 
         find_gap(&gap, &gap_bytes);
-        most = gap_bytes / 2 / (uint64_t)n / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        most = gap_bytes / 2 / (uint64_t)n / TALLY__HUGE_PAGE_BYTES * TALLY__HUGE_PAGE_BYTES;
         windows->bytes = most < windows->bytes ? (size_t)most : windows->bytes;
-        windows->first = (uintptr_t)((gap + gap_bytes / 4) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
+        windows->first =
+            (uintptr_t)((gap + gap_bytes / 4) / TALLY__HUGE_PAGE_BYTES * TALLY__HUGE_PAGE_BYTES);
     }
     return TALLY_OK;
 }
@@ -137,8 +136,9 @@ int tally__window_reach(struct tally__windows *windows, int rank, int fd, uint64
                         uintptr_t *base)
 {
     uint64_t old = windows->mapped[rank];
-    uint64_t wanted =
-        windows->is_limited ? (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES : windows->bytes;
+    uint64_t wanted = windows->is_limited
+                          ? (end + TALLY__PAGE_BYTES - 1) / TALLY__PAGE_BYTES * TALLY__PAGE_BYTES
+                          : windows->bytes;
     int flags = MAP_SHARED | MAP_NORESERVE | (windows->is_limited ? MAP_FIXED_NOREPLACE : 0);
     uintptr_t start = windows->first + (uintptr_t)rank * windows->bytes;
     void *at = windows->is_limited ? (void *)(start + old) : NULL;

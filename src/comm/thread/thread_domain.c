@@ -6,6 +6,7 @@
  */
 #include "comm/thread/thread_domain.h"
 
+#include "base/machine.h"
 #include "base/memory.h"
 #include "base/status.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The buckets of a reducer between ranks and in the layout; see guest.h. Residuals follow their
+ * The buckets of a reducer between ranks and in the layout; see reducer.h. Residuals follow their
  * elements into a new layout, as in a ddp whose buckets are arranged again. Only jobs of the
  * reducer's lane enter.
  */
@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/doing.h"
-#include "ddp/guest.h"
+#include "ddp/reducer.h"
 
 /* ---- comparing buckets between ranks ---- */
 
@@ -38,7 +38,7 @@ static bool looks_alike(const struct description *a, const struct description *b
 }
 
 /* All ranks fail alike. */
-static int report_difference(tally_lane *lane, const struct tally__guest_request *request,
+static int report_difference(tally_lane *lane, const struct tally__reducer_request *request,
                              int other)
 {
     const tally_ddp *ddp = request->reducer->ddp;
@@ -62,7 +62,7 @@ static int report_difference(tally_lane *lane, const struct tally__guest_request
                        looks_alike(&first, &ours) ? ", but other parameters follow" : "");
 }
 
-int tally__guest_compare(tally_lane *lane, const struct tally__guest_request *request)
+int tally__reducer_compare(tally_lane *lane, const struct tally__reducer_request *request)
 {
     const uint64_t facts[2] = {request->n, request->is_last};
     uint64_t digest = tally__checksum(0, facts, sizeof facts);
@@ -76,8 +76,8 @@ int tally__guest_compare(tally_lane *lane, const struct tally__guest_request *re
 
 /* ---- the layout ---- */
 
-static bool is_same(const struct tally__guest_bucket *bucket,
-                    const struct tally__guest_request *request)
+static bool is_same(const struct tally__reducer_bucket *bucket,
+                    const struct tally__reducer_request *request)
 {
     bool same = (size_t)bucket->n_params == request->n;
 
@@ -87,8 +87,8 @@ static bool is_same(const struct tally__guest_bucket *bucket,
     return same;
 }
 
-/* Whether a parameter has a place in the layout already. */
-static bool overlaps(const tally_reducer *reducer, const struct tally__guest_request *request)
+/* Whether a parameter has a position in the layout already. */
+static bool overlaps(const tally_reducer *reducer, const struct tally__reducer_request *request)
 {
     for (size_t k = 0; k < request->n; k++) {
         if (reducer->home[request->params[k]]) {
@@ -98,16 +98,16 @@ static bool overlaps(const tally_reducer *reducer, const struct tally__guest_req
     return false;
 }
 
-static int make_bucket(const tally_reducer *reducer, const struct tally__guest_request *request,
-                       struct tally__guest_bucket **bucket)
+static int make_bucket(const tally_reducer *reducer, const struct tally__reducer_request *request,
+                       struct tally__reducer_bucket **bucket)
 {
-    struct tally__guest_bucket *made =
+    struct tally__reducer_bucket *made =
         tally__alloc(sizeof *made + request->n * sizeof made->params[0], "the layout of a reducer");
 
     if (!made) {
         return TALLY_NOMEM;
     }
-    *made = (struct tally__guest_bucket){.n_params = (int)request->n};
+    *made = (struct tally__reducer_bucket){.n_params = (int)request->n};
     for (size_t k = 0; k < request->n; k++) {
         const struct tally__param *param = &reducer->ddp->params[request->params[k]];
 
@@ -124,11 +124,11 @@ static int make_bucket(const tally_reducer *reducer, const struct tally__guest_r
     return TALLY_OK;
 }
 
-void tally__guest_layout_free(tally_reducer *reducer)
+void tally__reducer_layout_free(tally_reducer *reducer)
 {
-    struct tally__guest_bucket *next;
+    struct tally__reducer_bucket *next;
 
-    for (struct tally__guest_bucket *bucket = reducer->buckets; bucket; bucket = next) {
+    for (struct tally__reducer_bucket *bucket = reducer->buckets; bucket; bucket = next) {
         next = bucket->next;
         for (int k = 0; k < bucket->n_params; k++) {
             reducer->home[bucket->params[k].index] = NULL;
@@ -147,12 +147,12 @@ static int leave_layout(tally_lane *lane, tally_reducer *reducer)
     if (ddp->hook->table.feedback) {
         TRY(tally__residuals_move(lane, ddp->residuals, &moving));
     }
-    tally__guest_layout_free(reducer);
+    tally__reducer_layout_free(reducer);
     ddp->generation++;
     return TALLY_OK;
 }
 
-static void put_bucket(tally_reducer *reducer, struct tally__guest_bucket *bucket)
+static void put_bucket(tally_reducer *reducer, struct tally__reducer_bucket *bucket)
 {
     bucket->next = reducer->buckets;
     reducer->buckets = bucket;
@@ -163,8 +163,8 @@ static void put_bucket(tally_reducer *reducer, struct tally__guest_bucket *bucke
 
 /* Allocates everything that can fail on one rank alone; then all ranks know that none failed. */
 static int prepare(tally_lane *lane, tally_reducer *reducer,
-                   const struct tally__guest_request *request, bool is_new,
-                   struct tally__guest_bucket **bucket)
+                   const struct tally__reducer_request *request, bool is_new,
+                   struct tally__reducer_bucket **bucket)
 {
     int rc = is_new ? tally__residuals_make_plain(reducer->ddp->residuals) : TALLY_OK;
     struct tally__outcome outcome;
@@ -177,12 +177,12 @@ static int prepare(tally_lane *lane, tally_reducer *reducer,
     return tally_lane_barrier(lane);
 }
 
-int tally__guest_bucket_of(tally_lane *lane, tally_reducer *reducer,
-                           const struct tally__guest_request *request,
-                           struct tally__guest_bucket **bucket)
+int tally__reducer_bucket_of(tally_lane *lane, tally_reducer *reducer,
+                             const struct tally__reducer_request *request,
+                             struct tally__reducer_bucket **bucket)
 {
-    struct tally__guest_bucket *known = reducer->home[request->params[0]];
-    struct tally__guest_bucket *made = NULL;
+    struct tally__reducer_bucket *known = reducer->home[request->params[0]];
+    struct tally__reducer_bucket *made = NULL;
     bool is_new;
     int rc;
 

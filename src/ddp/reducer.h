@@ -4,21 +4,21 @@
  * a ddp without buckets: parameters, hook, residuals, saved state and statistics are the ddp's.
  * Each bucket comes from outside with its address and its parameters.
  *
- * Hooks expect a layout: each parameter has one place in one bucket, until the generation changes.
- * Here the layout is learned: a bucket that was not seen before is added to it. A bucket that has a
- * parameter of another bucket of the layout begins a new one (guest_layout.c).
+ * Hooks expect a layout: each parameter has one position in one bucket, until the generation
+ * changes. Here the layout is learned: a bucket that was not seen before is added to it. A bucket
+ * that has a parameter of another bucket of the layout begins a new one (reducer_layout.c).
  *
  * All jobs run on lane 0, in the order of the calls. Fields of the lane belong to its jobs; the
  * ddp's mutex guards the others.
  */
-#ifndef TALLY_DDP_GUEST_H
-#define TALLY_DDP_GUEST_H
+#ifndef TALLY_DDP_REDUCER_H
+#define TALLY_DDP_REDUCER_H
 
 #include "ddp/ddp.h"
 
-/* The place of the parameters of one bucket, in the present layout. */
-struct tally__guest_bucket {
-    struct tally__guest_bucket *next;
+/* A bucket of the present layout. */
+struct tally__reducer_bucket {
+    struct tally__reducer_bucket *next;
     int dtype;
     size_t n; /* elements */
     int n_params;
@@ -26,9 +26,9 @@ struct tally__guest_bucket {
 };
 
 /* One call of tally_reducer_reduce. */
-struct tally__guest_request {
-    struct tally__guest_request *next;        /* among the spare ones */
-    struct tally__guest_request *next_of_all; /* list of every request, for the end */
+struct tally__reducer_request {
+    struct tally__reducer_request *next;        /* among the spare ones */
+    struct tally__reducer_request *next_of_all; /* list of every request, for the end */
     tally_reducer *reducer;
     void *data;
     bool is_last;
@@ -39,7 +39,7 @@ struct tally__guest_request {
 };
 
 /* Figures of the step under way. */
-struct tally__guest_step {
+struct tally__reducer_step {
     int index; /* of the next bucket */
     bool failed;
     uint64_t start_ns; /* of its first bucket */
@@ -51,31 +51,31 @@ struct tally__guest_step {
 struct tally_reducer {
     tally_ddp *ddp;
     /* The lane's: */
-    struct tally__guest_bucket *buckets; /* of the present layout */
-    struct tally__guest_bucket **home;   /* per parameter: its bucket; NULL: not seen yet */
-    uint64_t *reduced_in;                /* per parameter: the last pass that reduced it */
-    uint64_t pass;                       /* counts steps, failed ones included; from 1 */
-    struct tally__guest_step now;
+    struct tally__reducer_bucket *buckets; /* of the present layout */
+    struct tally__reducer_bucket **home;   /* per parameter: its bucket; NULL: not seen yet */
+    uint64_t *reduced_in;                  /* per parameter: the last pass that reduced it */
+    uint64_t pass;                         /* counts steps, failed ones included; from 1 */
+    struct tally__reducer_step now;
     /* Guarded by the mutex: */
     uint64_t *stamp; /* per parameter: the last call that named it */
     uint64_t n_calls;
     size_t n_pending; /* jobs that are not done */
     bool is_open;     /* the last call was not the last bucket of a step */
-    struct tally__guest_request *spare;
-    struct tally__guest_request *all;
+    struct tally__reducer_request *spare;
+    struct tally__reducer_request *all;
     size_t n_buckets; /* of the last step */
 };
 
 /* In a job: whether all ranks gave this bucket. Errors: MISMATCH on all ranks, with both; those of
  * an exchange. */
-int tally__guest_compare(tally_lane *lane, const struct tally__guest_request *request);
+int tally__reducer_compare(tally_lane *lane, const struct tally__reducer_request *request);
 
 /* The request's bucket in the layout, which is extended or begun anew if needed. In a job, after
  * ranks have compared their requests. Errors: NOMEM, on all ranks, and the layout stays; those of
  * an exchange. */
-int tally__guest_bucket_of(tally_lane *lane, tally_reducer *reducer,
-                           const struct tally__guest_request *request,
-                           struct tally__guest_bucket **bucket);
-void tally__guest_layout_free(tally_reducer *reducer);
+int tally__reducer_bucket_of(tally_lane *lane, tally_reducer *reducer,
+                             const struct tally__reducer_request *request,
+                             struct tally__reducer_bucket **bucket);
+void tally__reducer_layout_free(tally_reducer *reducer);
 
 #endif
