@@ -3,6 +3,7 @@
 #include "bench/plan_rows.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,10 @@ static int size_of(FILE *file, size_t *bytes)
 {
     long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
 
+    /* A directory has the longest length there is. */
+    if (end == LONG_MAX) {
+        return tally__fail(TALLY_ARG, "not a file");
+    }
     if (end < 0 || fseek(file, 0, SEEK_SET) != 0) {
         return tally__fail_errno(TALLY_ARG, errno, "cannot read it");
     }

@@ -13,9 +13,10 @@
 #include "tune/profile.h"
 #include "tune/replay.h"
 
-/* Limits of counts, of times and of everything else. */
+/* Limits of counts, of times, of rates other than 0, and of everything else. */
 #define MOST_RANKS 1e6
 #define MOST_SECONDS 1e6
+#define LEAST_GBIT 1e-6
 #define MOST 1e15
 
 struct reader {
@@ -132,6 +133,9 @@ static int read_link(struct reader *reader, const char *key, struct tally__link 
     TRY(read_number(reader, '{', REAL("latency_s", MOST_SECONDS), &link->latency_s));
     TRY(read_number(reader, ',', REAL("message_s", MOST_SECONDS), &link->message_s));
     TRY(read_number(reader, ',', REAL("gbit", 1e9), &link->gbit));
+    if (link->gbit > 0 && link->gbit < LEAST_GBIT) {
+        return refuse(reader, "a rate of 0 or at least 1e-06 Gbit/s");
+    }
     return read_mark(reader, '}');
 }
 
