@@ -68,6 +68,7 @@ enum tally__auto_move { TALLY__AUTO_STAYS, TALLY__AUTO_TO_TRIAL, TALLY__AUTO_BAC
 struct tally__auto_slot {
     uint64_t tick;       /* the step that reduced it last */
     int param;           /* its first parameter */
+    bool is_mixed;       /* its parameters have different choices: it was exact */
     unsigned generation; /* of the layout */
     double bytes;        /* of its gradients */
     double took_s;       /* in the last step */
@@ -165,6 +166,7 @@ struct tally__auto {
     unsigned char *used;         /* in the last step */
     unsigned char *holds;        /* the candidate whose residuals the parameter has */
     int *home;                   /* the bucket that it was in last; -1: none */
+    bool *is_delayed;            /* it has a delayed bucket, which is not measured */
 
     /* Per bucket; there are at most as many as parameters. */
     size_t n_buckets;
@@ -203,6 +205,7 @@ struct tally__auto {
     bool has_profile;
     double forward_s; /* sums over the window, and their number */
     double backward_s;
+    double compute_squares; /* of forward and backward together */
     size_t n_times;
     double probe_backward_s; /* sum over the probed steps, */
     double probe_cpu_s;      /* with the coding beside it */
@@ -216,6 +219,12 @@ struct tally__auto {
 /* Tests: the hook, made from the text of auto, gets its measurements here. Before it is attached.
  */
 void tally__auto_set_seam(tally_hook *hook, const struct tally__auto_seam *seam);
+
+/* ---- auto_arrays.c ---- */
+
+/* Errors: NOMEM; the caller frees what was made. */
+int tally__auto_make_arrays(struct tally__auto *self, tally_ddp *ddp);
+void tally__auto_free_arrays(struct tally__auto *self);
 
 /* ---- auto_candidates.c ---- */
 

@@ -215,14 +215,14 @@ static const char *plain_reason(const struct tally__auto *self)
     if (self->n_ranks == 1) {
         return "there is one rank: nothing travels";
     }
-    if (self->gave_up) {
-        return self->verdict;
-    }
     if (self->phase == TALLY__AUTO_CAP) {
         return "auto is trying another bucket cap";
     }
-    return self->phase == TALLY__AUTO_SETTLED ? "the state that was loaded says so"
-                                              : "auto is still measuring";
+    if (self->phase < TALLY__AUTO_SETTLED) {
+        return "auto is still measuring";
+    }
+    /* Nothing could be measured, or a state was loaded, which has no verdict. */
+    return self->verdict[0] != '\0' ? self->verdict : "the state that was loaded says so";
 }
 
 void tally__auto_explain(const void *state, size_t bucket, tally_bucket_choice *choice)
@@ -230,13 +230,17 @@ void tally__auto_explain(const void *state, size_t bucket, tally_bucket_choice *
     const struct tally__auto *self = state;
     const struct tally__auto_row *row = bucket < self->n_rows ? &self->rows[bucket] : NULL;
     bool is_seen = bucket < self->n_params && self->slots[bucket].tick > 0;
+    bool is_mixed = is_seen && !row && self->slots[bucket].is_mixed;
 
     choice->settled = self->phase >= TALLY__AUTO_SETTLED;
-    choice->hook = name_of(self, is_seen ? self->settled[self->slots[bucket].param] : 0);
+    choice->hook =
+        name_of(self, is_seen && !is_mixed ? self->settled[self->slots[bucket].param] : 0);
     choice->cap_bytes = self->cap_bytes;
     choice->cap_gain = self->cap_gain;
     if (!row) {
-        (void)snprintf(choice->reason, sizeof choice->reason, "%s", plain_reason(self));
+        (void)snprintf(choice->reason, sizeof choice->reason, "%s",
+                       is_mixed ? "its parameters have different choices, so it is exact"
+                                : plain_reason(self));
         return;
     }
     choice->runner_up = row->runner_up != row->choice ? name_of(self, row->runner_up) : NULL;
