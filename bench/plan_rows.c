@@ -125,8 +125,8 @@ static int refuse(const struct plan *plan, const char *word, size_t length)
                        plan->file, (int)length, word, names);
 }
 
-/* Reads one way: a hook's name, alone or in brackets behind a word; a word alone means allreduce.
- */
+/* Reads one way: a hook's name, alone or in brackets behind a word; a word alone means the first
+ * hook. */
 static int read_way(struct plan *plan, const char *word, size_t length, const double *periods,
                     size_t n)
 {
@@ -140,8 +140,8 @@ static int read_way(struct plan *plan, const char *word, size_t length, const do
                 (length > before && (word[before] != '(' || word[length - 1] != ')'))) {
                 continue;
             }
-            inside = length > before ? word + before + 1 : "allreduce";
-            n_inside = length > before ? length - before - 2 : strlen("allreduce");
+            inside = length > before ? word + before + 1 : plan->profile.hooks[0].name;
+            n_inside = length > before ? length - before - 2 : strlen(inside);
         }
         for (size_t h = 0; h < plan->profile.n_hooks; h++) {
             const struct tally__profile_hook *hook = &plan->profile.hooks[h];

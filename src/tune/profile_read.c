@@ -5,6 +5,7 @@
  * state; any thread.
  */
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -219,6 +220,15 @@ static int read_hook(struct reader *reader, struct tally__profile *profile, size
     return read_mark(reader, '}');
 }
 
+/* Its options do not matter. */
+static bool is_allreduce(const char *name)
+{
+    static const char word[] = "allreduce";
+    size_t n = sizeof word - 1;
+
+    return strncmp(name, word, n) == 0 && (name[n] == '\0' || name[n] == ':');
+}
+
 static int read_lists(struct reader *reader, struct tally__profile *profile)
 {
     double n_hooks = 0;
@@ -236,7 +246,7 @@ static int read_lists(struct reader *reader, struct tally__profile *profile)
     if (reader->at != reader->n) {
         return refuse(reader, "the end");
     }
-    if (strcmp(profile->hooks[0].name, "allreduce") != 0) {
+    if (!is_allreduce(profile->hooks[0].name)) {
         return tally__fail(TALLY_ARG, "%s: the first hook of a profile is allreduce, not '%s'",
                            reader->name, profile->hooks[0].name);
     }

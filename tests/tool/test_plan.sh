@@ -74,6 +74,10 @@ rejects 'damaged.json, line 7: not a profile of tally: expected a number from 1 
     "$tally" plan --profile "$work/damaged.json"
 sed 's/"gbit": 0.94/"gbit": 1e-299/' "$profile" >"$work/damaged.json"
 rejects 'damaged.json, line 13: .* expected a rate of 0 or at least 1e-06' "$tally" plan --profile "$work/damaged.json"
+sed 's/"allreduce"/"allreduce:engine=native"/' "$profile" >"$work/native.json"
+accepts '^[* ] hosts\(allreduce:engine=native\)' "$tally" plan --profile "$work/native.json" --hook hosts
+sed 's/"allreduce"/"allreduces"/' "$profile" >"$work/damaged.json"
+rejects "first hook of a profile is allreduce, not 'allreduces'" "$tally" plan --profile "$work/damaged.json"
 head -c 900 "$profile" >"$work/cut.json"
 rejects 'cut.json, line [0-9]+: not a profile of tally: expected' "$tally" plan --profile "$work/cut.json"
 
