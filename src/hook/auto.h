@@ -4,14 +4,13 @@
  * is exact, and reduces each bucket by one of them. Its life, counted in steps of a ddp:
  *
  *   WARM_UP   the first steps, while buckets may still be arranged. The first one codes each bucket
- *             with every candidate, without sending; the line is measured after it. From then on
- *             steps take the choice that is best for communication alone: the opening.
- *   PLAIN     measures ready times, backward and steps, with the hooks chosen so far
- *   PROBE     also codes each bucket with every candidate, without sending, on the lane
- *   REFEREE   takes pairs of steps, one with the old choice and one with the proposal
- *   CAP       takes steps with buckets of another cap, after as many with the old one
- *   SETTLED   watches step times, and reviews the choice now and then
- *   FIXED     the choice comes from a plan file and stays
+ *             twice with every candidate, without sending; the line is measured after it. From then
+ * on steps take the choice that is best for communication alone: the opening. PLAIN     measures
+ * ready times, backward and steps, with the hooks chosen so far PROBE     also codes each bucket
+ * with every candidate, without sending, on the lane REFEREE   takes pairs of steps, one with the
+ * old choice and one with the proposal CAP       takes steps with buckets of another cap, after as
+ * many with the old one SETTLED   watches step times, and reviews the choice now and then FIXED the
+ * choice comes from a plan file and stays
  *
  * All decisions are made in step_end, a job behind all buckets of a step, from maxima over ranks;
  * rank 0 decides. So all ranks change phase and choice between the same two steps.
@@ -48,6 +47,8 @@ enum tally__auto_move { TALLY__AUTO_STAYS, TALLY__AUTO_TO_TRIAL, TALLY__AUTO_BAC
 
 /* Steps in which buckets are coded by all candidates. */
 #define TALLY__AUTO_PROBES 3
+/* Codings of the first step: the second shows what feedback and a warm start make of the first. */
+#define TALLY__AUTO_OPENING_PROBES 2
 /* Steps over which an error counts. */
 #define TALLY__AUTO_ERROR_STEPS 32
 /* Step times that are kept. */
@@ -234,7 +235,8 @@ int tally__auto_read_candidates(struct tally__auto *self, const char *text);
 
 /* ---- auto_probe.c: in jobs ---- */
 
-/* Codes a copy of the bucket's gradients, which are not reduced yet, by all candidates. */
+/* Codes a copy of the bucket's gradients, which are not reduced yet, by all candidates; in the
+ * opening twice, as if the next step had the same gradients. */
 int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket);
 /* Attaches the probers, with residuals of their own. Between steps. Errors: NOMEM; then none is. */
 int tally__auto_begin_probes(struct tally__auto *self);
