@@ -3,6 +3,7 @@
 #include "bench/plan_rows.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,10 @@ static int size_of(FILE *file, size_t *bytes)
 {
     long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
 
+    /* A directory has the longest length there is. */
+    if (end == LONG_MAX) {
+        return tally__fail(TALLY_ARG, "not a file");
+    }
     if (end < 0 || fseek(file, 0, SEEK_SET) != 0) {
         return tally__fail_errno(TALLY_ARG, errno, "cannot read it");
     }
@@ -120,8 +125,8 @@ static int refuse(const struct plan *plan, const char *word, size_t length)
                        plan->file, (int)length, word, names);
 }
 
-/* Reads one way: a hook's name, alone or in brackets behind a word; a word alone means allreduce.
- */
+/* Reads one way: a hook's name, alone or in brackets behind a word; a word alone means the first
+ * hook. */
 static int read_way(struct plan *plan, const char *word, size_t length, const double *periods,
                     size_t n)
 {
@@ -135,8 +140,8 @@ static int read_way(struct plan *plan, const char *word, size_t length, const do
                 (length > before && (word[before] != '(' || word[length - 1] != ')'))) {
                 continue;
             }
-            inside = length > before ? word + before + 1 : "allreduce";
-            n_inside = length > before ? length - before - 2 : strlen("allreduce");
+            inside = length > before ? word + before + 1 : plan->profile.hooks[0].name;
+            n_inside = length > before ? length - before - 2 : strlen(inside);
         }
         for (size_t h = 0; h < plan->profile.n_hooks; h++) {
             const struct tally__profile_hook *hook = &plan->profile.hooks[h];

@@ -69,14 +69,14 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
     return options_read(&set, argc, argv);
 }
 
-static bool read_reals(const char *option, const char *text, double most, struct real_list *list)
+static bool read_reals(const char *option, const char *text, double least, double most,
+                       struct real_list *list)
 {
-    if (text && !real_list_read(text, most, list)) {
+    if (text && !real_list_read(text, least, most, list)) {
         (void)fprintf(stderr,
-                      NAME
-                      ": --%s takes numbers above 0 and up to %g, separated by commas, such as "
-                      "0.1,1,10; not '%s'\n",
-                      option, most, text);
+                      NAME ": --%s takes numbers from %g to %g, separated by commas, such as "
+                           "0.1,1,10; not '%s'\n",
+                      option, least, most, text);
         return false;
     }
     return true;
@@ -109,8 +109,8 @@ static bool read_lists(const struct words *words, struct lists *lists)
     }
     return read_wholes("hosts", words->hosts, &lists->hosts) &&
            read_wholes("ranks-per-host", words->ranks_per_host, &lists->ranks_per_host) &&
-           read_reals("gbit", words->gbit, 1e5, &lists->gbit) &&
-           read_reals("latency-us", words->latency_us, 1e7, &lists->latency_us) &&
+           read_reals("gbit", words->gbit, 1e-6, 1e5, &lists->gbit) &&
+           read_reals("latency-us", words->latency_us, 1e-3, 1e7, &lists->latency_us) &&
            read_wholes("period", words->periods, &lists->periods);
 }
 

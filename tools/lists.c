@@ -87,14 +87,14 @@ bool size_list_read(const char *text, struct size_list *list)
     return false;
 }
 
-bool real_list_read(const char *text, double most, struct real_list *list)
+bool real_list_read(const char *text, double least, double most, struct real_list *list)
 {
     list->n = 0;
     while (list->n < LIST_MAX && isdigit((unsigned char)*text)) {
         char *end;
         double value = strtod(text, &end);
 
-        if (!(value > 0) || value > most || memchr(text, 'x', (size_t)(end - text))) {
+        if (!(value >= least) || value > most || memchr(text, 'x', (size_t)(end - text))) {
             return false;
         }
         list->values[list->n++] = value;

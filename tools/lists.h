@@ -26,9 +26,9 @@ struct real_list {
     size_t n;
 };
 
-/* Reads numbers above 0 and up to most, separated by commas, such as "0.1,1,10". False if the text
- * is anything else or has more than LIST_MAX values. */
-bool real_list_read(const char *text, double most, struct real_list *list);
+/* Reads numbers from least to most, separated by commas, such as "0.1,1,10"; least is above 0.
+ * False if the text is anything else or has more than LIST_MAX values. */
+bool real_list_read(const char *text, double least, double most, struct real_list *list);
 
 /* Reads a range "A..B" of whole numbers, or one number as A and B. False if B is below A, or if the
  * text is anything else. */

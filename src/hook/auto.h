@@ -4,14 +4,13 @@
  * is exact, and reduces each bucket by one of them. Its life, counted in steps of a ddp:
  *
  *   WARM_UP   the first steps, while buckets may still be arranged. The first one codes each bucket
- *             with every candidate, without sending; the line is measured after it. From then on
- *             steps take the choice that is best for communication alone: the opening.
- *   PLAIN     measures ready times, backward and steps, with the hooks chosen so far
- *   PROBE     also codes each bucket with every candidate, without sending, on the lane
- *   REFEREE   takes pairs of steps, one with the old choice and one with the proposal
- *   CAP       takes steps with buckets of another cap, after as many with the old one
- *   SETTLED   watches step times, and reviews the choice now and then
- *   FIXED     the choice comes from a plan file and stays
+ *             twice with every candidate, without sending; the line is measured after it. From then
+ * on steps take the choice that is best for communication alone: the opening. PLAIN     measures
+ * ready times, backward and steps, with the hooks chosen so far PROBE     also codes each bucket
+ * with every candidate, without sending, on the lane REFEREE   takes pairs of steps, one with the
+ * old choice and one with the proposal CAP       takes steps with buckets of another cap, after as
+ * many with the old one SETTLED   watches step times, and reviews the choice now and then FIXED the
+ * choice comes from a plan file and stays
  *
  * All decisions are made in step_end, a job behind all buckets of a step, from maxima over ranks;
  * rank 0 decides. So all ranks change phase and choice between the same two steps.
@@ -48,6 +47,8 @@ enum tally__auto_move { TALLY__AUTO_STAYS, TALLY__AUTO_TO_TRIAL, TALLY__AUTO_BAC
 
 /* Steps in which buckets are coded by all candidates. */
 #define TALLY__AUTO_PROBES 3
+/* Codings of the first step: the second shows what feedback and a warm start make of the first. */
+#define TALLY__AUTO_OPENING_PROBES 2
 /* Steps over which an error counts. */
 #define TALLY__AUTO_ERROR_STEPS 32
 /* Step times that are kept. */
@@ -68,6 +69,7 @@ enum tally__auto_move { TALLY__AUTO_STAYS, TALLY__AUTO_TO_TRIAL, TALLY__AUTO_BAC
 struct tally__auto_slot {
     uint64_t tick;       /* the step that reduced it last */
     int param;           /* its first parameter */
+    bool is_mixed;       /* its parameters have different choices: it was exact */
     unsigned generation; /* of the layout */
     double bytes;        /* of its gradients */
     double took_s;       /* in the last step */
@@ -165,6 +167,7 @@ struct tally__auto {
     unsigned char *used;         /* in the last step */
     unsigned char *holds;        /* the candidate whose residuals the parameter has */
     int *home;                   /* the bucket that it was in last; -1: none */
+    bool *is_delayed;            /* it has a delayed bucket, which is not measured */
 
     /* Per bucket; there are at most as many as parameters. */
     size_t n_buckets;
@@ -203,6 +206,7 @@ struct tally__auto {
     bool has_profile;
     double forward_s; /* sums over the window, and their number */
     double backward_s;
+    double compute_squares; /* of forward and backward together */
     size_t n_times;
     double probe_backward_s; /* sum over the probed steps, */
     double probe_cpu_s;      /* with the coding beside it */
@@ -217,6 +221,12 @@ struct tally__auto {
  */
 void tally__auto_set_seam(tally_hook *hook, const struct tally__auto_seam *seam);
 
+/* ---- auto_arrays.c ---- */
+
+/* Errors: NOMEM; the caller frees what was made. */
+int tally__auto_make_arrays(struct tally__auto *self, tally_ddp *ddp);
+void tally__auto_free_arrays(struct tally__auto *self);
+
 /* ---- auto_candidates.c ---- */
 
 /* Makes the hooks of a text, joined by '+' outside of brackets. Errors: ARG naming the candidate;
@@ -225,7 +235,8 @@ int tally__auto_read_candidates(struct tally__auto *self, const char *text);
 
 /* ---- auto_probe.c: in jobs ---- */
 
-/* Codes a copy of the bucket's gradients, which are not reduced yet, by all candidates. */
+/* Codes a copy of the bucket's gradients, which are not reduced yet, by all candidates; in the
+ * opening twice, as if the next step had the same gradients. */
 int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket);
 /* Attaches the probers, with residuals of their own. Between steps. Errors: NOMEM; then none is. */
 int tally__auto_begin_probes(struct tally__auto *self);

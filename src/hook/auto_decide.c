@@ -60,6 +60,14 @@ static double mean(double sum, size_t n)
     return n > 0 ? sum / (double)n : 0;
 }
 
+/* The standard deviation of forward and backward over the steps of the window. */
+static double find_spread(const struct tally__auto *self)
+{
+    double compute_s = mean(self->forward_s + self->backward_s, self->n_times);
+
+    return sqrt(fmax(mean(self->compute_squares, self->n_times) - compute_s * compute_s, 0));
+}
+
 /* The part of its CPU time that backward lost to coding beside it. */
 static double find_share(const struct tally__auto *self, double backward_s)
 {
@@ -201,6 +209,7 @@ static int fill_profile(struct tally__auto *self)
     profile->lanes = (double)self->lanes;
     profile->forward_s = mean(self->forward_s, self->n_times);
     profile->backward_s = mean(self->backward_s, self->n_times);
+    profile->spread_s = find_spread(self);
     fill_coding(self, profile);
     for (size_t b = 0; b < self->n_buckets; b++) {
         const struct tally__auto_slot *slot = &self->slots[b];

@@ -118,6 +118,13 @@ void tally__auto_loaded(struct tally__auto *self, bool is_settled)
     tally__auto_end_probes(self);
     self->move = TALLY__AUTO_STAYS;
     self->is_unproved = !is_settled;
+    self->n_rows = 0;
+    self->n_explained++;
+    self->verdict[0] = '\0';
+    self->cap_verdict[0] = '\0';
+    self->cap_bytes = 0;
+    self->cap_gain = 0;
+    self->reference_s = 0;
     tally__auto_begin(self, is_settled ? TALLY__AUTO_SETTLED : TALLY__AUTO_WARM_UP);
 }
 
@@ -172,7 +179,7 @@ static int can_pay(struct tally__auto *self, tally_lane *lane, bool *pays)
 
 static int end_warm_up(struct tally__auto *self, tally_lane *lane)
 {
-    if (self->tick == 1) {
+    if (self->in_phase == 1) {
         TRY(tally__auto_agree_memory(self, lane, TALLY_OK));
         TRY(self->is_opening ? tally__auto_end_opening(self, lane) : TALLY_OK);
     }
@@ -482,6 +489,9 @@ int tally__auto_step_end(void *state, tally_lane *lane)
         return TALLY_OK;
     }
     count_buckets(self);
+    if (self->n_buckets == 0) {
+        return TALLY_OK; /* no parameter had a gradient yet */
+    }
     self->in_phase++;
     self->lanes = (size_t)tally_lane_group(lane)->n_lanes;
     rc = end_phase_step(self, lane);

@@ -2,8 +2,8 @@
 /*
  * The opening of the hook auto (auto.h): the choice for the steps that are measured. Over a slow
  * line a step by allreduce may take as long as 30 of the best hook; so only the first step is by
- * allreduce. It codes its buckets with every candidate, and the line is measured after it. On the
- * thread that attaches, and in step_end, a job on lane 0.
+ * allreduce. It codes its buckets twice with every candidate, and the line is measured after it. On
+ * the thread that attaches, and in step_end, a job on lane 0.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -40,7 +40,7 @@ int tally__auto_end_opening(struct tally__auto *self, tally_lane *lane)
     uint64_t is_spoiled = atomic_load_explicit(&self->saw_infinite, memory_order_relaxed);
     struct tally__offer offer;
 
-    self->n_probed = 1;
+    self->n_probed = TALLY__AUTO_OPENING_PROBES;
     self->is_opening = false;
     tally__auto_end_probes(self);
     TRY(tally__agree_any(lane, is_spoiled, &is_spoiled));

@@ -94,14 +94,13 @@ static int measure_loss(const struct tally__auto *self, const tally_bucket *orig
     return rc;
 }
 
-/* Codes the copy with one candidate. */
+/* Codes the copy with one candidate: coding k of the bucket. */
 static int code_once(struct tally__auto *self, tally_lane *lane, const tally_bucket *original,
-                     struct copy *copy, size_t h)
+                     struct copy *copy, size_t h, size_t k)
 {
     struct tally__reduction *outer = tally__reduction_here();
     struct tally__reduction own = {.wire.dtype = TALLY_F32, .residuals = self->probe_residuals[h]};
     struct tally__auto_probe *probe = &self->probes[h * self->n_params + (size_t)original->index];
-    size_t k = (size_t)self->in_phase;
     bool feedback = self->probers[h]->table.feedback != 0;
     double code_s;
     uint64_t start_ns;
@@ -185,33 +184,45 @@ void tally__auto_clear_probes(struct tally__auto *self)
     atomic_store_explicit(&self->saw_infinite, false, memory_order_relaxed);
 }
 
-static int code_by_all(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
+static int code_by_all(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket,
+                       size_t k)
 {
     struct copy copy;
     int rc = TALLY_OK;
 
     TRY(make_copy(bucket, &copy));
     for (size_t h = 0; rc == TALLY_OK && h < self->n; h++) {
-        rc = code_once(self, lane, bucket, &copy, h);
+        rc = code_once(self, lane, bucket, &copy, h, k);
     }
     free_copy(&copy);
     return rc;
 }
 
+/* One coding of the bucket, which all candidates share. */
+static int code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket, size_t k)
+{
+    double *square = &self->squares[bucket->index];
+
+    for (int i = 0; i < bucket->n_params; i++) {
+        tally__samples_add(&self->samples, &bucket->params[i], self->probe_sums, square);
+    }
+    /* Some candidates refuse such a bucket, others pass it on. */
+    return isfinite(*square) ? code_by_all(self, lane, bucket, k) : TALLY_NUMERIC;
+}
+
 /* Infinities, NaN and a lack of memory do not fail the step: its end tells the other ranks. */
 int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
 {
-    double *square = &self->squares[bucket->index];
-    int rc;
+    size_t first = self->is_opening ? 0 : (size_t)self->in_phase;
+    size_t end = self->is_opening ? TALLY__AUTO_OPENING_PROBES : first + 1;
+    int rc = TALLY_OK;
 
     if (!self->is_probing[0]) {
         return TALLY_OK; /* this rank had no memory for it; the end of the step says so */
     }
-    for (int k = 0; k < bucket->n_params; k++) {
-        tally__samples_add(&self->samples, &bucket->params[k], self->probe_sums, square);
+    for (size_t k = first; rc == TALLY_OK && k < end; k++) {
+        rc = code(self, lane, bucket, k);
     }
-    /* Some candidates refuse such a bucket, others pass it on. */
-    rc = isfinite(*square) ? code_by_all(self, lane, bucket) : TALLY_NUMERIC;
     if (rc == TALLY_NUMERIC) {
         atomic_store_explicit(&self->saw_infinite, true, memory_order_relaxed);
     }

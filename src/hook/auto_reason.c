@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "hook/auto.h"
 
@@ -89,34 +90,50 @@ static void add_verdict(const char *verdict, char *reason)
     }
 }
 
-static int explain_bucket(struct tally__auto *self, size_t b, const unsigned char *choice,
-                          const struct tally__answer *step)
+static void explain_bucket(struct tally__auto *self, size_t b, const unsigned char *choice,
+                           const struct tally__bucket_answer *of, const struct tally__answer *step)
 {
-    const struct tally__question question = tally__auto_question(self);
+    const struct tally__load load = tally__choice_load(&self->profile, of->runner_up, b);
     struct tally__auto_row *row = &self->rows[b];
-    struct tally__bucket_answer of;
-    struct tally__load load;
 
-    TRY(tally__choice_explain(&question, choice, b, &of));
-    load = tally__choice_load(&self->profile, of.runner_up, b);
     row->choice = choice[b];
-    row->runner_up = (unsigned char)of.runner_up;
-    row->predicted_s = of.bucket_s;
+    row->runner_up = (unsigned char)of->runner_up;
+    row->predicted_s = of->bucket_s;
     row->runner_up_s = load.code_s + load.rounds_s + load.line_s;
-    row->error = of.error;
+    row->error = of->error;
     if (self->n_probed == 0) {
         row->runner_up = row->choice;
     }
     if (choice[b] == 0 && self->n_probed == 0) {
-        say_unprobed(self, &of, step, row->reason);
+        say_unprobed(self, of, step, row->reason);
     } else if (choice[b] == 0) {
-        say_exact(self, b, &of, step->step_s, row->reason);
+        say_exact(self, b, of, step->step_s, row->reason);
     } else {
         say_compressed(self, b, choice[b], row->reason);
     }
     add_verdict(self->verdict, row->reason);
     add_verdict(self->cap_verdict, row->reason);
-    return TALLY_OK;
+}
+
+static int explain_buckets(struct tally__auto *self)
+{
+    const struct tally__question question = tally__auto_question(self);
+    const unsigned char *choice = tally__auto_by_bucket(self, self->settled);
+    struct tally__bucket_answer *of = tally__alloc_array(self->n_buckets, sizeof *of, "reasons");
+    struct tally__answer step;
+    int rc = of ? TALLY_OK : TALLY_NOMEM;
+
+    if (rc == TALLY_OK) {
+        rc = tally__choice_replay(&question, choice, &step);
+    }
+    if (rc == TALLY_OK) {
+        rc = tally__choice_explain(&question, choice, of);
+    }
+    for (size_t b = 0; rc == TALLY_OK && b < self->n_buckets; b++) {
+        explain_bucket(self, b, choice, &of[b], &step);
+    }
+    tally__free(of);
+    return rc;
 }
 
 /* All ranks share memory: nothing was probed. */
@@ -171,9 +188,6 @@ static void log_rows(const struct tally__auto *self)
 
 void tally__auto_explain_all(struct tally__auto *self)
 {
-    const struct tally__question question = tally__auto_question(self);
-    const unsigned char *choice = tally__auto_by_bucket(self, self->settled);
-    struct tally__answer answer;
     int rc = TALLY_OK;
 
     self->n_explained++;
@@ -187,10 +201,7 @@ void tally__auto_explain_all(struct tally__auto *self)
     if (!self->has_profile || self->profile.hosts <= 1) {
         explain_memory(self);
     } else {
-        rc = tally__choice_replay(&question, choice, &answer);
-        for (size_t b = 0; rc == TALLY_OK && b < self->n_buckets; b++) {
-            rc = explain_bucket(self, b, choice, &answer);
-        }
+        rc = explain_buckets(self);
     }
     if (rc == TALLY_OK) {
         self->n_rows = self->n_buckets;
@@ -215,14 +226,14 @@ static const char *plain_reason(const struct tally__auto *self)
     if (self->n_ranks == 1) {
         return "there is one rank: nothing travels";
     }
-    if (self->gave_up) {
-        return self->verdict;
-    }
     if (self->phase == TALLY__AUTO_CAP) {
         return "auto is trying another bucket cap";
     }
-    return self->phase == TALLY__AUTO_SETTLED ? "the state that was loaded says so"
-                                              : "auto is still measuring";
+    if (self->phase < TALLY__AUTO_SETTLED) {
+        return "auto is still measuring";
+    }
+    /* Nothing could be measured, or a state was loaded, which has no verdict. */
+    return self->verdict[0] != '\0' ? self->verdict : "the state that was loaded says so";
 }
 
 void tally__auto_explain(const void *state, size_t bucket, tally_bucket_choice *choice)
@@ -230,13 +241,17 @@ void tally__auto_explain(const void *state, size_t bucket, tally_bucket_choice *
     const struct tally__auto *self = state;
     const struct tally__auto_row *row = bucket < self->n_rows ? &self->rows[bucket] : NULL;
     bool is_seen = bucket < self->n_params && self->slots[bucket].tick > 0;
+    bool is_mixed = is_seen && !row && self->slots[bucket].is_mixed;
 
     choice->settled = self->phase >= TALLY__AUTO_SETTLED;
-    choice->hook = name_of(self, is_seen ? self->settled[self->slots[bucket].param] : 0);
+    choice->hook =
+        name_of(self, is_seen && !is_mixed ? self->settled[self->slots[bucket].param] : 0);
     choice->cap_bytes = self->cap_bytes;
     choice->cap_gain = self->cap_gain;
     if (!row) {
-        (void)snprintf(choice->reason, sizeof choice->reason, "%s", plain_reason(self));
+        (void)snprintf(choice->reason, sizeof choice->reason, "%s",
+                       is_mixed ? "its parameters have different choices, so it is exact"
+                                : plain_reason(self));
         return;
     }
     choice->runner_up = row->runner_up != row->choice ? name_of(self, row->runner_up) : NULL;

@@ -11,6 +11,7 @@ void tally__auto_forget_times(struct tally__auto *self)
 {
     self->forward_s = 0;
     self->backward_s = 0;
+    self->compute_squares = 0;
     self->n_times = 0;
     for (size_t b = 0; b < self->n_params; b++) {
         struct tally__auto_slot *slot = &self->slots[b];
@@ -25,6 +26,9 @@ void tally__auto_forget_times(struct tally__auto *self)
 /* The times of the buckets and of backward. */
 static void note_times(struct tally__auto *self, const tally_ddp_stats *stats)
 {
+    double compute_s = stats->forward_s + stats->backward_s;
+
+    self->compute_squares += compute_s * compute_s;
     self->forward_s += stats->forward_s;
     self->backward_s += stats->backward_s;
     self->n_times++;

@@ -70,7 +70,7 @@ static double cpu_s(void)
 
 /* A bucket may come in parts, one after the other. */
 static void note_bucket(struct tally__auto *self, const tally_bucket *bucket, double took_s,
-                        double used_s)
+                        double used_s, bool is_mixed)
 {
     struct tally__auto_slot *slot = &self->slots[bucket->index];
 
@@ -88,6 +88,7 @@ static void note_bucket(struct tally__auto *self, const tally_bucket *bucket, do
     slot->bytes += (double)(bucket->n * tally_dtype_bytes(bucket->dtype));
     slot->took_s += took_s;
     slot->cpu_s += used_s;
+    slot->is_mixed = is_mixed;
 }
 
 /* Samples of the means, and of the residuals before the first and after the last of the steps over
@@ -124,29 +125,48 @@ static bool is_coded(const struct tally__auto *self)
     return self->phase == TALLY__AUTO_PROBE || self->is_opening;
 }
 
-/* The choice of a bucket; in the referee, the end of a step may be cut. */
+/* The choice of a bucket that is measured; in the referee, the end of a step may be cut. */
 static int choose_now(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket,
-                      size_t *choice)
+                      size_t *choice, bool *is_mixed)
 {
     bool is_cut = false;
-    bool is_mixed;
 
     if (self->phase == TALLY__AUTO_REFEREE && self->may_cut && self->active == self->settled) {
         TRY(tally__auto_cut(self, lane, &is_cut));
     }
-    *choice = choice_of(is_cut ? self->proposal : self->active, bucket, &is_mixed);
+    *choice = choice_of(is_cut ? self->proposal : self->active, bucket, is_mixed);
     return TALLY_OK;
+}
+
+/* Buckets of delayed parameters have the indices of other buckets, and travel in few steps: they
+ * are not measured, and so exact. */
+static bool is_delayed(const struct tally__auto *self, const tally_bucket *bucket)
+{
+    return self->is_delayed[bucket->params[0].index];
+}
+
+static int reduce_delayed(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket,
+                          const size_t *shard_starts)
+{
+    if (bucket->dtype == TALLY_F32) {
+        TRY(pass_residuals(self, lane, bucket, 0));
+    }
+    return tally__hook_reduce(self->candidates[0], lane, bucket, shard_starts);
 }
 
 static int reduce_by_choice(void *state, tally_lane *lane, const tally_bucket *bucket,
                             const size_t *shard_starts)
 {
     struct tally__auto *self = state;
-    size_t choice;
     uint64_t start_ns = tally__now_ns();
     double used_s = cpu_s();
+    size_t choice;
+    bool is_mixed;
 
-    TRY(choose_now(self, lane, bucket, &choice));
+    if (is_delayed(self, bucket)) {
+        return reduce_delayed(self, lane, bucket, shard_starts);
+    }
+    TRY(choose_now(self, lane, bucket, &choice, &is_mixed));
     if (bucket->dtype == TALLY_F32) {
         TRY(pass_residuals(self, lane, bucket, choice));
     }
@@ -159,7 +179,8 @@ static int reduce_by_choice(void *state, tally_lane *lane, const tally_bucket *b
         used_s = cpu_s();
     }
     TRY(tally__hook_reduce(self->candidates[choice], lane, bucket, shard_starts));
-    note_bucket(self, bucket, (double)(tally__now_ns() - start_ns) * 1e-9, cpu_s() - used_s);
+    note_bucket(self, bucket, (double)(tally__now_ns() - start_ns) * 1e-9, cpu_s() - used_s,
+                is_mixed);
     return self->is_live ? note_error(self, bucket, false) : TALLY_OK;
 }
 
@@ -183,90 +204,14 @@ static bool is_elementwise(const void *state, const tally_bucket *bucket)
     bool is_mixed;
     size_t choice = choice_of(self->active, bucket, &is_mixed);
 
+    if (is_delayed(self, bucket)) {
+        return self->candidates[0]->table.elementwise;
+    }
     return !is_coded(self) && !may_change && !is_mixed &&
            self->candidates[choice]->table.elementwise;
 }
 
 /* ---- attaching ---- */
-
-static void free_arrays(struct tally__auto *self)
-{
-    tally__free(self->settled);
-    tally__free(self->proposal);
-    tally__free(self->used);
-    tally__free(self->holds);
-    tally__free(self->home);
-    tally__free(self->laid_classes);
-    tally__free(self->slots);
-    tally__free(self->probes);
-    tally__free(self->squares);
-    tally__free(self->sums);
-    tally__free(self->losses);
-    tally__free(self->of_buckets);
-    tally__free(self->rows);
-    tally__free(self->probe_sums);
-    tally__free(self->live_sums);
-    tally__free(self->live_start);
-    tally__free(self->live_end);
-    tally__samples_free(&self->samples);
-    tally__profile_free(&self->profile);
-    self->settled = NULL;
-    self->proposal = NULL;
-    self->used = NULL;
-    self->holds = NULL;
-    self->home = NULL;
-    self->laid_classes = NULL;
-    self->laid_cap = 0;
-    self->slots = NULL;
-    self->probes = NULL;
-    self->squares = NULL;
-    self->sums = NULL;
-    self->losses = NULL;
-    self->of_buckets = NULL;
-    self->rows = NULL;
-    self->probe_sums = NULL;
-    self->live_sums = NULL;
-    self->live_start = NULL;
-    self->live_end = NULL;
-    self->active = NULL;
-    self->has_profile = false;
-    self->n_rows = 0;
-}
-
-static int make_arrays(struct tally__auto *self, tally_ddp *ddp)
-{
-    size_t n = tally_ddp_n_params(ddp);
-
-    TRY(tally__samples_make(ddp, n, &self->samples));
-    self->n_params = n;
-    self->settled = tally__alloc_array(n, 1, WHAT);
-    self->proposal = tally__alloc_array(n, 1, WHAT);
-    self->used = tally__alloc_array(n, 1, WHAT);
-    self->holds = tally__alloc_array(n, 1, WHAT);
-    self->home = tally__alloc_array(n, sizeof *self->home, WHAT);
-    self->laid_classes = tally__alloc_array(n, 1, WHAT);
-    self->slots = tally__alloc_array(n, sizeof *self->slots, WHAT);
-    self->probes = tally__alloc_array(n * self->n, sizeof *self->probes, WHAT);
-    self->squares = tally__alloc_array(n, sizeof *self->squares, WHAT);
-    self->sums = tally__alloc_array(n, sizeof *self->sums, WHAT);
-    self->losses = tally__alloc_array(n * self->n, sizeof *self->losses, WHAT);
-    self->of_buckets = tally__alloc_array(n, 1, WHAT);
-    self->rows = tally__alloc_array(n, sizeof *self->rows, WHAT);
-    self->probe_sums = tally__alloc_array(self->samples.n, sizeof *self->probe_sums, WHAT);
-    self->live_sums = tally__alloc_array(self->samples.n, sizeof *self->live_sums, WHAT);
-    self->live_start = tally__alloc_array(self->samples.n, sizeof *self->live_start, WHAT);
-    self->live_end = tally__alloc_array(self->samples.n, sizeof *self->live_end, WHAT);
-    self->active = self->settled;
-    for (size_t i = 0; self->home && i < n; i++) {
-        self->home[i] = -1;
-    }
-    return self->settled && self->proposal && self->used && self->holds && self->home &&
-                   self->laid_classes && self->slots && self->probes && self->squares &&
-                   self->sums && self->losses && self->of_buckets && self->rows &&
-                   self->probe_sums && self->live_sums && self->live_start && self->live_end
-               ? TALLY_OK
-               : TALLY_NOMEM;
-}
 
 static void detach_first(struct tally__auto *self, tally_ddp *ddp, size_t n)
 {
@@ -320,13 +265,13 @@ static int enter(void *state, tally_ddp *ddp)
         self->n_entered++;
         return TALLY_OK;
     }
-    rc = make_arrays(self, ddp);
+    rc = tally__auto_make_arrays(self, ddp);
     self->rank = tally_group_rank(all);
     self->n_ranks = tally_group_size(all);
     self->phase = TALLY__AUTO_WARM_UP;
     rc = tally__plan_load(self, ddp, rc, &has_plan);
     if (rc != TALLY_OK) {
-        free_arrays(self);
+        tally__auto_free_arrays(self);
         (void)tally_group_close(alone);
         return rc;
     }
@@ -343,7 +288,7 @@ static void leave(void *state)
 
     if (--self->n_entered == 0) {
         (void)tally_group_close(self->alone);
-        free_arrays(self);
+        tally__auto_free_arrays(self);
         self->alone = NULL;
         self->ddp = NULL;
     }

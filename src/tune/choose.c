@@ -256,35 +256,45 @@ static double bucket_error(const struct search *search, size_t h, size_t b)
     return question->losses ? part_of(question->losses[h * search->n + b], question->sums[b]) : 0;
 }
 
-int tally__choice_explain(const struct tally__question *question, const unsigned char *choice,
-                          size_t bucket, struct tally__bucket_answer *answer)
+static void explain(const struct search *search, const unsigned char *choice, size_t bucket,
+                    struct tally__bucket_answer *answer)
 {
-    struct search search;
-    struct tally__load load;
     unsigned char chosen = choice[bucket];
+    const struct tally__load *load = &search->loads[chosen * search->n + bucket];
 
-    TRY(begin_search(question, &search));
-    memcpy(search.trial, choice, search.n);
-    load = search.loads[chosen * search.n + bucket];
-    *answer = (struct tally__bucket_answer){.bucket_s = load.code_s + load.line_s + load.rounds_s,
-                                            .runner_up = chosen,
-                                            .runner_up_s = INFINITY};
-    answer->nothing_s = step_s(&search, choice, bucket);
-    answer->error = bucket_error(&search, chosen, bucket);
-    for (size_t h = 0; h < search.n_hooks; h++) {
+    *answer =
+        (struct tally__bucket_answer){.bucket_s = load->code_s + load->line_s + load->rounds_s,
+                                      .runner_up = chosen,
+                                      .runner_up_s = INFINITY};
+    answer->nothing_s = step_s(search, choice, bucket);
+    answer->error = bucket_error(search, chosen, bucket);
+    for (size_t h = 0; h < search->n_hooks; h++) {
         double s;
 
-        search.trial[bucket] = (unsigned char)h;
-        s = step_s(&search, search.trial, search.n);
+        search->trial[bucket] = (unsigned char)h;
+        s = step_s(search, search->trial, search->n);
         if (h == 0) {
             answer->exact_s = s;
         }
         if (h != chosen && s < answer->runner_up_s) {
             answer->runner_up = h;
             answer->runner_up_s = s;
-            answer->runner_up_fits = !is_banned(&search, h) && fits(&search, search.trial);
-            answer->runner_up_error = bucket_error(&search, h, bucket);
+            answer->runner_up_fits = !is_banned(search, h) && fits(search, search->trial);
+            answer->runner_up_error = bucket_error(search, h, bucket);
         }
+    }
+    search->trial[bucket] = chosen;
+}
+
+int tally__choice_explain(const struct tally__question *question, const unsigned char *choice,
+                          struct tally__bucket_answer *answers)
+{
+    struct search search;
+
+    TRY(begin_search(question, &search));
+    memcpy(search.trial, choice, search.n);
+    for (size_t b = 0; b < search.n; b++) {
+        explain(&search, choice, b, &answers[b]);
     }
     end_search(&search);
     return TALLY_OK;

@@ -58,8 +58,8 @@ struct tally__bucket_answer {
     double runner_up_error;
 };
 
-/* Errors: NOMEM. */
+/* Fills an answer per bucket. Errors: NOMEM. */
 int tally__choice_explain(const struct tally__question *question, const unsigned char *choice,
-                          size_t bucket, struct tally__bucket_answer *answer);
+                          struct tally__bucket_answer *answers);
 
 #endif

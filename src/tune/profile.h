@@ -50,7 +50,7 @@ struct tally__profile {
     size_t n_buckets;
     struct tally__profile_bucket *buckets;
     size_t n_hooks;
-    struct tally__profile_hook *hooks; /* the first is allreduce */
+    struct tally__profile_hook *hooks; /* the first is allreduce, with any options */
 };
 
 /*

@@ -5,6 +5,7 @@
  * state; any thread.
  */
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,9 +14,10 @@
 #include "tune/profile.h"
 #include "tune/replay.h"
 
-/* Limits of counts, of times and of everything else. */
+/* Limits of counts, of times, of rates other than 0, and of everything else. */
 #define MOST_RANKS 1e6
 #define MOST_SECONDS 1e6
+#define LEAST_GBIT 1e-6
 #define MOST 1e15
 
 struct reader {
@@ -132,6 +134,9 @@ static int read_link(struct reader *reader, const char *key, struct tally__link 
     TRY(read_number(reader, '{', REAL("latency_s", MOST_SECONDS), &link->latency_s));
     TRY(read_number(reader, ',', REAL("message_s", MOST_SECONDS), &link->message_s));
     TRY(read_number(reader, ',', REAL("gbit", 1e9), &link->gbit));
+    if (link->gbit > 0 && link->gbit < LEAST_GBIT) {
+        return refuse(reader, "a rate of 0 or at least 1e-06 Gbit/s");
+    }
     return read_mark(reader, '}');
 }
 
@@ -215,6 +220,15 @@ static int read_hook(struct reader *reader, struct tally__profile *profile, size
     return read_mark(reader, '}');
 }
 
+/* Its options do not matter. */
+static bool is_allreduce(const char *name)
+{
+    static const char word[] = "allreduce";
+    size_t n = sizeof word - 1;
+
+    return strncmp(name, word, n) == 0 && (name[n] == '\0' || name[n] == ':');
+}
+
 static int read_lists(struct reader *reader, struct tally__profile *profile)
 {
     double n_hooks = 0;
@@ -232,7 +246,7 @@ static int read_lists(struct reader *reader, struct tally__profile *profile)
     if (reader->at != reader->n) {
         return refuse(reader, "the end");
     }
-    if (strcmp(profile->hooks[0].name, "allreduce") != 0) {
+    if (!is_allreduce(profile->hooks[0].name)) {
         return tally__fail(TALLY_ARG, "%s: the first hook of a profile is allreduce, not '%s'",
                            reader->name, profile->hooks[0].name);
     }

@@ -61,15 +61,23 @@ rejects 'cannot open the profile /nowhere: No such file' "$tally" plan --profile
 rejects "no measurement of 'int9'; accepted: allreduce, bf16, int8, powersgd:start=0, each alone" \
     "$tally" plan --profile "$profile" --hook int9
 rejects "no measurement of 'hosts\(int9\)'" "$tally" plan --profile "$profile" --hook "int8+hosts(int9)"
-rejects 'the profile /: ' "$tally" plan --profile /
+rejects 'the profile /: not a file' "$tally" plan --profile /
 rejects "no measurement of ''" "$tally" plan --profile "$profile" --hook "int8+"
 rejects "hosts takes whole numbers from 1 on, .* not 'many'" "$tally" plan --profile "$profile" --hosts many
-rejects "gbit takes numbers above 0 and up to 100000, .* not '1,-1'" "$tally" plan --profile "$profile" --gbit 1,-1
+rejects "gbit takes numbers from 1e-06 to 100000, .* not '1,-1'" "$tally" plan --profile "$profile" --gbit 1,-1
+rejects "not '1e-300'" "$tally" plan --profile "$profile" --gbit 1e-300
+rejects "latency-us takes numbers from 0.001 to 1e\+07, .* not '1e-9'" "$tally" plan --profile "$profile" --latency-us 1e-9
 rejects "not '0x10'" "$tally" plan --profile "$profile" --gbit 0x10
 rejects '4000000 ranks: at most 100000' "$tally" plan --profile "$profile" --hosts 1000000 --ranks-per-host 4
 sed 's/"lanes": 1/"lanes": 1e9/' "$profile" >"$work/damaged.json"
 rejects 'damaged.json, line 7: not a profile of tally: expected a number from 1 to 64 as "lanes"' \
     "$tally" plan --profile "$work/damaged.json"
+sed 's/"gbit": 0.94/"gbit": 1e-299/' "$profile" >"$work/damaged.json"
+rejects 'damaged.json, line 13: .* expected a rate of 0 or at least 1e-06' "$tally" plan --profile "$work/damaged.json"
+sed 's/"allreduce"/"allreduce:engine=native"/' "$profile" >"$work/native.json"
+accepts '^[* ] hosts\(allreduce:engine=native\)' "$tally" plan --profile "$work/native.json" --hook hosts
+sed 's/"allreduce"/"allreduces"/' "$profile" >"$work/damaged.json"
+rejects "first hook of a profile is allreduce, not 'allreduces'" "$tally" plan --profile "$work/damaged.json"
 head -c 900 "$profile" >"$work/cut.json"
 rejects 'cut.json, line [0-9]+: not a profile of tally: expected' "$tally" plan --profile "$work/cut.json"
 
