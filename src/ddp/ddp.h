@@ -356,18 +356,18 @@ void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param)
 int tally__layout_agree(tally_lane *lane, tally_ddp *ddp, int root);
 /* Whether buckets are still to be arranged by ready order: not while the observer pins them, nor
  * under a hook whose bits depend on the layout. */
-bool tally__may_arrange(const tally_ddp *ddp);
+bool tally__layout_may_arrange(const tally_ddp *ddp);
 /* Arranges the buckets by ready.agreed, packed as the hook wants. A failure costs speed, not the
  * step. Between steps. Collective. */
-void tally__step_arrange(tally_ddp *ddp);
+void tally__layout_arrange(tally_ddp *ddp);
 /* Packs the buckets as the hook wants, if they may move and are not; a failure costs speed. Between
  * steps. Collective. */
-void tally__step_repack(tally_ddp *ddp);
+void tally__layout_repack(tally_ddp *ddp);
 /* Returns buckets to the layout of the plan, unless the observer pins them. A later step arranges
  * them again, if it may. Between steps. Collective. Errors: NOMEM, on all ranks; then they stay. */
-int tally__step_restore_plan(tally_ddp *ddp);
+int tally__layout_restore_plan(tally_ddp *ddp);
 /* After a step: changes the layout if that is due. Collective. */
-void tally__step_rebuild(tally_ddp *ddp);
+void tally__layout_update(tally_ddp *ddp);
 
 /* stats.c */
 /* Records the step that ends now; its wait was called at called_ns. With the mutex held. */

@@ -228,7 +228,7 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
     /* The same hook, or another wrapper around it, stays attached. */
     is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
     TRY(attach(ddp, hook, is_attached));
-    rc = hook->private.layout_bound ? tally__step_restore_plan(ddp) : TALLY_OK;
+    rc = hook->private.layout_bound ? tally__layout_restore_plan(ddp) : TALLY_OK;
     if (rc == TALLY_OK) {
         rc = inherit(ddp, hook, is_attached);
     }
@@ -252,7 +252,7 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
                                                   .end_ns = now_ns,
                                                   .peer = TALLY__NO_PEER});
     tally_hook_free(old);
-    tally__step_repack(ddp);
+    tally__layout_repack(ddp);
     return TALLY_OK;
 }
 

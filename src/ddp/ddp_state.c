@@ -361,11 +361,11 @@ static void take_over(const struct tally__state *state)
     fresh->residuals->params = old;
     ddp->steps_before = state->blobs[0].head.n_steps - ddp->step;
     /* Some hooks' bits depend on the layout; so do the choices of auto. */
-    if (order && tally__may_arrange(ddp)) {
+    if (order && tally__layout_may_arrange(ddp)) {
         memcpy(ddp->ready.agreed, order, ddp->n_order * sizeof *order);
-        tally__step_arrange(ddp);
+        tally__layout_arrange(ddp);
     } else {
-        tally__step_repack(ddp);
+        tally__layout_repack(ddp);
     }
 }
 

@@ -379,7 +379,7 @@ static int end_launched(tally_ddp *ddp, int launched, uint64_t called_ns)
     }
     if (rc == TALLY_OK) {
         ddp->hook->private.step_over(ddp->hook->state, called_ns > 0);
-        tally__step_rebuild(ddp);
+        tally__layout_update(ddp);
         tally__checks_local(ddp);
     }
     lock(ddp);

@@ -230,7 +230,7 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
  * announcement. Collective. */
 static int share_out(tally_optimizer *optimizer)
 {
-    TRY(tally__step_restore_plan(optimizer->ddp));
+    TRY(tally__layout_restore_plan(optimizer->ddp));
     return tally__ddp_agree(optimizer->ddp, tally__zero_make(optimizer), NULL, NULL);
 }
 
