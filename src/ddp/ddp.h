@@ -275,6 +275,8 @@ void tally__params_free(tally_ddp *ddp);
 int tally__values_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 
+/* After creation: parameters and buffers become root's, and the observer learns of it. */
+int tally__values_take(tally_lane *lane, const tally_ddp *ddp, int root);
 /* param_arrays.c: rejects two parameters that share a name or memory, and arrays that are not
  * aligned. Errors: ARG, NOMEM. */
 int tally__params_check_arrays(const tally_ddp *ddp);

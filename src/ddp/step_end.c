@@ -15,7 +15,7 @@
 #include "ddp/grad_cast.h"
 #include "num/num.h"
 
-static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
+static int make_buffers_equal(tally_lane *lane, const tally_ddp *ddp, int root)
 {
     if (ddp->config.buffer_hook) {
         for (size_t i = 0; i < ddp->n_buffers; i++) {
@@ -66,15 +66,6 @@ static void take_counts(tally_ddp *ddp)
             ddp->now.used[i] = param->bucket >= 0 ? n_ranks : 0;
         }
     }
-}
-
-/* The exchanges at the end of a step. Under join the highest rank with input leads. */
-static int exchange(tally_lane *lane, tally_ddp *ddp)
-{
-    int root = ddp->config.join ? ddp->presence.root : 0;
-
-    TRY(align_buffers(lane, ddp, root));
-    return tally__layout_agree(lane, ddp, root);
 }
 
 /* Waits for the buckets on other lanes; those of this lane are done. Errors: that of a bucket: the
@@ -153,6 +144,8 @@ static void fill_absent(tally_ddp *ddp)
 static int end_job(tally_lane *lane, void *user)
 {
     tally_ddp *ddp = user;
+    /* Under join the highest rank with input decides. */
+    int root = ddp->config.join ? ddp->presence.root : 0;
     const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
                                             .bucket = -1,
                                             .name = ddp->params[0].name,
@@ -162,7 +155,8 @@ static int end_job(tally_lane *lane, void *user)
     tally__doing_step(lane, &words);
     TRY(await_buckets(ddp));
     TRY(ddp->hook->private.step_end(ddp->hook->state, lane));
-    TRY(exchange(lane, ddp));
+    TRY(make_buffers_equal(lane, ddp, root));
+    TRY(tally__layout_agree(lane, ddp, root));
     record(ddp);
     fill_absent(ddp);
     ddp->now.has_means = true;
