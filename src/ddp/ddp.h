@@ -112,6 +112,7 @@ struct tally__bucket {
 struct tally__step_stats {
     uint64_t first_ns;      /* first announcement of the step under way */
     uint64_t last_first_ns; /* first announcement of the last step */
+    uint64_t last_begin_ns; /* end of the step before the last one, or its first announcement */
     uint64_t last_end_ns;   /* end of the last step's wait; 0: there was none */
     uint64_t forward_ns;    /* from the end of the step before to the start of the last one */
     uint64_t backward_ns;
@@ -173,7 +174,7 @@ struct tally__step_state {
     size_t next_bucket; /* the next to be launched */
     uint64_t marked_ns; /* when the gradient was announced that is being handled; 0: none is */
     tally_future *end_future; /* the end of the step, if it was launched before wait */
-    bool end_ran;             /* it was, and wait has collected it */
+    bool end_collected;       /* it was launched before wait, which has collected it */
     bool has_means;           /* the step counts; lane 0 sets it at the end of the step */
     size_t n_absent;          /* gradients that this rank lacks */
     bool lacks_gradients;     /* n_absent > 0 when the last bucket was launched; for its lane */
@@ -274,9 +275,9 @@ void tally__params_free(tally_ddp *ddp);
  * only. */
 int tally__values_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
-
 /* After creation: parameters and buffers become root's, and the observer learns of it. */
 int tally__values_take(tally_lane *lane, const tally_ddp *ddp, int root);
+
 /* param_arrays.c: rejects two parameters that share a name or memory, and arrays that are not
  * aligned. Errors: ARG, NOMEM. */
 int tally__params_check_arrays(const tally_ddp *ddp);
@@ -375,7 +376,16 @@ void tally__layout_update(tally_ddp *ddp);
 /* Records the step that ends now; its wait was called at called_ns. With the mutex held. */
 void tally__stats_take(tally_ddp *ddp, uint64_t called_ns);
 
+/* Adds the figures of the last step to the sums over all steps. With the mutex held. */
+void tally__stats_total(struct tally__step_stats *stats);
+
 void tally__counts_add(struct tally__counts *to, const struct tally__counts *from);
+
+/* The length of the last step, from the end of the step before it. */
+static inline uint64_t tally__step_ns(const tally_ddp *ddp)
+{
+    return ddp->stats.last_end_ns - ddp->stats.last_begin_ns;
+}
 
 /* Counts bytes that were not sent for a bucket. */
 void tally__stats_other(tally_ddp *ddp, uint64_t bytes);
@@ -392,12 +402,10 @@ void tally__ddp_event(const tally_ddp *ddp, const struct tally__bucket *bucket,
                       const struct tally__trace_event *event);
 /* A checkpoint was saved or loaded since begin_ns; a save that goes on behind, begun. */
 void tally__ddp_trace_checkpoint(const tally_ddp *ddp, uint64_t begin_ns);
-/* At the end of wait: records it, and the step if it succeeded. step is its number, from 1; the
- * step before it ended at last_end_ns. */
+/* At the end of wait: records it, and the step if it succeeded. step is its number, from 1. */
 struct tally__waited_step {
     unsigned long long step;
     uint64_t called_ns;
-    uint64_t last_end_ns;
     bool has_ended;
 };
 void tally__ddp_trace_wait(tally_ddp *ddp, const struct tally__waited_step *waited);
@@ -405,8 +413,8 @@ void tally__ddp_trace_wait(tally_ddp *ddp, const struct tally__waited_step *wait
 /* metrics.c: the file that TALLY_METRICS names. A failure is logged once. */
 void tally__metrics_make(tally_ddp *ddp);
 void tally__metrics_free(tally_ddp *ddp);
-/* On the thread that waits, after a step of step_ns. */
-void tally__metrics_step(tally_ddp *ddp, uint64_t step_ns);
+/* On the thread that waits, after a step whose times are recorded. */
+void tally__metrics_step(tally_ddp *ddp);
 
 /* ddp_report.c: after a call that failed with status, with the thread's error text: writes the
  * rank's report, if this failure ended the group, and once. No job of the ddp runs. */

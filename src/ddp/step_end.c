@@ -201,7 +201,7 @@ int tally__step_end(tally_ddp *ddp, int collected)
 {
     int rc = collected;
 
-    if (rc == TALLY_OK && !ddp->now.end_ran) {
+    if (rc == TALLY_OK && !ddp->now.end_collected) {
         rc = tally__ddp_run(ddp, end_job, ddp);
     }
     if (ddp->now.has_means) {
