@@ -63,7 +63,7 @@ static int compare_job(tally_lane *lane, void *user)
     ours.feedback = hook->table.feedback != 0;
     ours.elementwise = hook->table.elementwise != 0;
     ours.scatters = hook->table.scatter != NULL;
-    ours.is_own = tally__hook_kind_name(hook).is_own;
+    ours.is_own = tally__hook_kind_name(hook).is_builtin;
     (void)snprintf(ours.words, sizeof ours.words, "%s", hook->table.name);
     memcpy(&theirs, &ours, sizeof theirs);
     TRY(tally_lane_broadcast(lane, &theirs, sizeof theirs, 0));

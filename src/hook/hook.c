@@ -299,5 +299,6 @@ struct tally__hook_kind_name tally__hook_kind_name(const tally_hook *hook)
 
 bool tally__hook_same_kind(struct tally__hook_kind_name a, struct tally__hook_kind_name b)
 {
-    return a.is_own == b.is_own && a.length == b.length && memcmp(a.text, b.text, a.length) == 0;
+    return a.is_builtin == b.is_builtin && a.length == b.length &&
+           memcmp(a.text, b.text, a.length) == 0;
 }

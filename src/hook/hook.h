@@ -127,7 +127,7 @@ void tally__hook_state_free(tally_hook_blob *state);
  * flag and a text; text is not terminated.
  */
 struct tally__hook_kind_name {
-    bool is_own;
+    bool is_builtin; /* one of tally's */
     size_t length;
     const char *text;
 };
