@@ -148,9 +148,9 @@ static int cover(tally_optimizer *optimizer)
 {
     for (size_t i = 0; i < optimizer->ddp->n_params; i++) {
         struct tally__updated *updated = &optimizer->updated[i];
-        bool is_shared = optimizer->config.shard && optimizer->ddp->params[i].bucket >= 0;
+        bool is_sharded = optimizer->config.shard && optimizer->ddp->params[i].bucket >= 0;
 
-        if (updated->group >= 0 && !is_shared) {
+        if (updated->group >= 0 && !is_sharded) {
             TRY(tally__moments_cover(&updated->moments,
                                      optimizer->rules[updated->group]->table.n_states, 0,
                                      optimizer->ddp->params[i].n));
@@ -226,9 +226,9 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
     return cover(optimizer);
 }
 
-/* Shares the buckets out, in the layout of the plan, so that shards do not depend on the order of
+/* Shards the buckets, in the layout of the plan, so that shards do not depend on the order of
  * announcement. Collective. */
-static int share_out(tally_optimizer *optimizer)
+static int shard(tally_optimizer *optimizer)
 {
     TRY(tally__layout_restore_plan(optimizer->ddp));
     return tally__ddp_agree(optimizer->ddp, tally__zero_make(optimizer), NULL, NULL);
@@ -328,7 +328,7 @@ static int create(tally_ddp *ddp, const char *text, const tally_optimizer_config
     }
     rc = tally__ddp_agree(ddp, rc, create_job, made);
     if (rc == TALLY_OK && made && made->config.shard) {
-        rc = share_out(made);
+        rc = shard(made);
     }
     if (rc != TALLY_OK || !optimizer || !made) {
         give_back(made, config);
