@@ -180,7 +180,7 @@ static int check_config(const tally_ddp *ddp, const char *text,
                            "the ddp was made with config.join: an optimizer needs overlap then, so "
                            "that ranks without input update their parameters too");
     }
-    if (config->averager && config->averager->of != ddp) {
+    if (config->averager && config->averager->app_ddp != ddp) {
         return tally__fail(TALLY_ARG, "config->averager is of another ddp");
     }
     if (config->shard && (training->averager || tally__hook_local(ddp->hook))) {
