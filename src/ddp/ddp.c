@@ -81,6 +81,13 @@ int tally__check_ddp(const tally_ddp *ddp, const char *call)
                : tally__fail(TALLY_ARG, "%s: ddp is NULL", call);
 }
 
+void tally__show_state(tally_ddp *ddp, enum tally__status_state state, const char *call)
+{
+    (void)pthread_mutex_lock(&ddp->mutex);
+    tally__status_set(ddp->trace.status, state, call);
+    (void)pthread_mutex_unlock(&ddp->mutex);
+}
+
 int tally__check_between_steps(tally_ddp *ddp, const char *call)
 {
     bool in_step;
@@ -89,19 +96,13 @@ int tally__check_between_steps(tally_ddp *ddp, const char *call)
     (void)pthread_mutex_lock(&ddp->mutex);
     in_step = ddp->now.begun;
     ddp->call = in_step ? ddp->call : call;
-    if (!in_step) {
-        tally__status_set(ddp->trace.status,
-                          strncmp(call, "tally_checkpoint", strlen("tally_checkpoint")) == 0
-                              ? TALLY__STATE_CHECKPOINT
-                              : TALLY__STATE_COLLECTIVE,
-                          call);
-    }
     (void)pthread_mutex_unlock(&ddp->mutex);
     if (in_step) {
         return tally__fail(TALLY_STATE, "%s: a step is under way; %s first", call,
                            ddp->is_reducer ? "wait for the futures of its buckets"
                                            : "call tally_ddp_wait");
     }
+    tally__show_state(ddp, TALLY__STATE_COLLECTIVE, call);
     return TALLY_OK;
 }
 

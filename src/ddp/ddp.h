@@ -440,7 +440,11 @@ static inline bool tally__has_param(const tally_ddp *ddp, int i)
 /* Returns ARG for NULL, STATE in a forked child. Before any lock is taken: base/creator.h. */
 int tally__check_ddp(const tally_ddp *ddp, const char *call);
 
-/* The same, and STATE naming the call if a step is under way. */
+/* Shows on the status page that the application is in this call. Without the mutex. */
+void tally__show_state(tally_ddp *ddp, enum tally__status_state state, const char *call);
+
+/* As tally__check_ddp, and STATE naming the call if a step is under way; shows a collective call.
+ */
 int tally__check_between_steps(tally_ddp *ddp, const char *call);
 
 /* Runs a job on the ddp's lane 0 and waits for it. The bytes it sends count as other_wire_bytes. */

@@ -479,6 +479,7 @@ int tally_checkpoint_load(tally_ddp *ddp, const char *directory,
     int rc;
 
     TRY(tally__check_between_steps(ddp, CALL));
+    tally__show_state(ddp, TALLY__STATE_CHECKPOINT, CALL);
     loading = tally__alloc(sizeof *loading, "a checkpoint");
     if (!loading) {
         return tally__stats_note(ddp, tally__ddp_agree(ddp, TALLY_NOMEM, NULL, NULL));

@@ -298,9 +298,7 @@ static int step(tally_optimizer *optimizer)
                                         "tally_ddp_wait first");
     }
     optimizer->due = false;
-    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
-    tally__status_set(optimizer->ddp->trace.status, TALLY__STATE_UPDATE, "tally_optimizer_step");
-    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
+    tally__show_state(optimizer->ddp, TALLY__STATE_UPDATE, "tally_optimizer_step");
     return average(optimizer, optimizer->loss.skips ? TALLY_OK : use_means(optimizer));
 }
 
