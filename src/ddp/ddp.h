@@ -29,7 +29,7 @@ struct tally__gradient {
     int dtype;        /* as backward writes it */
     int reduce_dtype; /* as it travels in the bucket */
     size_t bytes;     /* as backward writes it */
-    void *array;      /* where backward writes it: the application's array, owned, or the bucket;
+    void *array;      /* backward writes to it: the application's array, owned, or the bucket;
                          NULL: the parameter has no gradient */
     void *owned;      /* the array that tally allocated for it, or NULL */
     void *local;      /* the gradient of an ignored parameter: it never travels */
@@ -37,7 +37,7 @@ struct tally__gradient {
 
 /* A parameter's mean gradient; its dtype is the parameter's. */
 struct tally__mean {
-    void *array;  /* where steps leave it: the gradient's array, the bucket, or owned */
+    void *array;  /* steps leave it here: the gradient's array, the bucket, or owned */
     void *owned;  /* the array that tally allocated for it, or NULL */
     void *last;   /* the last step's mean, equal on all ranks; NULL: the step left none. Before the
                      first step array, except for a delayed parameter */
@@ -92,7 +92,7 @@ struct tally__bucket_times {
 };
 
 struct tally__bucket {
-    tally_bucket seen; /* what the hook sees */
+    tally_bucket seen; /* as the hook sees it */
     tally_ddp *ddp;
     size_t n_missing; /* gradients that are neither ready nor absent; all of a delayed bucket, until
                          the application asks for it */
@@ -103,7 +103,7 @@ struct tally__bucket {
                       it otherwise. Belongs to the lane until collected, like the next */
     bool skipped;  /* it was not reduced: no rank had a gradient for it, or the observer said so */
     bool is_run;   /* its gradients are one array of the application, in this order; on all ranks */
-    bool sharded;  /* the observer cuts it into shards and returns residuals itself */
+    bool sharded;  /* the observer divides it into shards, and returns residuals itself */
     struct tally__bucket_times now;  /* the step under way; the lane writes start, done and after */
     struct tally__bucket_times last; /* the last step; guarded by the mutex */
 };

@@ -17,7 +17,7 @@
 
 struct tally__hook_kind;
 
-/* How parameters are packed into buckets. */
+/* A packing of parameters into buckets. */
 #define TALLY__MOST_CLASSES 8
 struct tally__packing {
     size_t cap_bytes; /* of all buckets; 0: the caps of the config */

@@ -87,7 +87,7 @@ static int choose_values(struct loading *loading)
     return TALLY_OK;
 }
 
-/* Whether ranks may have a parameter, or with NULL a buffer, of their own. */
+/* Whether a parameter, or with NULL a buffer, may differ between ranks. */
 static bool may_differ(const struct loading *loading, const struct tally__param *param)
 {
     const tally_ddp *ddp = loading->ddp;
