@@ -210,7 +210,7 @@ static int test_calls(void)
     failures += try_load("another blob", (struct load){TALLY_ARG, "no blob 'x'", .blob = "x"});
     failures += try_load("a small blob", (struct load){TALLY_ARG, "room for 3", .room = 3});
     failures += try_load("another directory on one rank",
-                         (struct load){TALLY_MISMATCH, "rank 1", .other_directory = true});
+                         (struct load){TALLY_MISMATCH, "directory is ", .other_directory = true});
     failures += try_load("a path that is a file",
                          (struct load){TALLY_SYSTEM, "Not a directory", .directory = file});
     return failures;
@@ -373,6 +373,11 @@ static int saves_body(tally_group *group, void *user)
     config = ckpt_config(run);
     config.keep = tally_group_rank(group);
     CHECK_STATUS(group, tally_checkpoint_save(run->ddp, run_folder, &config), TALLY_MISMATCH);
+    CHECK_TEXT(group, tally_last_error(), "keep is 0 on rank 0 and 1 on rank 1");
+    config = ckpt_config(run);
+    run->blobs[0].name = tally_group_rank(group) == 0 ? "position" : "other";
+    CHECK_STATUS(group, tally_checkpoint_save(run->ddp, run_folder, &config), TALLY_MISMATCH);
+    CHECK_TEXT(group, tally_last_error(), "blob 0 is 'position' on rank 0 and 'other' on rank 1");
 
     /* An asynchronous save fails later. */
     config = ckpt_config(run);
