@@ -81,6 +81,17 @@ int tally__check_ddp(const tally_ddp *ddp, const char *call)
                : tally__fail(TALLY_ARG, "%s: ddp is NULL", call);
 }
 
+void tally__doing_part(tally_lane *lane, const tally_ddp *ddp, int bucket, int first, size_t n)
+{
+    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
+                                            .bucket = bucket,
+                                            .name = ddp->params[first].name,
+                                            .has_more = n > 1,
+                                            .hook = ddp->hook->table.name};
+
+    tally__doing_step(lane, &words);
+}
+
 void tally__show_state(tally_ddp *ddp, enum tally__status_state state, const char *call)
 {
     (void)pthread_mutex_lock(&ddp->mutex);

@@ -440,6 +440,10 @@ static inline bool tally__has_param(const tally_ddp *ddp, int i)
 /* Returns ARG for NULL, STATE in a forked child. Before any lock is taken: base/creator.h. */
 int tally__check_ddp(const tally_ddp *ddp, const char *call);
 
+/* For messages: the lane is in a bucket of n parameters, of which first is the first, in the step
+ * under way; -1: at the end of the step. */
+void tally__doing_part(tally_lane *lane, const tally_ddp *ddp, int bucket, int first, size_t n);
+
 /* Shows on the status page that the application is in this call. Without the mutex. */
 void tally__show_state(tally_ddp *ddp, enum tally__status_state state, const char *call);
 

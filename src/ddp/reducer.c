@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/doing.h"
 #include "comm/threads.h"
 
 /* ---- making and freeing ---- */
@@ -143,18 +142,6 @@ static void enter_step(tally_reducer *reducer, const struct tally__reducer_reque
     }
 }
 
-static void say_doing(tally_lane *lane, const struct tally__reducer_request *request)
-{
-    const tally_ddp *ddp = request->reducer->ddp;
-    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
-                                            .bucket = request->reducer->now.index,
-                                            .name = ddp->params[request->params[0]].name,
-                                            .has_more = request->n > 1,
-                                            .hook = ddp->hook->table.name};
-
-    tally__doing_step(lane, &words);
-}
-
 /* *is_known: all ranks gave the same bucket. */
 static int reduce(tally_lane *lane, const struct tally__reducer_request *request, bool *is_known)
 {
@@ -270,7 +257,7 @@ static int bucket_job(tally_lane *lane, void *user)
     bool is_known = false;
     int rc;
 
-    say_doing(lane, request);
+    tally__doing_part(lane, reducer->ddp, reducer->now.index, request->params[0], request->n);
     begin_arrivals(lane, request, start_ns);
     tally__reduction_enter(&reduction);
     rc = reduce(lane, request, &is_known);

@@ -10,7 +10,6 @@
 
 #include "base/sized.h"
 #include "base/status.h"
-#include "comm/doing.h"
 #include "comm/future.h"
 #include "ddp/grad_cast.h"
 #include "num/num.h"
@@ -146,13 +145,8 @@ static int end_job(tally_lane *lane, void *user)
     tally_ddp *ddp = user;
     /* Under join the highest rank with input decides. */
     int root = ddp->config.join ? ddp->presence.root : 0;
-    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
-                                            .bucket = -1,
-                                            .name = ddp->params[0].name,
-                                            .has_more = ddp->n_params > 1,
-                                            .hook = ddp->hook->table.name};
 
-    tally__doing_step(lane, &words);
+    tally__doing_part(lane, ddp, -1, 0, ddp->n_params);
     TRY(await_buckets(ddp));
     TRY(ddp->hook->private.step_end(ddp->hook->state, lane));
     TRY(make_buffers_equal(lane, ddp, root));
