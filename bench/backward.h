@@ -13,7 +13,7 @@
 struct backward {
     float *values;
     size_t n;    /* elements, a whole number of units */
-    size_t next; /* where the next unit begins */
+    size_t next; /* start of the next unit */
 };
 
 /* Makes one, with every page touched. Errors: NOMEM. */

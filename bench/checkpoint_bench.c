@@ -59,8 +59,8 @@ struct rank_state {
     tally_param *params;
     size_t *shapes;
     float *data;
-    float *plain;           /* what plain writes write: steps do not change it */
-    unsigned char *copy[2]; /* what is copied, and where to */
+    float *plain;           /* source of plain writes: steps do not change it */
+    unsigned char *copy[2]; /* source and destination of copies */
     char last_file[100];
     int beside_rc; /* of the thread that writes beside steps */
     struct backward backward;

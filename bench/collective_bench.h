@@ -28,7 +28,7 @@ struct collective_result {
     double us; /* median; what was not measured is NaN */
     double us_p99;
     double algbw_gbps; /* bytes / us, in 10^9 bytes per second */
-    double busbw_gbps; /* what the busiest link would see: comparable between numbers of ranks */
+    double busbw_gbps; /* the load of the busiest link: comparable between numbers of ranks */
     double copy_us;    /* all ranks at once: an ordinary-store loop of our own */
     double memcpy_us;
     double submit_us; /* from the application's call to its wait's return */
@@ -45,7 +45,7 @@ struct collective_bench {
     const size_t *bytes;
     size_t n_bytes;
     bool heap;           /* arrays in ordinary memory instead of the group's */
-    bool peers[N_PEERS]; /* whom to measure, where installed; all_reduce only */
+    bool peers[N_PEERS]; /* the peers to measure, where installed; all_reduce only */
     bool compare_two;    /* measure two ranks too, where there are more */
     double seconds;      /* to spend on each side of each size; at least 12 times are taken */
     /* On rank 0 of those that were launched. */

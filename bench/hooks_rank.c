@@ -34,7 +34,7 @@ struct rank_state {
     struct hooks_input input;
     tally_group *group;
     float *data;   /* the parameters, of both sides */
-    float *source; /* what this rank's gradients are before each step */
+    float *source; /* this rank's gradients before each step */
     struct side sides[HOOKS_N_SIDES];
 };
 

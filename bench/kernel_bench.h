@@ -18,7 +18,7 @@ struct kernel_result {
     double memcpy_us;
     double gbps;         /* bytes / us, in 10^9 bytes per second */
     double memcpy_ratio; /* us / memcpy_us, where memcpy moves bytes / 2 */
-    double goal;         /* what memcpy_ratio should stay within, on the best instruction set */
+    double goal;         /* the limit of memcpy_ratio on the best instruction set */
     bool best;           /* this is the best instruction set measured */
 };
 

@@ -26,7 +26,7 @@ struct workspace {
     float *old_q;
     float *factors;  /* the block in which all factors lie */
     float *check[4]; /* one matrix */
-    uint32_t bits;   /* what the reading pass makes of it all */
+    uint32_t bits;   /* result of the reading pass */
 };
 
 static float *grad_of(const struct workspace *w, size_t i)

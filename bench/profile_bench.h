@@ -26,7 +26,7 @@ struct profile_bench {
     size_t n_steps;
     const char *const *hooks; /* their texts; the first is allreduce */
     size_t n_hooks;
-    const char *file; /* where the profile is written; NULL: nowhere */
+    const char *file; /* for the profile; NULL: it is not written */
 };
 
 /* A hook on the machine of the profile. */

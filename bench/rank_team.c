@@ -42,7 +42,7 @@ struct member {
 struct team {
     int n;
     struct member *members;
-    int pipe_end; /* where messages come from */
+    int pipe_end; /* messages come from it */
     struct message first;
     bool failed;  /* some rank did; first says how, unless it was killed */
     bool overdue; /* the team was killed because the time was up */

@@ -34,7 +34,7 @@ struct step_bench {
     size_t bytes; /* of all gradients, fp32 */
     size_t n_params;
     const char *optimizer; /* its text; NULL: none */
-    double backward_ms;    /* how long the backward pass should take; 0: only the last two sides */
+    double backward_ms;    /* wanted length of the backward pass; 0: only the last two sides */
     bool copies; /* the application has its own gradient arrays; otherwise gradients are views */
     size_t bucket_bytes; /* cap of every bucket; 0: tally's own caps */
     int lanes;
@@ -57,7 +57,7 @@ struct step_result {
     double on_call_ms;          /* with an optimizer */
     double behind_ms;           /* with an overlapped optimizer */
     double update_ms;           /* tally_optimizer_step alone */
-    double exposed_on_call;     /* what the optimizer adds to a step on call, in ms: on call -
+    double exposed_on_call;     /* time that the optimizer adds to a step on call, in ms: on call -
                                    overlapped, */
     double exposed_behind;      /* and behind the hook; pairs of the same step */
     double in_wait_ms;          /* of the updates behind the hook, what wait saw */

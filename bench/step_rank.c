@@ -39,8 +39,8 @@ struct rank_state {
     tally_group *group;
     struct step_model models[STEP_N_MODELS];
     struct step_slice *slices;
-    float *plain; /* what the one all-reduce works on */
-    float *spare; /* what is copied there and back, for the traffic of an update */
+    float *plain; /* data of the single all-reduce */
+    float *spare; /* copied there and back, for the traffic of an update */
     size_t traffic_bytes;
     struct backward backward;
 };

@@ -190,9 +190,9 @@ typedef struct tally_group_config {
     const char *backend;    /* "self", "shm" or "mpi"; NULL: TALLY_BACKEND, else chosen */
     int rank;               /* -1: from the environment */
     int world;              /* number of ranks; 0: from the environment */
-    const char *rendezvous; /* where the ranks meet: the path of a Unix socket that rank 0 creates
+    const char *rendezvous; /* meeting point: the path of a Unix socket that rank 0 creates
                                and removes, or "@name" for one without a file. NULL: environment */
-    double timeout_s;       /* how long an exchange waits for a rank, not counting time in which
+    double timeout_s;       /* longest wait of an exchange for a rank, not counting time in which
                                this process was stopped; 0: TALLY_TIMEOUT (600) */
     double open_timeout_s;  /* deadline for all ranks to arrive; 0: TALLY_OPEN_TIMEOUT (60) */
     int lanes;              /* number of lane threads, which communicate in the background; 0: none,
@@ -1063,9 +1063,8 @@ TALLY_API int tally_checkpoint_save(tally_ddp *ddp, const char *directory,
  * parameters and the state of all ranks that saved. Collective; between steps; blocks. Errors, on
  * all ranks, with nothing changed on any: ARG for a damaged file, a folder that is not complete, a
  * directory that is itself a checkpoint, a blob that is missing or does not fit, and another model,
- * naming the first parameter that differs;
- * those of tally_ddp_load, tally_optimizer_load and tally_averager_load; the error of an
- * asynchronous save; SYSTEM; NOMEM; exchange errors.
+ * naming the first parameter that differs; those of tally_ddp_load, tally_optimizer_load and
+ * tally_averager_load; the error of an asynchronous save; SYSTEM; NOMEM; exchange errors.
  */
 TALLY_API int tally_checkpoint_load(tally_ddp *ddp, const char *directory,
                                     const tally_checkpoint_config *config,
@@ -1233,7 +1232,7 @@ typedef struct tally_ddp_stats {
     double forward_s;  /* end of the previous step to the first announcement; 0 in the first step */
     double backward_s; /* first announcement to the call of tally_ddp_wait */
     double comm_s;     /* time in which lanes reduced buckets, added up */
-    double exposed_s;  /* how long tally_ddp_wait waited, not counting updates of an optimizer */
+    double exposed_s;  /* time that tally_ddp_wait waited, not counting updates of an optimizer */
     double overlap;    /* the part of comm_s that tally_ddp_wait did not wait for, 0..1 */
     double mean_forward_s;
     double mean_backward_s;
@@ -1288,7 +1287,7 @@ typedef struct tally_rank_stats {
     size_t size;                 /* set by the caller: sizeof(tally_rank_stats) */
     unsigned long long n_rounds; /* exchanges of data or agreement, for buckets */
     unsigned long long n_last;   /* those to which this rank came last, by more than 20 us */
-    double waited_s;             /* how long the others waited for it: the sum of the next three */
+    double waited_s;             /* time that the others waited for it: the sum of the next three */
     double computes_s;           /* because of TALLY_LATE_COMPUTES, */
     double lane_s;               /* TALLY_LATE_LANE, */
     double link_s;               /* TALLY_LATE_LINK */
@@ -1384,7 +1383,7 @@ typedef struct tally_averager_stats {
     unsigned long long wire_bytes;
     unsigned long long total_wire_bytes;       /* in all averagings */
     unsigned long long total_other_wire_bytes; /* other payload, for agreement among ranks */
-    double average_s;                          /* how long the last one waited for the exchange */
+    double average_s;                          /* time that the last one waited for the exchange */
     double mean_average_s;
     /* Payload that stayed within a machine, with hook "hosts", not part of wire_bytes: in the last
      * averaging, and in all. */

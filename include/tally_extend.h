@@ -392,7 +392,7 @@ TALLY_API int tally_reducer_free(tally_reducer *reducer);
  * one after the other at data, in this order, without gaps; they have one dtype, and data is
  * aligned to it. They belong to tally until the future is done. is_last is 1 for the last bucket of
  * a step: it counts the step. divisor divides the sums; 0: the number of ranks. future as in
- * tally_submit. In bucket.count of a hook is 0 until the last bucket.
+ * tally_submit. The bucket that a hook gets has count 0, except the last one of the step.
  *
  * All ranks give the same parameters, is_last and divisor in the same order; the first difference
  * is MISMATCH, and the reducer stays usable. If a bucket fails, its gradients are undefined, and
@@ -451,8 +451,8 @@ struct tally_optimizer_table {
     size_t size;      /* sizeof(tally_optimizer_table) */
     const char *name; /* for messages and checkpoints; ranks compare it; copied */
     /* Nonzero: an element's update depends on that element alone. step_param may then be called for
-     * parts of a parameter, several times in a step with the same step number, and shards may cut
-     * parameters. */
+     * parts of a parameter, several times in a step with the same step number, and shards may
+     * divide parameters. */
     int elementwise;
     int n_states; /* fp32 arrays that tally keeps for each parameter: 0..TALLY_MAX_STATES */
     /*

@@ -10,8 +10,7 @@
 
 #define RANGE_FACTOR 4
 
-/* Reads a size at *text and moves *text behind it. */
-static bool read_size(const char **text, size_t *size)
+bool size_read(const char **text, size_t *size)
 {
     static const char units[] = "KMG";
     unsigned shift = 0;
@@ -52,14 +51,14 @@ static bool read_item(const char **text, struct size_list *list)
     size_t from;
     size_t to;
 
-    if (!read_size(text, &from)) {
+    if (!size_read(text, &from)) {
         return false;
     }
     if (strncmp(*text, "..", 2) != 0) {
         return append(list, from);
     }
     *text += 2;
-    if (!read_size(text, &to) || to < from) {
+    if (!size_read(text, &to) || to < from) {
         return false;
     }
     for (size_t size = from; size < to; size *= RANGE_FACTOR) {

@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Reads a whole number from 1 on, with an optional suffix Ki, Mi or Gi, and moves *text behind it.
+ * False if there is none. */
+bool size_read(const char **text, size_t *size);
+
 #define LIST_MAX 64
 
 struct size_list {
@@ -15,8 +19,8 @@ struct size_list {
 };
 
 /*
- * Reads whole numbers from 1 on, separated by commas, with an optional suffix Ki, Mi or Gi. A..B
- * stands for A, 4A, 16A, ... up to B, and B itself. False if the text is anything else or has more
+ * Reads sizes, as size_read does, separated by commas. A..B stands for A, 4A, 16A, ... up to B, and
+ * B itself. False if the text is anything else or has more
  * than LIST_MAX values.
  */
 bool size_list_read(const char *text, struct size_list *list);

@@ -4,10 +4,11 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tools/lists.h"
 
 #define SECONDS_MAX 1e8
 
@@ -44,28 +45,7 @@ static void reject_word(const struct option_set *set, const char *word)
 
 static bool parse_bytes(const char *text, size_t *bytes)
 {
-    static const struct {
-        const char *suffix;
-        unsigned shift;
-    } units[] = {{"", 0}, {"Ki", 10}, {"Mi", 20}, {"Gi", 30}};
-    char *end;
-    unsigned long long count;
-
-    if (!isdigit((unsigned char)text[0])) {
-        return false;
-    }
-    errno = 0;
-    count = strtoull(text, &end, 10);
-    if (errno != 0 || count == 0) {
-        return false;
-    }
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (strcmp(end, units[i].suffix) == 0 && count <= (SIZE_MAX >> units[i].shift)) {
-            *bytes = (size_t)count << units[i].shift;
-            return true;
-        }
-    }
-    return false;
+    return size_read(&text, bytes) && *text == '\0';
 }
 
 static bool parse_count(const char *text, struct option_count *count)

@@ -44,7 +44,7 @@ struct option {
 
 struct option_set {
     const char *command; /* "tally bench num" */
-    const char *summary; /* what it does; with a line "usage: ..." if it takes more than options */
+    const char *summary; /* its purpose; with a line "usage: ..." if it takes more than options */
     const char *example; /* an example of a command line */
     const struct option *options;
     size_t n;

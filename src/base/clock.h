@@ -9,6 +9,18 @@
 
 uint64_t tally__now_ns(void);
 
+/* A length of time in seconds. */
+static inline double tally__seconds(uint64_t ns)
+{
+    return (double)ns / (double)TALLY__NS_PER_SECOND;
+}
+
+/* The time from one reading of a clock to another; 0 if the second came first. */
+static inline uint64_t tally__ns_between(uint64_t from_ns, uint64_t to_ns)
+{
+    return to_ns > from_ns ? to_ns - from_ns : 0;
+}
+
 /* The CPU time that the calling thread has used. */
 uint64_t tally__thread_ns(void);
 

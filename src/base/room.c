@@ -38,7 +38,7 @@ static void read_text(const char *folder, const char *name, char *text)
     text[n > 0 ? n + 1 : 0] = '\0';
 }
 
-/* The number after a text such as "\nSwapFree:"; fallback when the text is missing. */
+/* The number after a text such as "\nSwapFree:"; nothing if the text or the number is missing. */
 static uint64_t number_after(const char *text, const char *name, uint64_t nothing)
 {
     const char *at = strstr(text, name);

@@ -37,6 +37,18 @@ const char *tally_status_text(int status)
     }
 }
 
+bool tally__is_status(int status)
+{
+    switch (status) {
+#define STATUS_CASE(name, value, text) case (value):
+        TALLY_STATUS_LIST(STATUS_CASE)
+#undef STATUS_CASE
+        return true;
+    default:
+        return false;
+    }
+}
+
 const char *tally_last_error(void)
 {
     return last_error;

@@ -10,6 +10,9 @@
 /* Longest error text, with its NUL. Longer texts are truncated. */
 #define TALLY__ERROR_BYTES 1024
 
+/* Whether a number is one of TALLY_STATUS_LIST. */
+bool tally__is_status(int status);
+
 /*
  * Records the text of an error and returns status: `return tally__fail(TALLY_ARG, "rank %d is not
  * in 0..%d", rank, last);`. Arguments may point into the text recorded before, so that a caller can

@@ -126,7 +126,7 @@ void tally__option_write(const struct tally__option *option, double value,
 
 /* A row and the values of its options, as read from a text. */
 struct tally__setting {
-    size_t at;        /* where its name begins in the text */
+    size_t at;        /* the position of its name in the text */
     bool has_options; /* the text gives options */
     const struct tally__row *row;
     double values[TALLY__MAX_OPTIONS];

@@ -14,6 +14,7 @@
 #include "comm/messages.h"
 #include "comm/round.h"
 #include "comm/wait.h"
+#include "num/reduce.h"
 
 #define SAME_STEPS ": all ranks must take the same number of steps; see config.join"
 #define SAME_POINT ": all ranks must make this call between the same two steps"
@@ -64,7 +65,6 @@ static const char *kind_text(unsigned kind)
 static void describe_call(const tally_group *group, const struct tally__call *call, char *text,
                           size_t bytes)
 {
-    static const char *const dtypes[] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8"};
     static const char *const ops[] = {"sum", "mean", "min", "max"};
     const char *name = kind_text(call->kind);
     unsigned long long count = call->count;
@@ -72,8 +72,8 @@ static void describe_call(const tally_group *group, const struct tally__call *ca
     switch (call->kind) {
     case TALLY__KIND_ALL_REDUCE:
     case TALLY__KIND_REDUCE_SCATTER:
-        (void)snprintf(text, bytes, "%s of %llu %s (%s)", name, count, dtypes[call->dtype % 7],
-                       ops[call->op % 4]);
+        (void)snprintf(text, bytes, "%s of %llu %s (%s)", name, count,
+                       tally__dtype_name(call->dtype), ops[call->op % 4]);
         break;
     case TALLY__KIND_BROADCAST:
         (void)snprintf(text, bytes, "%s of %llu bytes from %s", name, count,

@@ -10,7 +10,6 @@
 #include <assert.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -31,7 +30,7 @@ static _Thread_local bool is_lane_thread;
 /* A job or a hook of the application may return any number. */
 static int known_status(int status)
 {
-    return strcmp(tally_status_name(status), tally_status_name(1)) != 0
+    return tally__is_status(status)
                ? status
                : tally__fail(TALLY_ARG,
                              "a job or a hook returned %d, which is not a status: return TALLY_OK "

@@ -17,7 +17,7 @@ static bool may_move(const tally_ddp *ddp)
     return ddp->may_rebuild && !ddp->hook->private.layout_bound && !ddp->buckets.pinned;
 }
 
-bool tally__may_arrange(const tally_ddp *ddp)
+bool tally__layout_may_arrange(const tally_ddp *ddp)
 {
     return ddp->rebuild_due && may_move(ddp);
 }
@@ -59,7 +59,7 @@ int tally__layout_agree(tally_lane *lane, tally_ddp *ddp, int root)
     uint64_t has_siblings = 0;
 
     ddp->repack_due = may_repack(ddp);
-    if (!ddp->repack_due && !tally__may_arrange(ddp)) {
+    if (!ddp->repack_due && !tally__layout_may_arrange(ddp)) {
         return TALLY_OK;
     }
     TRY(tally__agree_any(lane, tally__has_siblings(ddp->group), &has_siblings));
@@ -67,7 +67,7 @@ int tally__layout_agree(tally_lane *lane, tally_ddp *ddp, int root)
         ddp->rebuild_due = false;
         ddp->repack_due = false;
     }
-    if (!tally__may_arrange(ddp)) {
+    if (!tally__layout_may_arrange(ddp)) {
         return TALLY_OK;
     }
     /* A rank without input has no order, and is never root. */
@@ -104,7 +104,7 @@ static int change_layout(tally_ddp *ddp, const struct tally__packing *packing,
     return TALLY_OK;
 }
 
-int tally__step_restore_plan(tally_ddp *ddp)
+int tally__layout_restore_plan(tally_ddp *ddp)
 {
     static const struct tally__packing planned = {0};
     size_t n = 0;
@@ -131,7 +131,7 @@ static void try_layout(tally_ddp *ddp, bool is_by_ready_order)
     }
 }
 
-void tally__step_arrange(tally_ddp *ddp)
+void tally__layout_arrange(tally_ddp *ddp)
 {
     size_t n = ddp->n_order;
 
@@ -145,7 +145,7 @@ void tally__step_arrange(tally_ddp *ddp)
 }
 
 /* In the present order. */
-void tally__step_repack(tally_ddp *ddp)
+void tally__layout_repack(tally_ddp *ddp)
 {
     ddp->repack_due = false;
     if (may_repack(ddp)) {
@@ -154,12 +154,12 @@ void tally__step_repack(tally_ddp *ddp)
     }
 }
 
-void tally__step_rebuild(tally_ddp *ddp)
+void tally__layout_update(tally_ddp *ddp)
 {
     /* The first step of a static graph only counts: its order says nothing. */
-    if (tally__may_arrange(ddp) && ddp->step >= (ddp->config.static_graph ? 2 : 1)) {
-        tally__step_arrange(ddp);
+    if (tally__layout_may_arrange(ddp) && ddp->step >= (ddp->config.static_graph ? 2 : 1)) {
+        tally__layout_arrange(ddp);
     } else if (ddp->repack_due) {
-        tally__step_repack(ddp);
+        tally__layout_repack(ddp);
     }
 }

@@ -233,7 +233,7 @@ static void warn_of_zeros(const tally_ddp *ddp)
     if (n > 0) {
         warn(ddp,
              "check: in the first %d steps the gradients of %zu of %zu parameters were all zeros: "
-             "%s; if backward writes to arrays of its own, give these as tally_param.grad, or "
+             "%s; if backward writes to other arrays, give these as tally_param.grad, or "
              "write where tally_ddp_grad says",
              N_WATCHED, n, ddp->n_order, list);
     }

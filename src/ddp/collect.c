@@ -34,7 +34,7 @@ int tally__collect(tally_ddp *ddp)
     if (ddp->now.end_future) {
         tally__stats_other(ddp, collect_one(ddp->now.end_future, &end));
         ddp->now.end_future = NULL;
-        ddp->now.end_ran = true;
+        ddp->now.end_collected = true;
     }
     if (ddp->presence.future) {
         tally__stats_other(ddp, collect_one(ddp->presence.future, &first));

@@ -31,21 +31,22 @@ void tally_ddp_config_init(tally_ddp_config *config, size_t size)
     tally__sized_init(DDP_CONFIG, &unset, config, size);
 }
 
-struct run {
+/* A job behind an agreement. */
+struct agreed_job {
     const tally_ddp *ddp;
-    struct tally__outcome before; /* how it went on this rank so far */
-    tally_job_fn job;
+    struct tally__outcome before; /* of the part on this rank */
+    tally_job_fn fn;
     void *user;
 };
 
-static int run_job(tally_lane *lane, void *user)
+static int run_agreed(tally_lane *lane, void *user)
 {
-    const struct run *run = user;
+    const struct agreed_job *job = user;
 
-    tally__waits_show(run->ddp->trace.status);
-    tally__doing_call(lane, run->ddp->call, run->ddp->step + run->ddp->steps_before);
-    TRY(tally__agree_status(lane, &run->before));
-    return run->job ? run->job(lane, run->user) : TALLY_OK;
+    tally__waits_show(job->ddp->trace.status);
+    tally__doing_call(lane, job->ddp->call, job->ddp->step + job->ddp->steps_before);
+    TRY(tally__agree_status(lane, &job->before));
+    return job->fn ? job->fn(lane, job->user) : TALLY_OK;
 }
 
 int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
@@ -55,9 +56,11 @@ int tally__ddp_run(tally_ddp *ddp, tally_job_fn job, void *user)
 
 int tally__ddp_agree(tally_ddp *ddp, int status, tally_job_fn job, void *user)
 {
-    struct run run = {ddp, tally__outcome_of(status), job, user};
-    const struct tally__job made = {
-        .fn = run_job, .user = &run, .end = TALLY__ENDS_WITH_ROUND, .wake = TALLY__WAKE_NOBODY};
+    struct agreed_job agreed = {ddp, tally__outcome_of(status), job, user};
+    const struct tally__job made = {.fn = run_agreed,
+                                    .user = &agreed,
+                                    .end = TALLY__ENDS_WITH_ROUND,
+                                    .wake = TALLY__WAKE_NOBODY};
     tally_future *future;
     int rc;
 
@@ -78,6 +81,24 @@ int tally__check_ddp(const tally_ddp *ddp, const char *call)
                : tally__fail(TALLY_ARG, "%s: ddp is NULL", call);
 }
 
+void tally__doing_part(tally_lane *lane, const tally_ddp *ddp, int bucket, int first, size_t n)
+{
+    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
+                                            .bucket = bucket,
+                                            .name = ddp->params[first].name,
+                                            .has_more = n > 1,
+                                            .hook = ddp->hook->table.name};
+
+    tally__doing_step(lane, &words);
+}
+
+void tally__show_state(tally_ddp *ddp, enum tally__status_state state, const char *call)
+{
+    (void)pthread_mutex_lock(&ddp->mutex);
+    tally__status_set(ddp->trace.status, state, call);
+    (void)pthread_mutex_unlock(&ddp->mutex);
+}
+
 int tally__check_between_steps(tally_ddp *ddp, const char *call)
 {
     bool in_step;
@@ -86,19 +107,13 @@ int tally__check_between_steps(tally_ddp *ddp, const char *call)
     (void)pthread_mutex_lock(&ddp->mutex);
     in_step = ddp->now.begun;
     ddp->call = in_step ? ddp->call : call;
-    if (!in_step) {
-        tally__status_set(ddp->trace.status,
-                          strncmp(call, "tally_checkpoint", strlen("tally_checkpoint")) == 0
-                              ? TALLY__STATE_CHECKPOINT
-                              : TALLY__STATE_COLLECTIVE,
-                          call);
-    }
     (void)pthread_mutex_unlock(&ddp->mutex);
     if (in_step) {
         return tally__fail(TALLY_STATE, "%s: a step is under way; %s first", call,
                            ddp->is_reducer ? "wait for the futures of its buckets"
                                            : "call tally_ddp_wait");
     }
+    tally__show_state(ddp, TALLY__STATE_COLLECTIVE, call);
     return TALLY_OK;
 }
 

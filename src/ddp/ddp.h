@@ -29,7 +29,7 @@ struct tally__gradient {
     int dtype;        /* as backward writes it */
     int reduce_dtype; /* as it travels in the bucket */
     size_t bytes;     /* as backward writes it */
-    void *array;      /* where backward writes it: the application's array, owned, or the bucket;
+    void *array;      /* backward writes to it: the application's array, owned, or the bucket;
                          NULL: the parameter has no gradient */
     void *owned;      /* the array that tally allocated for it, or NULL */
     void *local;      /* the gradient of an ignored parameter: it never travels */
@@ -37,7 +37,7 @@ struct tally__gradient {
 
 /* A parameter's mean gradient; its dtype is the parameter's. */
 struct tally__mean {
-    void *array;  /* where steps leave it: the gradient's array, the bucket, or owned */
+    void *array;  /* steps leave it here: the gradient's array, the bucket, or owned */
     void *owned;  /* the array that tally allocated for it, or NULL */
     void *last;   /* the last step's mean, equal on all ranks; NULL: the step left none. Before the
                      first step array, except for a delayed parameter */
@@ -92,7 +92,7 @@ struct tally__bucket_times {
 };
 
 struct tally__bucket {
-    tally_bucket seen; /* what the hook sees */
+    tally_bucket seen; /* as the hook sees it */
     tally_ddp *ddp;
     size_t n_missing; /* gradients that are neither ready nor absent; all of a delayed bucket, until
                          the application asks for it */
@@ -103,7 +103,7 @@ struct tally__bucket {
                       it otherwise. Belongs to the lane until collected, like the next */
     bool skipped;  /* it was not reduced: no rank had a gradient for it, or the observer said so */
     bool is_run;   /* its gradients are one array of the application, in this order; on all ranks */
-    bool sharded;  /* the observer cuts it into shards and returns residuals itself */
+    bool sharded;  /* the observer divides it into shards, and returns residuals itself */
     struct tally__bucket_times now;  /* the step under way; the lane writes start, done and after */
     struct tally__bucket_times last; /* the last step; guarded by the mutex */
 };
@@ -112,6 +112,7 @@ struct tally__bucket {
 struct tally__step_stats {
     uint64_t first_ns;      /* first announcement of the step under way */
     uint64_t last_first_ns; /* first announcement of the last step */
+    uint64_t last_begin_ns; /* end of the step before the last one, or its first announcement */
     uint64_t last_end_ns;   /* end of the last step's wait; 0: there was none */
     uint64_t forward_ns;    /* from the end of the step before to the start of the last one */
     uint64_t backward_ns;
@@ -173,7 +174,7 @@ struct tally__step_state {
     size_t next_bucket; /* the next to be launched */
     uint64_t marked_ns; /* when the gradient was announced that is being handled; 0: none is */
     tally_future *end_future; /* the end of the step, if it was launched before wait */
-    bool end_ran;             /* it was, and wait has collected it */
+    bool end_collected;       /* it was launched before wait, which has collected it */
     bool has_means;           /* the step counts; lane 0 sets it at the end of the step */
     size_t n_absent;          /* gradients that this rank lacks */
     bool lacks_gradients;     /* n_absent > 0 when the last bucket was launched; for its lane */
@@ -274,6 +275,8 @@ void tally__params_free(tally_ddp *ddp);
  * only. */
 int tally__values_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
 int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root);
+/* After creation: parameters and buffers become root's, and the observer learns of it. */
+int tally__values_take(tally_lane *lane, const tally_ddp *ddp, int root);
 
 /* param_arrays.c: rejects two parameters that share a name or memory, and arrays that are not
  * aligned. Errors: ARG, NOMEM. */
@@ -356,24 +359,33 @@ void tally__residual_take_back(tally_ddp *ddp, const struct tally__param *param)
 int tally__layout_agree(tally_lane *lane, tally_ddp *ddp, int root);
 /* Whether buckets are still to be arranged by ready order: not while the observer pins them, nor
  * under a hook whose bits depend on the layout. */
-bool tally__may_arrange(const tally_ddp *ddp);
+bool tally__layout_may_arrange(const tally_ddp *ddp);
 /* Arranges the buckets by ready.agreed, packed as the hook wants. A failure costs speed, not the
  * step. Between steps. Collective. */
-void tally__step_arrange(tally_ddp *ddp);
+void tally__layout_arrange(tally_ddp *ddp);
 /* Packs the buckets as the hook wants, if they may move and are not; a failure costs speed. Between
  * steps. Collective. */
-void tally__step_repack(tally_ddp *ddp);
+void tally__layout_repack(tally_ddp *ddp);
 /* Returns buckets to the layout of the plan, unless the observer pins them. A later step arranges
  * them again, if it may. Between steps. Collective. Errors: NOMEM, on all ranks; then they stay. */
-int tally__step_restore_plan(tally_ddp *ddp);
+int tally__layout_restore_plan(tally_ddp *ddp);
 /* After a step: changes the layout if that is due. Collective. */
-void tally__step_rebuild(tally_ddp *ddp);
+void tally__layout_update(tally_ddp *ddp);
 
 /* stats.c */
 /* Records the step that ends now; its wait was called at called_ns. With the mutex held. */
 void tally__stats_take(tally_ddp *ddp, uint64_t called_ns);
 
+/* Adds the figures of the last step to the sums over all steps. With the mutex held. */
+void tally__stats_total(struct tally__step_stats *stats);
+
 void tally__counts_add(struct tally__counts *to, const struct tally__counts *from);
+
+/* The length of the last step, from the end of the step before it. */
+static inline uint64_t tally__step_ns(const tally_ddp *ddp)
+{
+    return ddp->stats.last_end_ns - ddp->stats.last_begin_ns;
+}
 
 /* Counts bytes that were not sent for a bucket. */
 void tally__stats_other(tally_ddp *ddp, uint64_t bytes);
@@ -390,12 +402,10 @@ void tally__ddp_event(const tally_ddp *ddp, const struct tally__bucket *bucket,
                       const struct tally__trace_event *event);
 /* A checkpoint was saved or loaded since begin_ns; a save that goes on behind, begun. */
 void tally__ddp_trace_checkpoint(const tally_ddp *ddp, uint64_t begin_ns);
-/* At the end of wait: records it, and the step if it succeeded. step is its number, from 1; the
- * step before it ended at last_end_ns. */
+/* At the end of wait: records it, and the step if it succeeded. step is its number, from 1. */
 struct tally__waited_step {
     unsigned long long step;
     uint64_t called_ns;
-    uint64_t last_end_ns;
     bool has_ended;
 };
 void tally__ddp_trace_wait(tally_ddp *ddp, const struct tally__waited_step *waited);
@@ -403,8 +413,8 @@ void tally__ddp_trace_wait(tally_ddp *ddp, const struct tally__waited_step *wait
 /* metrics.c: the file that TALLY_METRICS names. A failure is logged once. */
 void tally__metrics_make(tally_ddp *ddp);
 void tally__metrics_free(tally_ddp *ddp);
-/* On the thread that waits, after a step of step_ns. */
-void tally__metrics_step(tally_ddp *ddp, uint64_t step_ns);
+/* On the thread that waits, after a step whose times are recorded. */
+void tally__metrics_step(tally_ddp *ddp);
 
 /* ddp_report.c: after a call that failed with status, with the thread's error text: writes the
  * rank's report, if this failure ended the group, and once. No job of the ddp runs. */
@@ -430,7 +440,15 @@ static inline bool tally__has_param(const tally_ddp *ddp, int i)
 /* Returns ARG for NULL, STATE in a forked child. Before any lock is taken: base/creator.h. */
 int tally__check_ddp(const tally_ddp *ddp, const char *call);
 
-/* The same, and STATE naming the call if a step is under way. */
+/* For messages: the lane is in a bucket of n parameters, of which first is the first, in the step
+ * under way; -1: at the end of the step. */
+void tally__doing_part(tally_lane *lane, const tally_ddp *ddp, int bucket, int first, size_t n);
+
+/* Shows on the status page that the application is in this call. Without the mutex. */
+void tally__show_state(tally_ddp *ddp, enum tally__status_state state, const char *call);
+
+/* As tally__check_ddp, and STATE naming the call if a step is under way; shows a collective call.
+ */
 int tally__check_between_steps(tally_ddp *ddp, const char *call);
 
 /* Runs a job on the ddp's lane 0 and waits for it. The bytes it sends count as other_wire_bytes. */

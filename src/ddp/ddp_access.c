@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The application's access to gradients between steps: addresses, zeroing, averaging scalars such
- * as a loss, and steps without communication. One thread of the application enters at a time.
+ * The application's access to parameters and gradients between steps: addresses, zeroing, averaging
+ * scalars such as a loss, and steps without communication. One thread of the application enters at
+ * a time.
  */
 #include <string.h>
 
@@ -22,6 +23,11 @@ const char *tally_ddp_param_name(const tally_ddp *ddp, int i)
 size_t tally_ddp_param_count(const tally_ddp *ddp, int i)
 {
     return tally__has_param(ddp, i) ? ddp->params[i].n : 0;
+}
+
+void *tally_ddp_data(const tally_ddp *ddp, int i)
+{
+    return tally__has_param(ddp, i) ? ddp->params[i].data : NULL;
 }
 
 void *tally_ddp_grad(const tally_ddp *ddp, int i)

@@ -3,76 +3,39 @@
  * The ddp's hook: comparing it between ranks, and replacing the old one. A failure on one rank is a
  * failure on all, and the old hook stays. One thread of the application enters at a time.
  */
-#include <stdio.h>
 #include <string.h>
 
-#include "base/checksum.h"
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/doing.h"
+#include "ddp/compare.h"
 #include "ddp/ddp.h"
 
 /* ---- comparing it ---- */
 
-/* A hook as ranks compare it: the start of the name for messages, and a checksum of the whole name.
- */
-struct description {
-    uint64_t name;
-    uint64_t concurrent;
-    uint64_t feedback;
-    uint64_t elementwise;
-    uint64_t scatters;
-    uint64_t is_own;
-    char words[208];
-};
-
-/* Says how two hooks with the same name differ. */
-static const char *hint(const struct description *a, const struct description *b)
+/* The name, and what else exchanges depend on. */
+static void describe(const void *of, size_t i, struct tally__description *about)
 {
-    if (strcmp(a->words, b->words) != 0) {
-        return "";
-    }
-    if (a->concurrent != b->concurrent) {
-        return ", and one of them is concurrent";
-    }
-    if (a->feedback != b->feedback) {
-        return ", and one of them uses residuals";
-    }
-    if (a->elementwise != b->elementwise) {
-        return ", and one of them is elementwise";
-    }
-    if (a->scatters != b->scatters) {
-        return ", and one of them has a scatter";
-    }
-    if (a->is_own != b->is_own) {
-        return ", and one of them is the application's own";
-    }
-    return a->name != b->name ? ", and their names differ at the end" : "";
+    const tally_hook *hook = of;
+
+    (void)i;
+    tally__describe_thing(about, "hook");
+    tally__describe_name(about, hook->table.name);
+    tally__describe_field(about, "maker",
+                          tally__hook_kind_name(hook).is_builtin ? "tally" : "the application");
+    tally__describe_number(about, "concurrent", hook->table.concurrent != 0);
+    tally__describe_number(about, "feedback", hook->table.feedback != 0);
+    tally__describe_number(about, "elementwise", hook->table.elementwise != 0);
+    tally__describe_field(about, "scatter", hook->table.scatter ? "set" : "NULL");
 }
 
-/* All ranks compare their hooks: the names, and what else exchanges depend on. */
 static int compare_job(tally_lane *lane, void *user)
 {
-    const tally_hook *hook = user;
-    struct description ours = {0};
-    struct description theirs;
+    const struct tally__compared compared = {
+        .plural = "hooks", .n = 1, .of = user, .describe = describe};
 
-    ours.name = tally__checksum(0, hook->table.name, strlen(hook->table.name));
-    ours.concurrent = hook->table.concurrent != 0;
-    ours.feedback = hook->table.feedback != 0;
-    ours.elementwise = hook->table.elementwise != 0;
-    ours.scatters = hook->table.scatter != NULL;
-    ours.is_own = tally__hook_kind_name(hook).is_own;
-    (void)snprintf(ours.words, sizeof ours.words, "%s", hook->table.name);
-    memcpy(&theirs, &ours, sizeof theirs);
-    TRY(tally_lane_broadcast(lane, &theirs, sizeof theirs, 0));
-    if (memcmp(&ours, &theirs, sizeof ours) == 0) {
-        return TALLY_OK;
-    }
-    return tally__fail(
-        TALLY_MISMATCH, "its hook is '%s', that of %s is '%s'%s: all ranks must give the same hook",
-        ours.words, tally__rank_text(lane->group, 0).text, theirs.words, hint(&ours, &theirs));
+    return tally__compare(lane, &compared, 1);
 }
 
 /* ---- the state ---- */
@@ -116,7 +79,7 @@ static int inherit_job(tally_lane *lane, void *user)
 /* The new hook takes over the state of the old one if both are of one kind. If both are the same
  * hook, it lacks state only on ranks where it did not run. Collective if the old hook did not run
  * on all ranks. */
-static int hand_over(tally_ddp *ddp, tally_hook *hook, bool is_attached)
+static int inherit_state(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
     const tally_hook *old = ddp->hook;
     bool is_led = old->private.is_led;
@@ -141,28 +104,28 @@ static int hand_over(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 
 /* ---- residuals ---- */
 
-struct handing {
+struct moved {
     struct tally__residuals *residuals;
-    bool moves;
     struct tally__moving moving;
 };
 
-static int pass_job(tally_lane *lane, void *user)
+static int move_job(tally_lane *lane, void *user)
 {
-    struct handing *handing = user;
+    struct moved *moved = user;
 
-    return handing->moves ? tally__residuals_move(lane, handing->residuals, &handing->moving)
-                          : TALLY_OK;
+    return tally__residuals_move(lane, moved->residuals, &moved->moving);
 }
 
+/* Makes all residuals plain, and moves owned ones if moves is set. */
 static int move_residuals(tally_ddp *ddp, bool moves, enum tally__move how)
 {
-    struct handing handing = {.residuals = ddp->residuals, .moves = moves, .moving = {.how = how}};
+    struct moved moved = {.residuals = ddp->residuals, .moving = {.how = how}};
 
     if (!ddp->hook->table.feedback) {
         return TALLY_OK;
     }
-    return tally__ddp_agree(ddp, tally__residuals_make_plain(ddp->residuals), pass_job, &handing);
+    return tally__ddp_agree(ddp, tally__residuals_make_plain(ddp->residuals),
+                            moves ? move_job : NULL, &moved);
 }
 
 int tally__ddp_move_residuals(tally_ddp *ddp, enum tally__move how)
@@ -206,7 +169,7 @@ static int attach(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 /* State and residuals of the old hook go to the new one, on all ranks or on none. */
 static int inherit(tally_ddp *ddp, tally_hook *hook, bool is_attached)
 {
-    TRY(tally__ddp_agree(ddp, hand_over(ddp, hook, is_attached), NULL, NULL));
+    TRY(tally__ddp_agree(ddp, inherit_state(ddp, hook, is_attached), NULL, NULL));
     return move_residuals(ddp, !is_equal(ddp->hook, hook), TALLY__MOVE_SENT);
 }
 
@@ -228,7 +191,7 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
     /* The same hook, or another wrapper around it, stays attached. */
     is_attached = tally__hook_innermost(hook) == tally__hook_innermost(old);
     TRY(attach(ddp, hook, is_attached));
-    rc = hook->private.layout_bound ? tally__step_restore_plan(ddp) : TALLY_OK;
+    rc = hook->private.layout_bound ? tally__layout_restore_plan(ddp) : TALLY_OK;
     if (rc == TALLY_OK) {
         rc = inherit(ddp, hook, is_attached);
     }
@@ -252,7 +215,7 @@ static int replace(tally_ddp *ddp, tally_hook *hook, int status)
                                                   .end_ns = now_ns,
                                                   .peer = TALLY__NO_PEER});
     tally_hook_free(old);
-    tally__step_repack(ddp);
+    tally__layout_repack(ddp);
     return TALLY_OK;
 }
 

@@ -12,8 +12,8 @@
 #include "base/status.h"
 #include "num/num.h"
 
-/* Flags of the hook: the one that has the state is tally's own; it ran on the rank that saved. */
-#define HOOK_OWN 1u
+/* Flags of the hook: the one that has the state is tally's; it ran on the rank that saved. */
+#define HOOK_BUILTIN 1u
 #define HOOK_RAN 2u
 
 struct tally__state tally__state_of(const struct tally__state_kind *kind, void *object,
@@ -46,7 +46,7 @@ static void write(const struct tally__state *state, struct tally__blob_writer *w
 
     tally__blob_put_array(writer, ddp->hook->table.name, strlen(ddp->hook->table.name));
     tally__blob_put_number(writer,
-                           (kind.is_own ? HOOK_OWN : 0) |
+                           (kind.is_builtin ? HOOK_BUILTIN : 0) |
                                (ddp->hook->private.runs_here(ddp->hook->state) ? HOOK_RAN : 0));
     tally__blob_put_array(writer, kind.text, kind.length);
     tally__blob_put_array(writer, ddp->order,
@@ -132,7 +132,7 @@ static int read_blob(const struct tally__state *state, size_t r)
 
     saved->hook.text = tally__blob_take_array(reader, &saved->hook.length);
     flags = tally__blob_take_number(reader);
-    saved->kind.is_own = (flags & HOOK_OWN) != 0;
+    saved->kind.is_builtin = (flags & HOOK_BUILTIN) != 0;
     saved->hook_ran = (flags & HOOK_RAN) != 0;
     saved->kind.text = tally__blob_take_array(reader, &saved->kind.length);
     saved->order = tally__blob_take_array(reader, &order_bytes);
@@ -361,11 +361,11 @@ static void take_over(const struct tally__state *state)
     fresh->residuals->params = old;
     ddp->steps_before = state->blobs[0].head.n_steps - ddp->step;
     /* Some hooks' bits depend on the layout; so do the choices of auto. */
-    if (order && tally__may_arrange(ddp)) {
+    if (order && tally__layout_may_arrange(ddp)) {
         memcpy(ddp->ready.agreed, order, ddp->n_order * sizeof *order);
-        tally__step_arrange(ddp);
+        tally__layout_arrange(ddp);
     } else {
-        tally__step_repack(ddp);
+        tally__layout_repack(ddp);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
@@ -118,8 +119,7 @@ static void tell_choices(tally_ddp *ddp, uint64_t step)
         (void)snprintf(to[b].runner_up, sizeof to[b].runner_up, "%s",
                        from.runner_up ? from.runner_up : "");
         to[b].predicted_s = from.predicted_s;
-        to[b].measured_s =
-            last->done_ns > last->start_ns ? (double)(last->done_ns - last->start_ns) * 1e-9 : 0;
+        to[b].measured_s = tally__seconds(tally__ns_between(last->start_ns, last->done_ns));
         to[b].runner_up_s = from.runner_up_s;
         to[b].error = from.error;
         (void)snprintf(to[b].reason, sizeof to[b].reason, "%s", from.reason);
@@ -148,8 +148,7 @@ static void tell_step(tally_ddp *ddp, const struct tally__waited_step *waited)
     const struct tally__step_stats *stats = &ddp->stats;
     struct tally__trace_step step = {.ddp = ddp->trace.number,
                                      .step = waited->step,
-                                     .begin_ns = waited->last_end_ns ? waited->last_end_ns
-                                                                     : stats->last_first_ns,
+                                     .begin_ns = stats->last_begin_ns,
                                      .end_ns = stats->last_end_ns,
                                      .forward_ns = stats->forward_ns,
                                      .backward_ns = stats->backward_ns,
@@ -169,16 +168,15 @@ static void tell_step(tally_ddp *ddp, const struct tally__waited_step *waited)
 }
 
 /* The totals on the status page. */
-static void show_step(tally_ddp *ddp, const struct tally__waited_step *waited)
+static void show_step(tally_ddp *ddp)
 {
     const struct tally__step_stats *stats = &ddp->stats;
-    uint64_t begin_ns = waited->last_end_ns ? waited->last_end_ns : stats->last_first_ns;
     const struct tally__rank_lateness *own = &ddp->lateness.ranks[ddp->group->rank];
     const struct tally__status_step step = {
         .n_steps = ddp->step + ddp->steps_before,
         .n_buckets = (uint32_t)ddp->buckets.n,
         .n_params = (uint32_t)ddp->n_order,
-        .ns = stats->last_end_ns - begin_ns,
+        .ns = tally__step_ns(ddp),
         .exposed_ns = stats->total_exposed_ns,
         .wire_bytes = stats->total_wire_bytes,
         .late_ns = tally__late_ns(own->ns),
@@ -200,14 +198,14 @@ void tally__ddp_trace_wait(tally_ddp *ddp, const struct tally__waited_step *wait
                                        .peer = TALLY__NO_PEER};
 
     if (waited->has_ended) {
-        show_step(ddp, waited);
+        show_step(ddp);
     } else {
         event.end_ns = tally__now_ns();
     }
     tally__ddp_event(ddp, NULL, &event);
     if (waited->has_ended) {
         event.kind = TALLY__EVENT_STEP;
-        event.begin_ns = waited->last_end_ns ? waited->last_end_ns : ddp->stats.last_first_ns;
+        event.begin_ns = ddp->stats.last_begin_ns;
         tally__ddp_event(ddp, NULL, &event);
     }
     if (tally__tracer_file(tracer) != 0) {

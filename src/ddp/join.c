@@ -51,13 +51,9 @@ int tally__presence_job(tally_lane *lane, void *user)
 /* All ranks take the parameters and buffers of the highest rank that had input in the last step. */
 static int farewell_job(tally_lane *lane, void *user)
 {
-    tally_ddp *ddp = user;
+    const tally_ddp *ddp = user;
 
-    TRY(tally__values_broadcast(lane, ddp, ddp->presence.root));
-    if (ddp->observer.values_changed) {
-        ddp->observer.values_changed(ddp->observer.user);
-    }
-    return TALLY_OK;
+    return tally__values_take(lane, ddp, ddp->presence.root);
 }
 
 static int shadow(tally_ddp *ddp)

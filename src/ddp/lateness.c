@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -85,11 +86,6 @@ static struct called find_called(const tally_ddp *ddp)
     return called;
 }
 
-static uint64_t between(uint64_t from_ns, uint64_t to_ns)
-{
-    return to_ns > from_ns ? to_ns - from_ns : 0;
-}
-
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -109,9 +105,9 @@ static void add_wait(const struct tally__late_round *late, const struct called *
     uint64_t launched_ns = smaller(larger(late->launched_ns, from_ns), late->to_ns);
     uint64_t sent_ns = smaller(larger(late->sent_ns, launched_ns), late->to_ns);
 
-    ns[TALLY_LATE_COMPUTES - 1] += between(from_ns, launched_ns);
-    ns[TALLY_LATE_LANE - 1] += between(larger(from_ns, launched_ns), sent_ns);
-    ns[TALLY_LATE_LINK - 1] += between(larger(from_ns, sent_ns), late->to_ns);
+    ns[TALLY_LATE_COMPUTES - 1] += tally__ns_between(from_ns, launched_ns);
+    ns[TALLY_LATE_LANE - 1] += tally__ns_between(larger(from_ns, launched_ns), sent_ns);
+    ns[TALLY_LATE_LINK - 1] += tally__ns_between(larger(from_ns, sent_ns), late->to_ns);
 }
 
 uint64_t tally__late_ns(const uint64_t *ns)
@@ -228,8 +224,9 @@ static struct tally__trace_rank told_rank(const tally_ddp *ddp, int r)
     return told;
 }
 
-void tally__lateness_step(tally_ddp *ddp, uint64_t step_ns)
+void tally__lateness_step(tally_ddp *ddp)
 {
+    uint64_t step_ns = tally__step_ns(ddp);
     const struct called called = find_called(ddp);
     uint64_t ns[TALLY__N_LATE_CAUSES];
 
@@ -306,11 +303,6 @@ void tally__lateness_trace(tally_ddp *ddp)
     }
 }
 
-static double seconds(uint64_t ns)
-{
-    return (double)ns / (double)TALLY__NS_PER_SECOND;
-}
-
 int tally_ddp_get_rank_stats(tally_ddp *ddp, int rank, tally_rank_stats *stats)
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_rank_stats, clock_uncertainty_s);
@@ -330,17 +322,17 @@ int tally_ddp_get_rank_stats(tally_ddp *ddp, int rank, tally_rank_stats *stats)
     (void)pthread_mutex_lock(&ddp->mutex);
     own.n_rounds = ddp->lateness.n_rounds;
     own.n_last = from->n_last;
-    own.waited_s = seconds(tally__late_ns(from->ns));
-    own.computes_s = seconds(from->ns[TALLY_LATE_COMPUTES - 1]);
-    own.lane_s = seconds(from->ns[TALLY_LATE_LANE - 1]);
-    own.link_s = seconds(from->ns[TALLY_LATE_LINK - 1]);
-    own.step_waited_s = seconds(from->step_ns);
+    own.waited_s = tally__seconds(tally__late_ns(from->ns));
+    own.computes_s = tally__seconds(from->ns[TALLY_LATE_COMPUTES - 1]);
+    own.lane_s = tally__seconds(from->ns[TALLY_LATE_LANE - 1]);
+    own.link_s = tally__seconds(from->ns[TALLY_LATE_LINK - 1]);
+    own.step_waited_s = tally__seconds(from->step_ns);
     own.n_late_steps = from->row.n;
     own.cause = tally__late_cause(from);
     own.clock_known = told->uncertainty_ns < UINT64_MAX && ddp->lateness.n_steps > 0;
     if (own.clock_known) {
         own.clock_offset_s = (double)told->offset_ns / (double)TALLY__NS_PER_SECOND;
-        own.clock_uncertainty_s = seconds(told->uncertainty_ns);
+        own.clock_uncertainty_s = tally__seconds(told->uncertainty_ns);
     }
     (void)pthread_mutex_unlock(&ddp->mutex);
     tally__sized_write(kind, &own, stats);

@@ -51,9 +51,9 @@ struct tally__lateness {
 /* For a ddp with as many ranks and lanes as group. Errors: NOMEM. Free accepts a zeroed one. */
 int tally__lateness_make(struct tally__lateness *lateness, const tally_group *group);
 void tally__lateness_free(struct tally__lateness *lateness);
-/* A step of step_ns has ended: adds up its arrivals. With the mutex held. */
-void tally__lateness_step(tally_ddp *ddp, uint64_t step_ns);
-/* One rank's part of that: a step in which it was late or in time. */
+/* A step has ended, and its times are recorded: adds up its arrivals. With the mutex held. */
+void tally__lateness_step(tally_ddp *ddp);
+/* One rank's part of that: a step of step_ns in which it was late or in time. */
 void tally__lateness_count(struct tally__rank_lateness *rank, bool late, uint64_t step_ns);
 /* The sum over all causes. */
 uint64_t tally__late_ns(const uint64_t *ns);

@@ -310,16 +310,12 @@ static int reduce_bucket(tally_lane *lane, struct tally__bucket *bucket)
 static void say_doing(tally_lane *lane, const struct tally__bucket *bucket)
 {
     const tally_ddp *ddp = bucket->ddp;
-    const struct tally__step_words words = {.step = bucket->seen.step + 1,
-                                            .bucket = bucket->seen.index,
-                                            .name = bucket->seen.params[0].name,
-                                            .has_more = bucket->seen.n_params > 1,
-                                            .hook = ddp->hook->table.name};
 
     if (ddp->words.step_call) {
         tally__doing_call(lane, ddp->words.step_call, bucket->seen.step);
     } else {
-        tally__doing_step(lane, &words);
+        tally__doing_part(lane, ddp, bucket->seen.index, bucket->seen.params[0].index,
+                          (size_t)bucket->seen.n_params);
     }
 }
 

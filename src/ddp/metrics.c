@@ -35,7 +35,7 @@ struct tally__metrics {
 };
 
 /* "%r" in name becomes the rank; without it, the rank goes before the extension: node_exporter
- * reads files whose names end in ".prom". The second ddp of a rank has a file of its own. */
+ * reads files whose names end in ".prom". The second ddp of a rank has a separate file. */
 static bool find_path(struct tally__metrics *metrics, const char *name, int rank, int ddp)
 {
     const char *mark = strstr(name, "%r");
@@ -117,7 +117,7 @@ static void put_count(FILE *to, const tally_ddp *ddp, const char *name, unsigned
 static void put_seconds(FILE *to, const tally_ddp *ddp, const char *name, uint64_t ns)
 {
     put_name(to, ddp, name);
-    (void)fprintf(to, "} %.9f\n", (double)ns / (double)TALLY__NS_PER_SECOND);
+    (void)fprintf(to, "} %.9f\n", tally__seconds(ns));
 }
 
 static void put_bytes(FILE *to, const tally_ddp *ddp)
@@ -140,7 +140,7 @@ static void put_lateness(FILE *to, const tally_ddp *ddp)
     for (int c = 0; c < TALLY__N_LATE_CAUSES; c++) {
         put_name(to, ddp, "tally_late_seconds_total");
         put_label(to, "cause", causes[c]);
-        (void)fprintf(to, "} %.9f\n", (double)own->ns[c] / (double)TALLY__NS_PER_SECOND);
+        (void)fprintf(to, "} %.9f\n", tally__seconds(own->ns[c]));
     }
     put_family(to, "tally_late_steps", "gauge",
                "The last steps in a row in which the others waited for this rank for more than a "
@@ -227,7 +227,7 @@ static void add_bytes(struct tally__metrics *metrics, const char *hook, uint64_t
     metrics->hooks[i].bytes += bytes;
 }
 
-void tally__metrics_step(tally_ddp *ddp, uint64_t step_ns)
+void tally__metrics_step(tally_ddp *ddp)
 {
     struct tally__metrics *metrics = ddp->metrics;
     uint64_t now_ns = ddp->stats.last_end_ns;
@@ -235,7 +235,7 @@ void tally__metrics_step(tally_ddp *ddp, uint64_t step_ns)
     if (!metrics) {
         return;
     }
-    metrics->step_ns += step_ns;
+    metrics->step_ns += tally__step_ns(ddp);
     add_bytes(metrics, ddp->hook->table.name, ddp->stats.wire_bytes);
     if (now_ns >= metrics->next_ns) {
         metrics->next_ns = now_ns + PERIOD_NS;

@@ -4,18 +4,12 @@
 #include "ddp/check.h"
 #include "ddp/compare.h"
 #include "ddp/ddp.h"
-
-static const char *dtype_name(int dtype)
-{
-    static const char *const names[] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8"};
-
-    return dtype >= TALLY_F32 && dtype <= TALLY_U8 ? names[dtype] : "unknown";
-}
+#include "num/reduce.h"
 
 /* Of mixed precision, where 0 is none. */
 static const char *low_dtype_name(int dtype)
 {
-    return dtype ? dtype_name(dtype) : "0";
+    return dtype ? tally__dtype_name(dtype) : "0";
 }
 
 static void describe_param(const void *of, size_t i, struct tally__description *about)
@@ -25,7 +19,7 @@ static void describe_param(const void *of, size_t i, struct tally__description *
     tally__describe_numbered(about, "parameter", i);
     tally__describe_name(about, param->name);
     tally__describe_list(about, "shape", (size_t)param->n_dims, param->shape);
-    tally__describe_field(about, "dtype", dtype_name(param->dtype));
+    tally__describe_field(about, "dtype", tally__dtype_name(param->dtype));
     tally__describe_number(about, "flags", param->flags);
     tally__describe_field(about, "data", param->provided ? "NULL" : "given");
     tally__describe_field(about, "order of elements", param->permuted ? "permuted" : "row-major");
@@ -39,7 +33,7 @@ static void describe_buffer(const void *of, size_t i, struct tally__description 
     tally__describe_numbered(about, "buffer", i);
     tally__describe_name(about, buffer->name ? buffer->name : "");
     tally__describe_number(about, "bytes", (long long)buffer->bytes);
-    tally__describe_field(about, "dtype", dtype_name(buffer->dtype));
+    tally__describe_field(about, "dtype", tally__dtype_name(buffer->dtype));
 }
 
 static void describe_caps(const tally_ddp *ddp, struct tally__description *about)

@@ -2,8 +2,8 @@
 /*
  * Parameters that tally provides: one piece of group memory, laid out like the buckets, so that the
  * parameters of a bucket are contiguous, in the order of its gradients; parameters without a
- * gradient follow. Also broadcasts parameters on request. The thread that creates the ddp enters,
- * or one of the application's threads between steps.
+ * gradient follow. The thread that creates the ddp enters, and a sharded optimizer's lanes to find
+ * such parameters.
  */
 #include "base/memory.h"
 #include "base/status.h"
@@ -66,39 +66,4 @@ void *tally__bucket_run(const struct tally__bucket *bucket)
         }
     }
     return run;
-}
-
-void *tally_ddp_data(const tally_ddp *ddp, int i)
-{
-    return tally__has_param(ddp, i) ? ddp->params[i].data : NULL;
-}
-
-struct alignment {
-    const tally_ddp *ddp;
-    int root;
-};
-
-static int align_job(tally_lane *lane, void *user)
-{
-    const struct alignment *alignment = user;
-    const struct tally__observer *observer = &alignment->ddp->observer;
-
-    if (alignment->root < 0 || alignment->root >= tally_group_size(alignment->ddp->group)) {
-        return tally__fail(TALLY_ARG,
-                           "tally_ddp_broadcast: root %d is not in 0..%d, the ranks of this group",
-                           alignment->root, tally_group_size(alignment->ddp->group) - 1);
-    }
-    TRY(tally__values_broadcast(lane, alignment->ddp, alignment->root));
-    if (observer->values_changed) {
-        observer->values_changed(observer->user);
-    }
-    return TALLY_OK;
-}
-
-int tally_ddp_broadcast(tally_ddp *ddp, int root)
-{
-    struct alignment alignment = {ddp, root};
-
-    TRY(tally__check_between_steps(ddp, "tally_ddp_broadcast"));
-    return tally__stats_note(ddp, tally__ddp_run(ddp, align_job, &alignment));
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parameters: copying and checking the application's descriptions, and making values equal on all
- * ranks. Not responsible for names and memory that two parameters share (param_arrays.c) nor for
- * comparing parameters between ranks (param_compare.c). The thread that creates the ddp enters;
- * exchanges run as jobs.
+ * Parameters: copying and checking the application's descriptions, and broadcasting values. Not
+ * responsible for names and memory that two parameters share (param_arrays.c) nor for comparing
+ * parameters between ranks (param_compare.c). The thread that creates the ddp enters; exchanges run
+ * as jobs.
  */
 #include <string.h>
 
@@ -345,4 +345,39 @@ int tally__buffers_broadcast(tally_lane *lane, const tally_ddp *ddp, int root)
     const struct tally__arrays arrays = {ddp->n_buffers, ddp, buffer_array};
 
     return tally__broadcast(lane, &arrays, root);
+}
+
+int tally__values_take(tally_lane *lane, const tally_ddp *ddp, int root)
+{
+    TRY(tally__values_broadcast(lane, ddp, root));
+    if (ddp->observer.values_changed) {
+        ddp->observer.values_changed(ddp->observer.user);
+    }
+    return TALLY_OK;
+}
+
+struct broadcast {
+    const tally_ddp *ddp;
+    int root;
+};
+
+static int broadcast_job(tally_lane *lane, void *user)
+{
+    const struct broadcast *broadcast = user;
+    int size = tally_group_size(broadcast->ddp->group);
+
+    if (broadcast->root < 0 || broadcast->root >= size) {
+        return tally__fail(TALLY_ARG,
+                           "tally_ddp_broadcast: root %d is not in 0..%d, the ranks of this group",
+                           broadcast->root, size - 1);
+    }
+    return tally__values_take(lane, broadcast->ddp, broadcast->root);
+}
+
+int tally_ddp_broadcast(tally_ddp *ddp, int root)
+{
+    struct broadcast broadcast = {ddp, root};
+
+    TRY(tally__check_between_steps(ddp, "tally_ddp_broadcast"));
+    return tally__stats_note(ddp, tally__ddp_run(ddp, broadcast_job, &broadcast));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reducer object: creating and freeing it, and reducing a bucket in bucket; see reducer.h.
+ * The reducer object: creating and freeing it, and reducing bucket by bucket; see reducer.h.
  * Application threads enter, several at once in tally_reducer_reduce; jobs run on lane 0.
  */
 #include "ddp/reducer.h"
@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/doing.h"
 #include "comm/threads.h"
 
 /* ---- making and freeing ---- */
@@ -143,18 +142,6 @@ static void enter_step(tally_reducer *reducer, const struct tally__reducer_reque
     }
 }
 
-static void say_doing(tally_lane *lane, const struct tally__reducer_request *request)
-{
-    const tally_ddp *ddp = request->reducer->ddp;
-    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
-                                            .bucket = request->reducer->now.index,
-                                            .name = ddp->params[request->params[0]].name,
-                                            .has_more = request->n > 1,
-                                            .hook = ddp->hook->table.name};
-
-    tally__doing_step(lane, &words);
-}
-
 /* *is_known: all ranks gave the same bucket. */
 static int reduce(tally_lane *lane, const struct tally__reducer_request *request, bool *is_known)
 {
@@ -187,29 +174,22 @@ static int reduce(tally_lane *lane, const struct tally__reducer_request *request
     return tally__run_hook(lane, ddp, &seen, NULL);
 }
 
-/* With the mutex held: the step's figures become those of the last step. Returns its length, from
- * the end of the step before. */
-static uint64_t end_step(tally_reducer *reducer)
+/* With the mutex held: the step's figures become those of the last step. */
+static void end_step(tally_reducer *reducer)
 {
     struct tally__step_stats *stats = &reducer->ddp->stats;
-    uint64_t begin_ns = stats->last_end_ns ? stats->last_end_ns : reducer->now.start_ns;
 
     reducer->ddp->step++;
     reducer->n_buckets = (size_t)reducer->now.index;
     stats->last_first_ns = reducer->now.start_ns;
+    stats->last_begin_ns = stats->last_end_ns ? stats->last_end_ns : reducer->now.start_ns;
     stats->last_end_ns = tally__now_ns();
     stats->comm_ns = reducer->now.comm_ns;
     stats->wire_bytes = reducer->now.wire_bytes;
     stats->counts = reducer->now.counts;
     stats->n_reduced = reducer->n_buckets;
-    stats->n_steps++;
-    stats->total_comm_ns += stats->comm_ns;
-    stats->total_wire_bytes += stats->wire_bytes;
-    tally__counts_add(&stats->total_counts, &stats->counts);
-    stats->other_bytes = stats->total_other_bytes - stats->taken_other_bytes;
-    stats->taken_other_bytes = stats->total_other_bytes;
-    tally__lateness_step(reducer->ddp, stats->last_end_ns - begin_ns);
-    return stats->last_end_ns - begin_ns;
+    tally__stats_total(stats);
+    tally__lateness_step(reducer->ddp);
 }
 
 /* The end of a job, with the status that all ranks have: the request is spare again. */
@@ -239,13 +219,11 @@ static void leave_bucket(const struct tally__reducer_request *request, bool fail
         return;
     }
     if (!reducer->now.failed) {
-        uint64_t step_ns;
-
         (void)pthread_mutex_lock(&reducer->ddp->mutex);
-        step_ns = end_step(reducer);
+        end_step(reducer);
         (void)pthread_mutex_unlock(&reducer->ddp->mutex);
         tally__lateness_log(reducer->ddp);
-        tally__metrics_step(reducer->ddp, step_ns);
+        tally__metrics_step(reducer->ddp);
         reducer->ddp->hook->private.step_over(reducer->ddp->hook->state, true);
     }
     tally__arrivals_reset(&reducer->ddp->lateness.arrivals[0]);
@@ -279,7 +257,7 @@ static int bucket_job(tally_lane *lane, void *user)
     bool is_known = false;
     int rc;
 
-    say_doing(lane, request);
+    tally__doing_part(lane, reducer->ddp, reducer->now.index, request->params[0], request->n);
     begin_arrivals(lane, request, start_ns);
     tally__reduction_enter(&reduction);
     rc = reduce(lane, request, &is_known);

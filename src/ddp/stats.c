@@ -12,23 +12,27 @@
 #include "base/sized.h"
 #include "base/status.h"
 
-static double seconds(uint64_t ns)
-{
-    return (double)ns / (double)TALLY__NS_PER_SECOND;
-}
-
-/* The time from one moment to another; 0 if the second came first. */
-static uint64_t since(uint64_t from_ns, uint64_t to_ns)
-{
-    return to_ns > from_ns ? to_ns - from_ns : 0;
-}
-
 void tally__counts_add(struct tally__counts *to, const struct tally__counts *from)
 {
     to->saturated += from->saturated;
     to->compressed_from += from->compressed_from;
     to->compressed_to += from->compressed_to;
     to->host_bytes += from->host_bytes;
+    to->offered_bytes += from->offered_bytes;
+    to->exchanges += from->exchanges;
+}
+
+void tally__stats_total(struct tally__step_stats *stats)
+{
+    stats->other_bytes = stats->total_other_bytes - stats->taken_other_bytes;
+    stats->taken_other_bytes = stats->total_other_bytes;
+    stats->n_steps++;
+    stats->total_forward_ns += stats->forward_ns;
+    stats->total_backward_ns += stats->backward_ns;
+    stats->total_comm_ns += stats->comm_ns;
+    stats->total_exposed_ns += stats->exposed_ns;
+    stats->total_wire_bytes += stats->wire_bytes;
+    tally__counts_add(&stats->total_counts, &stats->counts);
 }
 
 void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
@@ -37,10 +41,11 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
     uint64_t busy_until_ns = 0;
     uint64_t now_ns = tally__now_ns();
 
-    stats->forward_ns = stats->last_end_ns > 0 ? since(stats->last_end_ns, stats->first_ns) : 0;
+    stats->last_begin_ns = stats->last_end_ns > 0 ? stats->last_end_ns : stats->first_ns;
+    stats->forward_ns = tally__ns_between(stats->last_begin_ns, stats->first_ns);
     stats->last_end_ns = now_ns;
-    stats->backward_ns = since(stats->first_ns, called_ns);
-    stats->exposed_ns = since(called_ns, now_ns);
+    stats->backward_ns = tally__ns_between(stats->first_ns, called_ns);
+    stats->exposed_ns = tally__ns_between(called_ns, now_ns);
     if (ddp->observer.step_times) {
         stats->exposed_ns -= ddp->observer.step_times(ddp->observer.user, called_ns);
     }
@@ -59,25 +64,17 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
         stats->comm_ns += bucket->now.late_ns;
         bucket->last = bucket->now;
         /* Lanes that are busy at the same time count once. */
-        stats->comm_ns +=
-            since(bucket->last.start_ns > busy_until_ns ? bucket->last.start_ns : busy_until_ns,
-                  bucket->last.done_ns);
+        stats->comm_ns += tally__ns_between(
+            bucket->last.start_ns > busy_until_ns ? bucket->last.start_ns : busy_until_ns,
+            bucket->last.done_ns);
         busy_until_ns = bucket->last.done_ns > busy_until_ns ? bucket->last.done_ns : busy_until_ns;
         stats->wire_bytes += bucket->last.bytes_sent;
         tally__counts_add(&stats->counts, &bucket->last.counts);
         stats->n_reduced += !bucket->skipped;
     }
-    stats->other_bytes = stats->total_other_bytes - stats->taken_other_bytes;
-    stats->taken_other_bytes = stats->total_other_bytes;
     stats->n_ready = ddp->ready.n;
     memcpy(ddp->ready.last, ddp->ready.order, ddp->ready.n * sizeof *ddp->ready.last);
-    stats->n_steps++;
-    stats->total_forward_ns += stats->forward_ns;
-    stats->total_backward_ns += stats->backward_ns;
-    stats->total_comm_ns += stats->comm_ns;
-    stats->total_exposed_ns += stats->exposed_ns;
-    stats->total_wire_bytes += stats->wire_bytes;
-    tally__counts_add(&stats->total_counts, &stats->counts);
+    tally__stats_total(stats);
 }
 
 void tally__stats_other(tally_ddp *ddp, uint64_t bytes)
@@ -163,18 +160,18 @@ static void fill_counts(const struct tally__step_stats *stats, tally_ddp_stats *
 
 static void fill_times(const struct tally__step_stats *stats, tally_ddp_stats *out)
 {
-    double hidden = seconds(since(stats->exposed_ns, stats->comm_ns));
+    double hidden = tally__seconds(tally__ns_between(stats->exposed_ns, stats->comm_ns));
     double n_steps = stats->n_steps > 0 ? (double)stats->n_steps : 1;
 
-    out->forward_s = seconds(stats->forward_ns);
-    out->backward_s = seconds(stats->backward_ns);
-    out->comm_s = seconds(stats->comm_ns);
-    out->exposed_s = seconds(stats->exposed_ns);
-    out->overlap = stats->comm_ns > 0 ? hidden / seconds(stats->comm_ns) : 0;
-    out->mean_forward_s = seconds(stats->total_forward_ns) / n_steps;
-    out->mean_backward_s = seconds(stats->total_backward_ns) / n_steps;
-    out->mean_comm_s = seconds(stats->total_comm_ns) / n_steps;
-    out->mean_exposed_s = seconds(stats->total_exposed_ns) / n_steps;
+    out->forward_s = tally__seconds(stats->forward_ns);
+    out->backward_s = tally__seconds(stats->backward_ns);
+    out->comm_s = tally__seconds(stats->comm_ns);
+    out->exposed_s = tally__seconds(stats->exposed_ns);
+    out->overlap = stats->comm_ns > 0 ? hidden / tally__seconds(stats->comm_ns) : 0;
+    out->mean_forward_s = tally__seconds(stats->total_forward_ns) / n_steps;
+    out->mean_backward_s = tally__seconds(stats->total_backward_ns) / n_steps;
+    out->mean_comm_s = tally__seconds(stats->total_comm_ns) / n_steps;
+    out->mean_exposed_s = tally__seconds(stats->total_exposed_ns) / n_steps;
 }
 
 /* An older program's struct may have less room for the text. */
@@ -241,10 +238,10 @@ int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats
     own.measured = from->last.done_ns > 0;
     own.n_params = (size_t)from->seen.n_params;
     own.bytes = from->seen.n * tally_dtype_bytes(from->seen.dtype);
-    own.ready_s = seconds(since(first_ns, from->last.ready_ns));
-    own.launch_s = seconds(since(first_ns, from->last.launch_ns));
-    own.start_s = seconds(since(first_ns, from->last.start_ns));
-    own.done_s = seconds(since(first_ns, from->last.done_ns));
+    own.ready_s = tally__seconds(tally__ns_between(first_ns, from->last.ready_ns));
+    own.launch_s = tally__seconds(tally__ns_between(first_ns, from->last.launch_ns));
+    own.start_s = tally__seconds(tally__ns_between(first_ns, from->last.start_ns));
+    own.done_s = tally__seconds(tally__ns_between(first_ns, from->last.done_ns));
     own.wire_bytes = from->last.bytes_sent;
     own.host_bytes = from->last.counts.host_bytes;
     (void)pthread_mutex_unlock(&ddp->mutex);
@@ -265,7 +262,7 @@ int tally_ddp_explain(tally_ddp *ddp, size_t bucket, tally_bucket_choice *choice
     }
     last = &ddp->buckets.bucket[bucket].last;
     own.hook = ddp->hook->table.name;
-    own.measured_s = seconds(since(last->start_ns, last->done_ns));
+    own.measured_s = tally__seconds(tally__ns_between(last->start_ns, last->done_ns));
     ddp->hook->private.explain(ddp->hook->state, bucket, &own);
     tally__sized_write(kind, &own, choice);
     return TALLY_OK;

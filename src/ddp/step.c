@@ -117,10 +117,17 @@ static int mark_absent(tally_ddp *ddp, struct tally__param *param)
     return TALLY_OK;
 }
 
-/* With the mutex held: marks the gradient, which may complete its bucket. */
-static int complete(tally_ddp *ddp, struct tally__param *param, enum tally__grad_state state)
+/* With the mutex held: the gradient is complete, and may complete its bucket. */
+static int make_ready(tally_ddp *ddp, struct tally__param *param)
 {
-    mark(ddp, param, state);
+    mark(ddp, param, TALLY__GRAD_READY);
+    return tally__launch_complete(ddp);
+}
+
+/* With the mutex held: the same for a pass without a gradient. */
+static int make_absent(tally_ddp *ddp, struct tally__param *param)
+{
+    TRY(mark_absent(ddp, param));
     return tally__launch_complete(ddp);
 }
 
@@ -201,14 +208,7 @@ static int announce(tally_ddp *ddp, struct tally__param *param)
     if (ddp->config.static_graph && param->now.n_announced < param->n_expected) {
         return TALLY_OK;
     }
-    return complete(ddp, param, TALLY__GRAD_READY);
-}
-
-/* With the mutex held: the same as complete, for a pass without a gradient. */
-static int make_absent(tally_ddp *ddp, struct tally__param *param)
-{
-    TRY(mark_absent(ddp, param));
-    return tally__launch_complete(ddp);
+    return make_ready(ddp, param);
 }
 
 /* With the mutex held. */
@@ -305,7 +305,7 @@ static int announce_rest(tally_ddp *ddp)
             continue;
         }
         if (ddp->recording && param->now.n_announced > 0) {
-            TRY(complete(ddp, param, TALLY__GRAD_READY));
+            TRY(make_ready(ddp, param));
         } else if (param->now.n_announced == 0 && absent_is_fine) {
             TRY(make_absent(ddp, param));
         } else {
@@ -368,18 +368,16 @@ static int end_launched(tally_ddp *ddp, int launched, uint64_t called_ns)
     /* A job that fails, fails on every rank: all ranks end the step, or none. */
     rc = tally__step_end(ddp, rc);
     if (rc == TALLY_OK && called_ns > 0) {
-        uint64_t begin_ns = ddp->stats.last_end_ns ? ddp->stats.last_end_ns : ddp->stats.first_ns;
-
         lock(ddp);
         tally__stats_take(ddp, called_ns);
-        tally__lateness_step(ddp, ddp->stats.last_end_ns - begin_ns);
+        tally__lateness_step(ddp);
         unlock(ddp);
         tally__lateness_log(ddp);
-        tally__metrics_step(ddp, ddp->stats.last_end_ns - begin_ns);
+        tally__metrics_step(ddp);
     }
     if (rc == TALLY_OK) {
         ddp->hook->private.step_over(ddp->hook->state, called_ns > 0);
-        tally__step_rebuild(ddp);
+        tally__layout_update(ddp);
         tally__checks_local(ddp);
     }
     lock(ddp);
@@ -391,11 +389,10 @@ static int end_launched(tally_ddp *ddp, int launched, uint64_t called_ns)
                : rc;
 }
 
-static int end_step(tally_ddp *ddp)
+static int wait_for_step(tally_ddp *ddp)
 {
     struct tally__waited_step waited = {.step = ddp->step + ddp->steps_before + 1,
-                                        .called_ns = tally__now_ns(),
-                                        .last_end_ns = ddp->stats.last_end_ns};
+                                        .called_ns = tally__now_ns()};
     int rc;
 
     if (tally__is_lane_thread()) {
@@ -424,7 +421,7 @@ static int end_step(tally_ddp *ddp)
 int tally_ddp_wait(tally_ddp *ddp)
 {
     TRY(tally__check_ddp(ddp, "tally_ddp_wait"));
-    return tally__stats_note(ddp, end_step(ddp));
+    return tally__stats_note(ddp, wait_for_step(ddp));
 }
 
 int tally__shadow_step(tally_ddp *ddp)

@@ -10,12 +10,11 @@
 
 #include "base/sized.h"
 #include "base/status.h"
-#include "comm/doing.h"
 #include "comm/future.h"
 #include "ddp/grad_cast.h"
 #include "num/num.h"
 
-static int align_buffers(tally_lane *lane, const tally_ddp *ddp, int root)
+static int make_buffers_equal(tally_lane *lane, const tally_ddp *ddp, int root)
 {
     if (ddp->config.buffer_hook) {
         for (size_t i = 0; i < ddp->n_buffers; i++) {
@@ -66,15 +65,6 @@ static void take_counts(tally_ddp *ddp)
             ddp->now.used[i] = param->bucket >= 0 ? n_ranks : 0;
         }
     }
-}
-
-/* The exchanges at the end of a step. Under join the highest rank with input leads. */
-static int exchange(tally_lane *lane, tally_ddp *ddp)
-{
-    int root = ddp->config.join ? ddp->presence.root : 0;
-
-    TRY(align_buffers(lane, ddp, root));
-    return tally__layout_agree(lane, ddp, root);
 }
 
 /* Waits for the buckets on other lanes; those of this lane are done. Errors: that of a bucket: the
@@ -153,16 +143,14 @@ static void fill_absent(tally_ddp *ddp)
 static int end_job(tally_lane *lane, void *user)
 {
     tally_ddp *ddp = user;
-    const struct tally__step_words words = {.step = ddp->step + ddp->steps_before + 1,
-                                            .bucket = -1,
-                                            .name = ddp->params[0].name,
-                                            .has_more = ddp->n_params > 1,
-                                            .hook = ddp->hook->table.name};
+    /* Under join the highest rank with input decides. */
+    int root = ddp->config.join ? ddp->presence.root : 0;
 
-    tally__doing_step(lane, &words);
+    tally__doing_part(lane, ddp, -1, 0, ddp->n_params);
     TRY(await_buckets(ddp));
     TRY(ddp->hook->private.step_end(ddp->hook->state, lane));
-    TRY(exchange(lane, ddp));
+    TRY(make_buffers_equal(lane, ddp, root));
+    TRY(tally__layout_agree(lane, ddp, root));
     record(ddp);
     fill_absent(ddp);
     ddp->now.has_means = true;
@@ -207,7 +195,7 @@ int tally__step_end(tally_ddp *ddp, int collected)
 {
     int rc = collected;
 
-    if (rc == TALLY_OK && !ddp->now.end_ran) {
+    if (rc == TALLY_OK && !ddp->now.end_collected) {
         rc = tally__ddp_run(ddp, end_job, ddp);
     }
     if (ddp->now.has_means) {

@@ -124,14 +124,13 @@ static int make(const tally_hook_table *table, const struct tally__hook_private 
                 void *state, tally_hook **hook)
 {
     tally_hook *made = tally__alloc(sizeof *made, "a hook");
-    char *name = tally__alloc(strlen(table->name) + 1, "a hook");
+    char *name = tally__alloc_text(table->name, "a hook");
 
     if (!made || !name) {
         tally__free(made);
         tally__free(name);
         return TALLY_NOMEM;
     }
-    memcpy(name, table->name, strlen(table->name) + 1);
     made->table = *table;
     made->table.name = name;
     if (private) {
@@ -299,5 +298,6 @@ struct tally__hook_kind_name tally__hook_kind_name(const tally_hook *hook)
 
 bool tally__hook_same_kind(struct tally__hook_kind_name a, struct tally__hook_kind_name b)
 {
-    return a.is_own == b.is_own && a.length == b.length && memcmp(a.text, b.text, a.length) == 0;
+    return a.is_builtin == b.is_builtin && a.length == b.length &&
+           memcmp(a.text, b.text, a.length) == 0;
 }

@@ -17,7 +17,7 @@
 
 struct tally__hook_kind;
 
-/* How parameters are packed into buckets. */
+/* A packing of parameters into buckets. */
 #define TALLY__MOST_CLASSES 8
 struct tally__packing {
     size_t cap_bytes; /* of all buckets; 0: the caps of the config */
@@ -127,7 +127,7 @@ void tally__hook_state_free(tally_hook_blob *state);
  * flag and a text; text is not terminated.
  */
 struct tally__hook_kind_name {
-    bool is_own;
+    bool is_builtin; /* one of tally's */
     size_t length;
     const char *text;
 };

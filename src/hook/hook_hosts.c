@@ -22,11 +22,20 @@
 struct hosts {
     struct tally__wrapper wrapper;
     int host_size; /* 0: the ranks of each machine */
-    tally_ddp *ddp;
-    int n_entered;
-    tally_group *local;   /* the ranks of this host */
-    tally_group *leaders; /* NULL on ranks that are not leaders */
+    struct tally__division division;
 };
+
+/* The ranks of this host. */
+static tally_group *local_of(const struct hosts *hosts)
+{
+    return hosts->division.groups[0];
+}
+
+/* The leaders; NULL on ranks that are none. */
+static tally_group *leaders_of(const struct hosts *hosts)
+{
+    return hosts->division.groups[1];
+}
 
 /* ---- hosts and their ranks ---- */
 
@@ -67,58 +76,35 @@ static int find_first(tally_group *all, int *first)
     return rc;
 }
 
-static void close_groups(struct hosts *hosts)
-{
-    (void)tally_group_close(hosts->leaders);
-    (void)tally_group_close(hosts->local);
-    hosts->leaders = NULL;
-    hosts->local = NULL;
-}
-
-static int open_groups(struct hosts *hosts, tally_group *all)
+static int open_groups(int host_size, tally_group *all, tally_group *made[2])
 {
     int rank = tally_group_rank(all);
     int first = rank;
 
-    if (hosts->host_size > 0) {
-        first = rank / hosts->host_size * hosts->host_size;
+    if (host_size > 0) {
+        first = rank / host_size * host_size;
     } else {
         TRY(find_first(all, &first));
     }
-    TRY(tally_group_split(all, first, rank, &hosts->local));
-    hosts->local->is_host = true;
-    return tally_group_split(all, rank == first ? 0 : -1, rank, &hosts->leaders);
+    TRY(tally_group_split(all, first, rank, &made[0]));
+    made[0]->is_host = true;
+    return tally_group_split(all, rank == first ? 0 : -1, rank, &made[1]);
 }
 
-/* Always opens the groups: another rank may have entered with another object of the same name. */
 static int enter(void *state, tally_ddp *ddp)
 {
     struct hosts *hosts = state;
-    struct hosts made = {.host_size = hosts->host_size};
-    int rc = open_groups(&made, tally_ddp_group(ddp));
+    tally_group *made[2] = {NULL, NULL};
+    int rc = open_groups(hosts->host_size, tally_ddp_group(ddp), made);
 
-    if (rc != TALLY_OK || hosts->n_entered > 0) {
-        close_groups(&made);
-    } else {
-        hosts->local = made.local;
-        hosts->leaders = made.leaders;
-        hosts->ddp = ddp;
-    }
-    if (rc == TALLY_OK && hosts->ddp != ddp) {
-        return tally__fail(TALLY_STATE, "a hosts hook serves one ddp at a time");
-    }
-    hosts->n_entered += rc == TALLY_OK;
-    return rc;
+    return tally__division_enter(&hosts->division, ddp, "hosts", made, rc);
 }
 
 static void leave(void *state)
 {
     struct hosts *hosts = state;
 
-    if (--hosts->n_entered == 0) {
-        close_groups(hosts);
-        hosts->ddp = NULL;
-    }
+    tally__division_leave(&hosts->division);
 }
 
 /* ---- reducing ---- */
@@ -167,10 +153,10 @@ static int exchange(const struct hosts *hosts, tally_lane *lane, const tally_buc
     tally_bucket of_host = *bucket;
     int rc;
 
-    if (tally_group_size(hosts->local) > 1) {
+    if (tally_group_size(local_of(hosts)) > 1) {
         of_host.shadows = 0;
     }
-    rc = tally__hook_reduce_in_subgroup(hosts->wrapper.inner, lane, hosts->leaders,
+    rc = tally__hook_reduce_in_subgroup(hosts->wrapper.inner, lane, leaders_of(hosts),
                                         TALLY__DIVISOR_STAYS, &of_host);
     return rc == TALLY_NUMERIC ? fail_numeric(lane) : rc;
 }
@@ -178,17 +164,17 @@ static int exchange(const struct hosts *hosts, tally_lane *lane, const tally_buc
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
     const struct hosts *hosts = state;
-    bool alone = tally_group_size(hosts->local) == 1;
+    bool alone = tally_group_size(local_of(hosts)) == 1;
     struct tally__outcome exchanged = {.status = TALLY_OK};
-    tally_lane *within = tally_lane_for(lane, hosts->local);
+    tally_lane *within = tally_lane_for(lane, local_of(hosts));
 
-    if (!hosts->leaders) {
+    if (!leaders_of(hosts)) {
         TRY(give_up_residuals(bucket));
     }
     if (!alone) {
         TRY(add_within(within, bucket));
     }
-    if (hosts->leaders) {
+    if (leaders_of(hosts)) {
         exchanged = tally__outcome_of(exchange(hosts, lane, bucket));
     }
     TRY(tally__agree_status(within, &exchanged));
@@ -199,7 +185,7 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 
 static bool runs_here(const void *state)
 {
-    return ((const struct hosts *)state)->leaders != NULL;
+    return leaders_of(state) != NULL;
 }
 
 static int make(const char *name, const struct tally__setting *setting, tally_hook *inner,

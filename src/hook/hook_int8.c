@@ -123,7 +123,7 @@ static const struct tally__option options[] = {
                .unit = 64,
                .accepts = "64..4096, a multiple of 64",
                .fallback = "512",
-               .help = "elements with a scale of their own"},
+               .help = "elements that share one scale"},
     [EXEMPT] = TALLY__CHOICE_OPTION(
         "exempt", "vectors|none", "vectors",
         "what travels as numbers: parameters with fewer than two dimensions, or nothing"),

@@ -14,11 +14,15 @@
 struct post_local {
     struct tally__wrapper wrapper;
     uint64_t start;
-    int group_size;     /* 0 or 1: nothing is exchanged */
-    tally_ddp *ddp;     /* the ddp whose group was divided */
-    int n_entered;      /* an outer hook may replace itself, and enter twice */
-    tally_group *group; /* the ranks that exchange from start on; NULL: none */
+    int group_size; /* 0 or 1: nothing is exchanged */
+    struct tally__division division;
 };
+
+/* The ranks that exchange from start on; NULL: none. */
+static tally_group *group_of(const struct post_local *local)
+{
+    return local->division.groups[0];
+}
 
 /* Divides the ddp's group; NULL where each rank is alone. */
 static int divide(const struct post_local *local, tally_ddp *ddp, tally_group **group)
@@ -38,35 +42,20 @@ static int divide(const struct post_local *local, tally_ddp *ddp, tally_group **
     return tally_group_split(all, rank / local->group_size, rank, group);
 }
 
-/* Always divides: another rank may have entered with another object of the same name. */
 static int enter(void *state, tally_ddp *ddp)
 {
     struct post_local *local = state;
-    tally_group *group;
+    tally_group *made[2] = {NULL, NULL};
+    int rc = divide(local, ddp, &made[0]);
 
-    TRY(divide(local, ddp, &group));
-    if (local->n_entered > 0) {
-        (void)tally_group_close(group);
-    } else {
-        local->group = group;
-        local->ddp = ddp;
-    }
-    if (local->ddp != ddp) {
-        return tally__fail(TALLY_STATE, "a postlocal hook serves one ddp at a time");
-    }
-    local->n_entered++;
-    return TALLY_OK;
+    return tally__division_enter(&local->division, ddp, "postlocal", made, rc);
 }
 
 static void leave(void *state)
 {
     struct post_local *local = state;
 
-    if (--local->n_entered == 0) {
-        (void)tally_group_close(local->group);
-        local->group = NULL;
-        local->ddp = NULL;
-    }
+    tally__division_leave(&local->division);
 }
 
 /* Residuals of a group's means stay with that group. */
@@ -74,7 +63,7 @@ static bool stays(const void *user, int n_ranks)
 {
     const struct post_local *local = user;
 
-    return local->group && n_ranks == tally_group_size(local->group);
+    return group_of(local) && n_ranks == tally_group_size(group_of(local));
 }
 
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
@@ -91,11 +80,11 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
     if (tally__residuals_must_move(residuals, &passing)) {
         TRY(tally__residuals_move(lane, residuals, &passing));
     }
-    if (!local->group) {
+    if (!group_of(local)) {
         /* Nothing is sent any more: this rank applies its residual itself. */
         return tally__residuals_deliver(residuals, bucket);
     }
-    return tally__hook_reduce_in_subgroup(inner, lane, local->group, TALLY__DIVISOR_OF_GROUP,
+    return tally__hook_reduce_in_subgroup(inner, lane, group_of(local), TALLY__DIVISOR_OF_GROUP,
                                           bucket);
 }
 

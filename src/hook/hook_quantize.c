@@ -166,7 +166,7 @@ const struct tally__hook_kind tally__hook_kind_per_tensor = {
 static const struct tally__option channel_options[] = {
     SHARED_OPTIONS,
     TALLY__COUNT_OPTION("block", 16, TALLY__BLOCK_MAX, "16..4096", "512",
-                        "elements with a scale of their own"),
+                        "elements that share one scale"),
 };
 
 const struct tally__hook_kind tally__hook_kind_per_channel = {

@@ -101,6 +101,36 @@ int tally__wrapper_divide(struct tally__wrapper_table *table, const tally_hook *
     return TALLY_OK;
 }
 
+static void close_groups(tally_group *const groups[2])
+{
+    (void)tally_group_close(groups[1]);
+    (void)tally_group_close(groups[0]);
+}
+
+int tally__division_enter(struct tally__division *division, tally_ddp *ddp, const char *hook,
+                          tally_group *const made[2], int status)
+{
+    if (status == TALLY_OK && division->n_entered == 0) {
+        *division = (struct tally__division){.ddp = ddp, .groups = {made[0], made[1]}};
+    } else {
+        close_groups(made);
+    }
+    TRY(status);
+    if (division->ddp != ddp) {
+        return tally__fail(TALLY_STATE, "a %s hook serves one ddp at a time", hook);
+    }
+    division->n_entered++;
+    return TALLY_OK;
+}
+
+void tally__division_leave(struct tally__division *division)
+{
+    if (--division->n_entered == 0) {
+        close_groups(division->groups);
+        *division = (struct tally__division){.ddp = NULL};
+    }
+}
+
 int tally__wrapper_make(const struct tally__wrapper_table *table, struct tally__wrapper *state,
                         tally_hook *inner, tally_hook **hook)
 {

@@ -21,6 +21,22 @@ struct tally__wrapper_table tally__wrapper_table(const char *name, const tally_h
 /* The wrapper divides the ranks into groups. Errors: ARG if the hook inside does too. */
 int tally__wrapper_divide(struct tally__wrapper_table *table, const tally_hook *inner);
 
+/* The groups of such a wrapper. An outer hook may replace itself: then the wrapper enters a second
+ * time before it leaves. */
+struct tally__division {
+    tally_ddp *ddp;         /* the ddp whose ranks are divided */
+    tally_group *groups[2]; /* NULL: this rank is in none */
+    int n_entered;
+};
+
+/* For enter, with the groups that this rank has just made, or the status of the failure. Enter
+ * makes them every time, because another rank may enter with another object of the same name; the
+ * first time they are kept, later they are closed. hook is the name for messages. Errors: status;
+ * STATE for a second ddp. */
+int tally__division_enter(struct tally__division *division, tally_ddp *ddp, const char *hook,
+                          tally_group *const made[2], int status);
+void tally__division_leave(struct tally__division *division);
+
 /*
  * Makes the hook around inner, which it then holds. state is from tally__alloc; on failure it is
  * freed. Errors: ARG if inner needs the steps of a ddp; NOMEM.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reductions by dtype and op, and casts. Sums go to the dispatched kernels; minimum, maximum and
- * the mean of integers are plain loops, because training does not use them. Stateless; any thread
- * enters.
+ * Dtypes; reductions by dtype and op; casts. Sums go to the dispatched kernels; minimum, maximum
+ * and the mean of integers are plain loops, because training does not use them. Stateless; any
+ * thread enters.
  */
 #include "num/reduce.h"
 
@@ -20,6 +20,13 @@ size_t tally_dtype_bytes(int dtype)
     static const size_t bytes[] = {4, 8, 2, 2, 4, 8, 1};
 
     return dtype >= TALLY_F32 && dtype <= TALLY_U8 ? bytes[dtype] : 0;
+}
+
+const char *tally__dtype_name(int dtype)
+{
+    static const char *const names[] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8"};
+
+    return dtype >= TALLY_F32 && dtype <= TALLY_U8 ? names[dtype] : "unknown";
 }
 
 /* A NaN anywhere wins, whichever side it stands on. */

@@ -17,6 +17,9 @@ struct tally__arrays {
     double divisor; /* of the mean */
 };
 
+/* The name of a dtype in messages, such as "f32"; "unknown" for a number that is none. */
+const char *tally__dtype_name(int dtype);
+
 /* Reduces n elements. dtype and op are those of tally.h and valid. */
 void tally__reduce(int dtype, int op, size_t n, const struct tally__arrays *arrays);
 

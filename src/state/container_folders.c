@@ -135,7 +135,7 @@ static int refuse_checkpoint(const char *directory)
 /* ---- saving ---- */
 
 /* Removes what former saves left. A failure is not one of this save: the application may have put a
- * folder of its own into a checkpoint that is being deleted. */
+ * folder into a checkpoint that is being deleted. */
 static int remove_leftover(void *user, const char *name)
 {
     struct tally__path path;

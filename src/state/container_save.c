@@ -31,7 +31,7 @@
 /* A save on this rank. */
 struct save {
     tally_lane *lane;
-    const struct tally__saving *of;
+    const struct tally__saving *saving;
     int rank;
     int world;
     struct tally__folder_names names;
@@ -55,17 +55,17 @@ struct save {
 static int begin(struct save *save)
 {
     if (save->rank == 0) {
-        TRY(tally__folders_begin(save->of->directory, save->of->step, save->of->lock_fd,
+        TRY(tally__folders_begin(save->saving->directory, save->saving->step, save->saving->lock_fd,
                                  &save->names));
     }
     TRY(tally_lane_broadcast(save->lane, &save->names, sizeof save->names, 0));
-    return tally__path_join(save->of->directory, save->names.temporary, &save->folder);
+    return tally__path_join(save->saving->directory, save->names.temporary, &save->folder);
 }
 
 /* Finds the shared parts that differ between ranks, by their checksums. */
 static int compare(struct save *save)
 {
-    const struct tally__saving *of = save->of;
+    const struct tally__saving *saving = save->saving;
     size_t world = (size_t)save->world;
     uint64_t *sums;
     size_t *bytes;
@@ -74,26 +74,27 @@ static int compare(struct save *save)
     if (world == 1) {
         return TALLY_OK;
     }
-    sums = tally__alloc_array((world + 1) * of->n_shared, sizeof *sums, "checksums");
+    sums = tally__alloc_array((world + 1) * saving->n_shared, sizeof *sums, "checksums");
     bytes = tally__alloc_array(world, sizeof *bytes, "checksums");
     rc = sums && bytes ? TALLY_OK : TALLY_NOMEM;
-    for (size_t i = 0; rc == TALLY_OK && i < of->n_shared; i++) {
-        of->shared[i].sum = tally__pieces_sum(of->shared[i].pieces, of->shared[i].n_pieces);
-        of->shared[i].has_sum = true;
-        sums[i] = of->shared[i].sum;
+    for (size_t i = 0; rc == TALLY_OK && i < saving->n_shared; i++) {
+        saving->shared[i].sum =
+            tally__pieces_sum(saving->shared[i].pieces, saving->shared[i].n_pieces);
+        saving->shared[i].has_sum = true;
+        sums[i] = saving->shared[i].sum;
     }
     for (size_t r = 0; rc == TALLY_OK && r < world; r++) {
-        bytes[r] = of->n_shared * sizeof *sums;
+        bytes[r] = saving->n_shared * sizeof *sums;
     }
     if (rc == TALLY_OK) {
-        rc = tally_lane_all_gather(save->lane, sums, bytes, sums + of->n_shared);
+        rc = tally_lane_all_gather(save->lane, sums, bytes, sums + saving->n_shared);
     }
-    for (size_t i = 0; rc == TALLY_OK && i < of->n_shared; i++) {
+    for (size_t i = 0; rc == TALLY_OK && i < saving->n_shared; i++) {
         for (size_t r = 1; r < world; r++) {
-            save->differs[i] =
-                save->differs[i] || sums[(r + 1) * of->n_shared + i] != sums[of->n_shared + i];
+            save->differs[i] = save->differs[i] ||
+                               sums[(r + 1) * saving->n_shared + i] != sums[saving->n_shared + i];
         }
-        save->has_own = save->has_own || (i < of->n_params && save->differs[i]);
+        save->has_own = save->has_own || (i < saving->n_params && save->differs[i]);
     }
     tally__free(sums);
     tally__free(bytes);
@@ -101,25 +102,25 @@ static int compare(struct save *save)
 }
 
 /* Divides the parameters that do not differ among ranks: consecutive ones, by bytes. */
-static void share_out(struct save *save)
+static void divide_params(struct save *save)
 {
-    const struct tally__saving *of = save->of;
+    const struct tally__saving *saving = save->saving;
     size_t total = 0;
     size_t before = 0;
     int last = -1;
 
-    for (size_t i = 0; i < of->n_params; i++) {
-        total += save->differs[i] ? 0 : of->shared[i].bytes;
+    for (size_t i = 0; i < saving->n_params; i++) {
+        total += save->differs[i] ? 0 : saving->shared[i].bytes;
     }
-    for (size_t i = 0; i < of->n_params; i++) {
-        double middle = (double)before + 0.5 * (double)of->shared[i].bytes;
+    for (size_t i = 0; i < saving->n_params; i++) {
+        double middle = (double)before + 0.5 * (double)saving->shared[i].bytes;
         int writer = total > 0 ? (int)(middle / (double)total * save->world) : 0;
 
         if (save->differs[i]) {
             continue;
         }
         save->writers[i] = writer < save->world ? writer : save->world - 1;
-        before += of->shared[i].bytes;
+        before += saving->shared[i].bytes;
         if (save->writers[i] != last) {
             save->n_models++;
             save->model += save->writers[i] < save->rank;
@@ -135,7 +136,7 @@ static void rest(struct save *save)
 {
     uint64_t now_ns = tally__thread_ns();
 
-    if (!save->of->is_behind || atomic_load(save->of->is_awaited) ||
+    if (!save->saving->is_behind || atomic_load(save->saving->is_awaited) ||
         now_ns - save->rested_ns < WORK_NS) {
         return;
     }
@@ -175,7 +176,7 @@ static int create(struct save *save, const char *name, struct tally__file_out **
     assert(save->n_outs < MAX_OUTS);
     TRY(tally__path_join(save->folder.text, name, &path));
     *out = &save->outs[save->n_outs++];
-    return tally__file_create(path.text, save->of->is_behind, *out);
+    return tally__file_create(path.text, save->saving->is_behind, *out);
 }
 
 /* Writes a file of these parts and notes it for the manifest. It is on the disk after sync_all. */
@@ -233,7 +234,7 @@ static int write_tensors(struct save *save, const char *name, size_t n)
     struct tally__bytes piece;
     int rc;
 
-    tally__safetensors_head(&head, save->parts + 1, n, save->of->step);
+    tally__safetensors_head(&head, save->parts + 1, n, save->saving->step);
     if (head.is_lost) {
         tally__grow_free(&head);
         return TALLY_NOMEM;
@@ -263,13 +264,13 @@ static void name_own(const struct save *save, const char *what, const char *endi
 /* This rank's parameters that are written once, or those that differ between ranks. */
 static int write_params(struct save *save, bool differing)
 {
-    const struct tally__saving *of = save->of;
+    const struct tally__saving *saving = save->saving;
     char name[TALLY__FOLDER_BYTES];
     size_t n = 0;
 
-    for (size_t i = 0; i < of->n_params; i++) {
+    for (size_t i = 0; i < saving->n_params; i++) {
         if (save->differs[i] == differing && (differing || save->writers[i] == save->rank)) {
-            save->parts[++n] = of->shared[i];
+            save->parts[++n] = saving->shared[i];
             save->parts[n].kind = differing ? TALLY__PART_OWN_PARAM : TALLY__PART_PARAM;
         }
     }
@@ -287,16 +288,16 @@ static int write_params(struct save *save, bool differing)
 /* Blobs, and buffers: rank 0's, or where they differ those of every rank. */
 static int write_state(struct save *save)
 {
-    const struct tally__saving *of = save->of;
+    const struct tally__saving *saving = save->saving;
     char name[TALLY__FOLDER_BYTES];
     size_t n = 0;
 
-    for (size_t i = 0; i < of->n_own; i++) {
-        save->parts[n++] = of->own[i];
+    for (size_t i = 0; i < saving->n_own; i++) {
+        save->parts[n++] = saving->own[i];
     }
-    for (size_t i = of->n_params; i < of->n_shared; i++) {
+    for (size_t i = saving->n_params; i < saving->n_shared; i++) {
         if (save->differs[i] || save->rank == 0) {
-            save->parts[n] = of->shared[i];
+            save->parts[n] = saving->shared[i];
             save->parts[n++].kind = save->differs[i] ? TALLY__PART_OWN_BUFFER : TALLY__PART_BUFFER;
         }
     }
@@ -319,11 +320,11 @@ static int gather_lists(struct save *save)
 {
     size_t world = (size_t)save->world;
     size_t *bytes = tally__alloc_array(2 * world, sizeof *bytes, "a manifest");
-    struct tally__manifest head = {.step = save->of->step,
+    struct tally__manifest head = {.step = save->saving->step,
                                    .world = save->world,
-                                   .n_params = save->of->model_params,
-                                   .n_buffers = save->of->model_buffers,
-                                   .hook = save->of->hook};
+                                   .n_params = save->saving->model_params,
+                                   .n_buffers = save->saving->model_buffers,
+                                   .hook = save->saving->hook};
     char *lists = NULL;
     size_t total = 0;
     int rc = bytes ? TALLY_OK : TALLY_NOMEM;
@@ -354,7 +355,7 @@ static int gather_lists(struct save *save)
 /* Tells other programs which file has which parameter. */
 static int write_index(struct save *save)
 {
-    const struct tally__saving *of = save->of;
+    const struct tally__saving *saving = save->saving;
     struct tally__growing index = {0};
     char name[TALLY__FOLDER_BYTES];
     struct tally__bytes piece;
@@ -364,11 +365,11 @@ static int write_index(struct save *save)
     int last = -1;
     int rc;
 
-    for (size_t i = 0; i < of->n_params; i++) {
-        total += of->shared[i].bytes;
+    for (size_t i = 0; i < saving->n_params; i++) {
+        total += saving->shared[i].bytes;
     }
     tally__grow(&index, "{\"metadata\":{\"total_size\":%zu},\"weight_map\":{", total);
-    for (size_t i = 0; i < of->n_params; i++) {
+    for (size_t i = 0; i < saving->n_params; i++) {
         if (save->differs[i]) {
             name_own(save, "own", "safetensors", name);
         } else {
@@ -377,7 +378,7 @@ static int write_index(struct save *save)
             name_model(save, file, name);
         }
         tally__grow(&index, i == 0 ? "\n" : ",\n");
-        tally__json_string(&index, of->shared[i].name);
+        tally__json_string(&index, saving->shared[i].name);
         tally__grow(&index, ":\"%s\"", name);
     }
     tally__grow(&index, "\n}}\n");
@@ -419,7 +420,7 @@ static int finish(struct save *save)
                            save->folder.text, tally_last_error());
     }
     tally__free(text);
-    return tally__folders_finish(save->of->directory, &save->names);
+    return tally__folders_finish(save->saving->directory, &save->names);
 }
 
 /* Waits until no rank writes any more: after a failure rank 0 deletes the folder. */
@@ -439,7 +440,7 @@ static int wait_for_writers(struct save *save, int rc)
 
 static int run(struct save *save)
 {
-    size_t n = save->of->n_shared + save->of->n_own + 1;
+    size_t n = save->saving->n_shared + save->saving->n_own + 1;
     int rc;
 
     save->differs = tally__alloc_array(n, sizeof *save->differs, "a checkpoint");
@@ -450,14 +451,14 @@ static int run(struct save *save)
     }
     TRY(begin(save));
     TRY(compare(save));
-    share_out(save);
+    divide_params(save);
     rc = tally__container_explain(tally_lane_group(save->lane), save->folder.text,
                                   write_files(save));
     TRY(wait_for_writers(save, rc));
     TRY(gather_lists(save));
     if (save->rank == 0) {
         TRY(finish(save));
-        tally__folders_trim(save->of->directory, save->of->keep);
+        tally__folders_trim(save->saving->directory, save->saving->keep);
     }
     return TALLY_OK;
 }
@@ -471,7 +472,7 @@ int tally__container_save(tally_lane *lane, const struct tally__saving *saving)
         return TALLY_NOMEM;
     }
     save->lane = lane;
-    save->of = saving;
+    save->saving = saving;
     save->rank = tally_group_rank(tally_lane_group(lane));
     save->world = tally_group_size(tally_lane_group(lane));
     save->rested_ns = tally__thread_ns();

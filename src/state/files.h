@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files and folders of checkpoints. No other file of tally writes to a disk. Every function
- * returns TALLY_OK, or SYSTEM with the path and the words of the system.
+ * Files and folders of checkpoints. No other file of src/state calls the system for a disk. Every
+ * function returns TALLY_OK, or SYSTEM with the path and the words of the system.
  */
 #ifndef TALLY_STATE_FILES_H
 #define TALLY_STATE_FILES_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes the head of a safetensors file: eight bytes with the length of what follows, then JSON
- * with name, dtype, shape and place of every tensor, padded with blanks to a multiple of eight. The
- * tensors follow, row-major and little-endian, without gaps. Keeps no state; any thread enters.
+ * with name, dtype, shape and offsets of every tensor, padded with blanks to a multiple of eight.
+ * The tensors follow, row-major and little-endian, without gaps. Keeps no state; any thread enters.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -65,8 +65,8 @@ struct tally__state_kind {
     uint64_t magic;
     uint32_t version;
     const char *name;      /* "ddp": it is saved by tally_ddp_save */
-    const char *counts;    /* what n_steps counts: "steps" */
-    const char *params_of; /* what has n_params parameters: "model" */
+    const char *counts;    /* the plural of n_steps: "steps" */
+    const char *params_of; /* the owner of the n_params parameters: "model" */
     size_t fresh_bytes;
     size_t param_bytes;
     /* Does the part of saving that can fail, such as asking a hook for its state. Comes before

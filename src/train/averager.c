@@ -114,14 +114,14 @@ static int copy_levels(tally_averager *averager, const tally_averager_config *co
 
         averager->levels[k].period = level->period;
         averager->levels[k].n_ranks =
-            level->group > 0 ? level->group : tally_group_size(averager->of->group);
+            level->group > 0 ? level->group : tally_group_size(averager->app_ddp->group);
     }
     return TALLY_OK;
 }
 
 static int choose(tally_averager *averager, size_t i)
 {
-    const struct tally__param *param = &averager->of->params[i];
+    const struct tally__param *param = &averager->app_ddp->params[i];
 
     if (averager->covers[i]) {
         return tally__fail(TALLY_ARG, "averager: parameter '%s' is named twice", param->name);
@@ -147,9 +147,9 @@ static int choose_named(tally_averager *averager, const tally_averager_config *c
     for (size_t k = 0; k < config->n_params; k++) {
         int i = config->params[k];
 
-        if (i < 0 || (size_t)i >= averager->of->n_params) {
+        if (i < 0 || (size_t)i >= averager->app_ddp->n_params) {
             return tally__fail(TALLY_ARG, "averager: there is no parameter %d: they are 0..%zu", i,
-                               averager->of->n_params - 1);
+                               averager->app_ddp->n_params - 1);
         }
         TRY(choose(averager, (size_t)i));
     }
@@ -160,19 +160,19 @@ static int choose_named(tally_averager *averager, const tally_averager_config *c
 /* Chooses all trained parameters, or those that config names. */
 static int choose_params(tally_averager *averager, const tally_averager_config *config)
 {
-    const tally_ddp *of = averager->of;
-    size_t most = config->params ? config->n_params : of->n_params;
+    const tally_ddp *ddp = averager->app_ddp;
+    size_t most = config->params ? config->n_params : ddp->n_params;
 
     averager->params = tally__alloc_array(most, sizeof *averager->params, "an averager");
-    averager->covers = tally__alloc_array(of->n_params, sizeof *averager->covers, "an averager");
+    averager->covers = tally__alloc_array(ddp->n_params, sizeof *averager->covers, "an averager");
     if (!averager->params || !averager->covers) {
         return TALLY_NOMEM;
     }
     if (config->params) {
         return choose_named(averager, config);
     }
-    for (size_t i = 0; i < of->n_params; i++) {
-        if (of->params[i].bucket >= 0) {
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        if (ddp->params[i].bucket >= 0) {
             TRY(choose(averager, i));
         }
     }
@@ -184,7 +184,7 @@ static int cover(tally_averager *averager)
 {
     for (size_t k = 0; k < averager->n_params; k++) {
         struct tally__averaged *averaged = &averager->params[k];
-        const struct tally__param *param = &averager->of->params[averaged->index];
+        const struct tally__param *param = &averager->app_ddp->params[averaged->index];
 
         if (param->dtype != TALLY_F32 || !(averager->is_lossy || averager->outer)) {
             continue;
@@ -244,13 +244,13 @@ int tally__local_check(const struct tally__training *training, const tally_avera
 
 int tally__averager_check(const tally_averager *averager, const char *call)
 {
-    return averager ? tally__check_between_steps(averager->of, call)
+    return averager ? tally__check_between_steps(averager->app_ddp, call)
                     : tally__fail(TALLY_ARG, "%s: averager is NULL", call);
 }
 
 bool tally__averager_is_run(const tally_averager *averager)
 {
-    const tally_optimizer *optimizer = tally__training_of(averager->of)->optimizer;
+    const tally_optimizer *optimizer = tally__training_of(averager->app_ddp)->optimizer;
 
     return optimizer && optimizer->config.averager == averager;
 }
@@ -264,9 +264,10 @@ static int fill(tally_averager *averager, const tally_averager_config *given)
         return tally__fail(TALLY_ARG, "tally_averager_create: config is NULL");
     }
     TRY(tally__sized_read(AVERAGER_CONFIG, "tally_averager_create: config", given, &own));
-    TRY(check_config(averager->of, config));
+    TRY(check_config(averager->app_ddp, config));
     TRY(copy_levels(averager, config));
-    TRY(tally__local_check(tally__training_of(averager->of), averager, averager->of->hook));
+    TRY(tally__local_check(tally__training_of(averager->app_ddp), averager,
+                           averager->app_ddp->hook));
     if (config->outer) {
         TRY(tally__rule_parse(config->outer, &averager->outer));
     }
@@ -306,7 +307,7 @@ static void describe_param(const void *of, size_t i, struct tally__description *
     const tally_averager *averager = of;
 
     tally__describe_numbered(about, "the averager's parameter", i);
-    tally__describe_name(about, averager->of->params[averager->params[i].index].name);
+    tally__describe_name(about, averager->app_ddp->params[averager->params[i].index].name);
 }
 
 struct creation {
@@ -342,7 +343,7 @@ static int list_params(struct creation *creation)
         return TALLY_NOMEM;
     }
     for (size_t k = 0; k < averager->n_params; k++) {
-        const struct tally__param *param = &averager->of->params[averager->params[k].index];
+        const struct tally__param *param = &averager->app_ddp->params[averager->params[k].index];
 
         creation->params[k] = (tally_param){.size = sizeof(tally_param),
                                             .name = param->name,
@@ -379,7 +380,7 @@ static int start(const struct creation *creation)
     config.hook = "allreduce";
     config.keep_parameters = 1;
     config.check = -1;
-    TRY(tally__ddp_create(averager->of->group, creation->params, averager->n_params, &config,
+    TRY(tally__ddp_create(averager->app_ddp->group, creation->params, averager->n_params, &config,
                           &tally__observer_none, &averager->ddp));
     averager->ddp->words = (struct tally__ddp_words){"averager", "averages", "tally_averager_step"};
     TRY(divide(averager));
@@ -413,7 +414,7 @@ static int create(tally_ddp *ddp, const tally_averager_config *config, tally_ave
     int rc = TALLY_NOMEM;
 
     if (creation.averager) {
-        creation.averager->of = ddp;
+        creation.averager->app_ddp = ddp;
         rc = averager ? fill(creation.averager, config)
                       : tally__fail(TALLY_ARG, "tally_averager_create: averager is NULL");
         rc = rc == TALLY_OK ? list_params(&creation) : rc;
@@ -443,7 +444,7 @@ int tally_averager_create(tally_ddp *ddp, const tally_averager_config *config,
 
 int tally_averager_free(tally_averager *averager)
 {
-    if (!averager || !tally__is_creator(&averager->of->group->creator)) {
+    if (!averager || !tally__is_creator(&averager->app_ddp->group->creator)) {
         return TALLY_OK;
     }
     if (tally__is_lane_thread()) {
@@ -453,7 +454,7 @@ int tally_averager_free(tally_averager *averager)
         return tally__fail(TALLY_STATE, "tally_averager_free: the optimizer that calls it must be "
                                         "freed first");
     }
-    tally__training_of(averager->of)->averager = NULL;
+    tally__training_of(averager->app_ddp)->averager = NULL;
     unmake(averager);
     return TALLY_OK;
 }

@@ -32,8 +32,8 @@ struct tally__averaged {
 };
 
 struct tally_averager {
-    tally_ddp *of;  /* the application's: its parameters are averaged */
-    tally_ddp *ddp; /* the averager's own: it sends them */
+    tally_ddp *app_ddp; /* the application's: its parameters are averaged */
+    tally_ddp *ddp;     /* the averager's: it sends them */
     int warmup;
     size_t n_levels;
     struct tally__averager_level *levels;
@@ -68,7 +68,7 @@ int tally__averager_run(tally_averager *averager, int *n_averaged);
 int tally__averager_wrap(tally_averager *averager, tally_hook *inner);
 
 /* averager_state.c */
-/* Fills state[0] with the averager's state, and state[1] with that of its own ddp. is_whole: for
+/* Fills state[0] with the averager's state, and state[1] with that of its ddp. is_whole: for
  * saving one blob for all ranks. */
 void tally__averager_state(tally_averager *averager, bool is_whole, struct tally__state state[2]);
 

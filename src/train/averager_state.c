@@ -42,7 +42,7 @@ static void write_param(const tally_averager *averager, size_t k, bool is_first,
                         struct tally__blob_writer *writer)
 {
     const struct tally__averaged *averaged = &averager->params[k];
-    const struct tally__param *param = &averager->of->params[averaged->index];
+    const struct tally__param *param = &averager->app_ddp->params[averaged->index];
     const struct tally__moments *moments = &averaged->moments;
     size_t bytes = is_first && averager->has_anchor && averaged->anchor ? param->bytes : 0;
 
@@ -101,7 +101,7 @@ static int read_param(const struct tally__state *state, size_t r, size_t k)
     const tally_averager *averager = state->object;
     const struct fresh *fresh = state->fresh;
     const struct tally__averaged *averaged = &averager->params[k];
-    const struct tally__param *param = &averager->of->params[averaged->index];
+    const struct tally__param *param = &averager->app_ddp->params[averaged->index];
     struct tally__blob_reader *reader = &state->blobs[r].reader;
     size_t n = r == 0 && fresh->has_anchor && averaged->anchor ? param->n : 0;
     struct saved_param *saved = (struct saved_param *)state->blobs[r].params + k;
@@ -172,7 +172,7 @@ static void take_over(const struct tally__state *state)
     for (size_t k = 0; k < averager->n_params; k++) {
         struct tally__averaged *averaged = &averager->params[k];
 
-        take_param(averaged, averager->of->params[averaged->index].n, &saved[k]);
+        take_param(averaged, averager->app_ddp->params[averaged->index].n, &saved[k]);
     }
     averager->n_steps = state->blobs[0].head.n_steps;
     averager->has_anchor = fresh->has_anchor != 0;
@@ -193,7 +193,7 @@ void tally__averager_state(tally_averager *averager, bool is_whole, struct tally
                                                   .take_over = take_over};
 
     state[0] =
-        tally__state_of(&kind, averager, averager->of, averager->n_params, averager->n_steps);
+        tally__state_of(&kind, averager, averager->app_ddp, averager->n_params, averager->n_steps);
     state[0].is_whole = is_whole;
     state[0].inner = is_whole ? NULL : &state[1];
     state[1] = tally__ddp_state(averager->ddp);
@@ -217,5 +217,5 @@ int tally_averager_load(tally_averager *averager, const void *const *blobs, cons
 
     TRY(tally__averager_check(averager, "tally_averager_load"));
     tally__averager_state(averager, false, state);
-    return tally__stats_note(averager->of, tally__state_load(state, blobs, bytes, n));
+    return tally__stats_note(averager->app_ddp, tally__state_load(state, blobs, bytes, n));
 }

@@ -50,7 +50,7 @@ static void copy_f32(size_t n, const float *from, float *to)
 static void put(const tally_averager *averager, size_t k)
 {
     const struct tally__averaged *averaged = &averager->params[k];
-    const struct tally__param *param = &averager->of->params[averaged->index];
+    const struct tally__param *param = &averager->app_ddp->params[averaged->index];
     void *gradient = tally_ddp_grad(averager->ddp, (int)k);
 
     if (sends_change(averager, averaged)) {
@@ -64,7 +64,7 @@ static void put(const tally_averager *averager, size_t k)
 static int move_anchor(const tally_averager *averager, struct tally__averaged *averaged,
                        const float *mean)
 {
-    const struct tally__param *param = &averager->of->params[averaged->index];
+    const struct tally__param *param = &averager->app_ddp->params[averaged->index];
     const tally_step_param seen = {.size = sizeof seen,
                                    .index = (int)averaged->index,
                                    .name = param->name,
@@ -83,7 +83,7 @@ static int move_anchor(const tally_averager *averager, struct tally__averaged *a
 static int set_param(const tally_averager *averager, size_t k)
 {
     struct tally__averaged *averaged = &averager->params[k];
-    const struct tally__param *param = &averager->of->params[averaged->index];
+    const struct tally__param *param = &averager->app_ddp->params[averaged->index];
     const void *mean = tally_ddp_grad(averager->ddp, (int)k);
 
     if (!sends_change(averager, averaged)) {
@@ -102,7 +102,7 @@ static int set_param(const tally_averager *averager, size_t k)
 static int take(const tally_averager *averager, size_t k)
 {
     TRY(set_param(averager, k));
-    tally__mixed_refresh_param(averager->of, averager->params[k].index);
+    tally__mixed_refresh_param(averager->app_ddp, averager->params[k].index);
     return TALLY_OK;
 }
 
@@ -132,7 +132,7 @@ static int average(tally_averager *averager)
     tally__fpenv_leave(saved);
     TRY(rc);
     if (is_of_all(averager)) {
-        averager->agreed_step = averager->of->step + 1;
+        averager->agreed_step = averager->app_ddp->step + 1;
     }
     averager->n_averagings++;
     averager->has_anchor = averager->has_anchor || averager->is_lossy || averager->outer;
@@ -163,14 +163,14 @@ int tally_averager_step(tally_averager *averager, int *n_averaged)
     if (tally__averager_is_run(averager)) {
         return tally__fail(TALLY_STATE, "tally_averager_step: an optimizer calls this averager");
     }
-    return tally__stats_note(averager->of, tally__averager_run(averager, n_averaged));
+    return tally__stats_note(averager->app_ddp, tally__averager_run(averager, n_averaged));
 }
 
 int tally_averager_average(tally_averager *averager)
 {
     TRY(tally__averager_check(averager, "tally_averager_average"));
     averager->due = averager->n_levels - 1;
-    return tally__stats_note(averager->of, average(averager));
+    return tally__stats_note(averager->app_ddp, average(averager));
 }
 
 unsigned long long tally_averager_steps(const tally_averager *averager)

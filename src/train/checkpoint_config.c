@@ -6,10 +6,9 @@
  */
 #include <string.h>
 
-#include "base/checksum.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "comm/doing.h"
+#include "ddp/compare.h"
 #include "train/averager.h"
 #include "train/checkpoint.h"
 #include "train/optimizer.h"
@@ -68,33 +67,38 @@ int tally__checkpoint_config(const char *call, const tally_checkpoint_config *gi
     return check_blobs(config);
 }
 
-static uint64_t add_text(uint64_t digest, const char *text)
+static void describe_call(const void *of, size_t i, struct tally__description *about)
 {
-    return tally__checksum(digest, text ? text : "", text ? strlen(text) + 1 : 0);
+    const struct tally__checkpoint_call *call = of;
+    const tally_checkpoint_config *config = call->config;
+
+    (void)i;
+    tally__describe_thing(about, call->call);
+    tally__describe_text(about, "directory", call->directory);
+    tally__describe_text(about, "name", config->name ? config->name : "");
+    tally__describe_number(about, "keep", config->keep);
+    tally__describe_number(about, "async", config->async != 0);
+    tally__describe_number(about, "params_only", config->params_only != 0);
+}
+
+static void describe_blob(const void *of, size_t i, struct tally__description *about)
+{
+    const struct tally__checkpoint_call *call = of;
+    tally_checkpoint_blob blob;
+
+    (void)tally__checkpoint_blob(call->config, i, &blob);
+    tally__describe_numbered(about, "blob", i);
+    tally__describe_name(about, blob.name);
 }
 
 int tally__checkpoint_compare(tally_lane *lane, void *user)
 {
     const struct tally__checkpoint_call *call = user;
-    const tally_checkpoint_config *config = call->config;
-    const int numbers[] = {config->keep, config->async != 0, config->params_only != 0};
-    uint64_t digest = tally__checksum(add_text(0, call->directory), numbers, sizeof numbers);
-    int other = -1;
+    const struct tally__compared compared[] = {
+        {.plural = "configs", .n = 1, .of = call, .describe = describe_call},
+        {.plural = "blobs", .n = call->config->n_blobs, .of = call, .describe = describe_blob}};
 
-    digest = add_text(digest, config->name);
-    for (size_t i = 0; i < config->n_blobs; i++) {
-        tally_checkpoint_blob blob;
-
-        TRY(tally__checkpoint_blob(config, i, &blob));
-        digest = add_text(digest, blob.name);
-    }
-    TRY(tally__agree_same(lane, digest, &other));
-    return other < 0 ? TALLY_OK
-                     : tally__fail(TALLY_MISMATCH,
-                                   "%s: directory, config or names of blobs of %s are not those "
-                                   "of %s",
-                                   call->call, tally__rank_text(lane->group, other).text,
-                                   tally__rank_text(lane->group, 0).text);
+    return tally__compare(lane, compared, sizeof compared / sizeof *compared);
 }
 
 void tally__objects_find(tally_ddp *ddp, bool to_save, struct tally__objects *objects)

@@ -87,7 +87,7 @@ static int choose_values(struct loading *loading)
     return TALLY_OK;
 }
 
-/* Whether ranks may have a parameter, or with NULL a buffer, of their own. */
+/* Whether a parameter, or with NULL a buffer, may differ between ranks. */
 static bool may_differ(const struct loading *loading, const struct tally__param *param)
 {
     const tally_ddp *ddp = loading->ddp;
@@ -479,6 +479,7 @@ int tally_checkpoint_load(tally_ddp *ddp, const char *directory,
     int rc;
 
     TRY(tally__check_between_steps(ddp, CALL));
+    tally__show_state(ddp, TALLY__STATE_CHECKPOINT, CALL);
     loading = tally__alloc(sizeof *loading, "a checkpoint");
     if (!loading) {
         return tally__stats_note(ddp, tally__ddp_agree(ddp, TALLY_NOMEM, NULL, NULL));

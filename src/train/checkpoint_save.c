@@ -189,6 +189,7 @@ int tally_checkpoint_save(tally_ddp *ddp, const char *directory,
     int rc;
 
     TRY(tally__check_between_steps(ddp, CALL));
+    tally__show_state(ddp, TALLY__STATE_CHECKPOINT, CALL);
     rc = collect_here(ddp, directory, config, &own);
     rc = tally__ddp_agree(ddp, rc, tally__checkpoint_compare, &call);
     checkpoints = tally__training_of(ddp)->checkpoints;

@@ -13,7 +13,7 @@
 
 /* ---- writing ---- */
 
-/* The bytes of a piece, which starts at a place of its blob, that lie between two others. */
+/* The part of a piece that lies in bytes from..to of its blob; the piece starts at byte at. */
 static struct tally__bytes overlap(const struct tally__bytes *piece, size_t at, size_t from,
                                    size_t to)
 {

@@ -68,7 +68,7 @@ int tally__loss_make(tally_optimizer *optimizer)
     config->loss_scale_interval =
         config->loss_scale_interval > 0 ? config->loss_scale_interval : DEFAULT_INTERVAL;
     loss->scale = config->loss_scale;
-    loss->used = loss->scale;
+    loss->last = loss->scale;
     loss->kept = tally__alloc_array(optimizer->n_params, sizeof *loss->kept, "a loss scale");
     return loss->kept ? TALLY_OK : TALLY_NOMEM;
 }
@@ -84,7 +84,7 @@ void tally__loss_free(tally_optimizer *optimizer)
 
 float tally__loss_factor(const tally_optimizer *optimizer)
 {
-    return optimizer->loss.scale > 0 ? (float)(1 / optimizer->loss.used) : 1;
+    return optimizer->loss.scale > 0 ? (float)(1 / optimizer->loss.last) : 1;
 }
 
 double tally_optimizer_loss_scale(const tally_optimizer *optimizer)
@@ -255,8 +255,8 @@ int tally__loss_end(tally_optimizer *optimizer, tally_lane *lane)
     }
     TRY(tally__agree_any(lane, !is_step_finite(optimizer), &any));
     loss->skips = any != 0;
-    loss->used = loss->scale;
-    loss->is_old = true;
+    loss->last = loss->scale;
+    loss->is_used = true;
     if (loss->skips) {
         (void)pthread_mutex_lock(&optimizer->ddp->mutex);
         drop(optimizer);
@@ -268,9 +268,9 @@ int tally__loss_end(tally_optimizer *optimizer, tally_lane *lane)
 
 void tally__loss_over(tally_optimizer *optimizer)
 {
-    if (optimizer->loss.is_old) {
+    if (optimizer->loss.is_used) {
         adapt(optimizer);
-        optimizer->loss.is_old = false;
+        optimizer->loss.is_used = false;
     }
     for (size_t i = 0; optimizer->loss.kept && i < optimizer->n_params; i++) {
         optimizer->loss.kept[i].is_kept = false;

@@ -21,10 +21,10 @@ struct tally__kept {
 
 struct tally__loss_scale {
     double scale;             /* the next loss is multiplied by it; 0: there is no scaling */
-    double used;              /* the scale of the last step's gradients */
+    double last;              /* the scale of the last step's gradients */
     uint64_t n_good;          /* good steps since the scale changed */
     bool skips;               /* the last step was skipped */
-    bool is_old;              /* the step under way has used scale: the next one adapts it */
+    bool is_used;             /* the step under way has used scale, which is adapted after it */
     struct tally__kept *kept; /* per parameter; guarded as the bucket it is in */
 };
 

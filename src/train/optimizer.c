@@ -148,9 +148,9 @@ static int cover(tally_optimizer *optimizer)
 {
     for (size_t i = 0; i < optimizer->ddp->n_params; i++) {
         struct tally__updated *updated = &optimizer->updated[i];
-        bool is_shared = optimizer->config.shard && optimizer->ddp->params[i].bucket >= 0;
+        bool is_sharded = optimizer->config.shard && optimizer->ddp->params[i].bucket >= 0;
 
-        if (updated->group >= 0 && !is_shared) {
+        if (updated->group >= 0 && !is_sharded) {
             TRY(tally__moments_cover(&updated->moments,
                                      optimizer->rules[updated->group]->table.n_states, 0,
                                      optimizer->ddp->params[i].n));
@@ -180,7 +180,7 @@ static int check_config(const tally_ddp *ddp, const char *text,
                            "the ddp was made with config.join: an optimizer needs overlap then, so "
                            "that ranks without input update their parameters too");
     }
-    if (config->averager && config->averager->of != ddp) {
+    if (config->averager && config->averager->app_ddp != ddp) {
         return tally__fail(TALLY_ARG, "config->averager is of another ddp");
     }
     if (config->shard && (training->averager || tally__hook_local(ddp->hook))) {
@@ -226,11 +226,11 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
     return cover(optimizer);
 }
 
-/* Shares the buckets out, in the layout of the plan, so that shards do not depend on the order of
+/* Shards the buckets, in the layout of the plan, so that shards do not depend on the order of
  * announcement. Collective. */
-static int share_out(tally_optimizer *optimizer)
+static int shard(tally_optimizer *optimizer)
 {
-    TRY(tally__step_restore_plan(optimizer->ddp));
+    TRY(tally__layout_restore_plan(optimizer->ddp));
     return tally__ddp_agree(optimizer->ddp, tally__zero_make(optimizer), NULL, NULL);
 }
 
@@ -328,7 +328,7 @@ static int create(tally_ddp *ddp, const char *text, const tally_optimizer_config
     }
     rc = tally__ddp_agree(ddp, rc, create_job, made);
     if (rc == TALLY_OK && made && made->config.shard) {
-        rc = share_out(made);
+        rc = shard(made);
     }
     if (rc != TALLY_OK || !optimizer || !made) {
         give_back(made, config);

@@ -92,7 +92,7 @@ static void step_facts(void *user, struct tally__trace_step *step)
     if (optimizer) {
         step->update_ns = optimizer->loss.skips ? 0 : optimizer->times.update_ns;
         step->is_skipped = optimizer->loss.skips;
-        step->loss_scale = optimizer->loss.used;
+        step->loss_scale = optimizer->loss.last;
     }
 }
 

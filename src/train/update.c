@@ -122,7 +122,7 @@ static int find_factor(tally_lane *lane, tally_optimizer *optimizer, double *fac
     return TALLY_OK;
 }
 
-/* Means of parameters in no group are clipped too, like in tally_ddp_clip_grad_norm. */
+/* Means of parameters in no group are clipped too, as by tally_ddp_clip_grad_norm. */
 static void clip_others(tally_optimizer *optimizer, double factor)
 {
     tally__fpenv saved = tally__fpenv_enter();
@@ -135,8 +135,8 @@ static void clip_others(tally_optimizer *optimizer, double factor)
     tally__fpenv_leave(saved);
 }
 
-/* The same, and a failure on one rank is a failure on all: with an averager, means may differ
- * between ranks. */
+/* As find_factor, but with an averager, when means may differ between ranks, a failure on one rank
+ * is a failure on all. */
 static int agree_on_factor(tally_lane *lane, tally_optimizer *optimizer, double *factor)
 {
     int rc = find_factor(lane, optimizer, factor);
@@ -298,9 +298,7 @@ static int step(tally_optimizer *optimizer)
                                         "tally_ddp_wait first");
     }
     optimizer->due = false;
-    (void)pthread_mutex_lock(&optimizer->ddp->mutex);
-    tally__status_set(optimizer->ddp->trace.status, TALLY__STATE_UPDATE, "tally_optimizer_step");
-    (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
+    tally__show_state(optimizer->ddp, TALLY__STATE_UPDATE, "tally_optimizer_step");
     return average(optimizer, optimizer->loss.skips ? TALLY_OK : use_means(optimizer));
 }
 
@@ -315,9 +313,7 @@ int tally_optimizer_step(tally_optimizer *optimizer)
 /* The part of start..done after from. */
 static uint64_t part_behind(uint64_t from_ns, uint64_t start_ns, uint64_t done_ns)
 {
-    uint64_t first_ns = start_ns > from_ns ? start_ns : from_ns;
-
-    return done_ns > first_ns ? done_ns - first_ns : 0;
+    return tally__ns_between(start_ns > from_ns ? start_ns : from_ns, done_ns);
 }
 
 uint64_t tally__update_take(tally_optimizer *optimizer, uint64_t called_ns)
@@ -343,11 +339,6 @@ uint64_t tally__update_take(tally_optimizer *optimizer, uint64_t called_ns)
     }
     note_time(optimizer, update_ns, exposed_ns);
     return exposed_ns;
-}
-
-static double seconds(uint64_t ns)
-{
-    return (double)ns / (double)TALLY__NS_PER_SECOND;
 }
 
 static size_t state_bytes(const tally_optimizer *optimizer)
@@ -385,10 +376,10 @@ int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats 
     own.loss_scale = tally_optimizer_loss_scale(optimizer);
     own.norm = optimizer->norm;
     own.state_bytes = state_bytes(optimizer);
-    own.update_s = seconds(times->update_ns);
-    own.exposed_update_s = seconds(times->exposed_ns);
-    own.mean_update_s = seconds(times->total_update_ns) / n;
-    own.mean_exposed_update_s = seconds(times->total_exposed_ns) / n;
+    own.update_s = tally__seconds(times->update_ns);
+    own.exposed_update_s = tally__seconds(times->exposed_ns);
+    own.mean_update_s = tally__seconds(times->total_update_ns) / n;
+    own.mean_exposed_update_s = tally__seconds(times->total_exposed_ns) / n;
     (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
     tally__sized_write(kind, &own, stats);
     return TALLY_OK;

@@ -24,18 +24,18 @@ static tally_optimizer *optimizer_of(const struct tally__bucket *bucket)
     return tally__training_of(bucket->ddp)->optimizer;
 }
 
-static struct tally__zero_part *part_of(const struct tally__bucket *bucket)
+static struct tally__bucket_shards *shards_of(const struct tally__bucket *bucket)
 {
     const tally_ddp *ddp = bucket->ddp;
 
-    return &optimizer_of(bucket)->zero->parts[bucket - ddp->buckets.bucket];
+    return &optimizer_of(bucket)->zero->buckets[bucket - ddp->buckets.bucket];
 }
 
-static struct tally__zero_run run_of(const struct tally__zero_part *part,
+static struct tally__zero_run run_of(const struct tally__bucket_shards *shards,
                                      const tally_bucket_param *entry, int rank)
 {
-    size_t begin = part->shard_starts[rank];
-    size_t end = part->shard_starts[rank + 1];
+    size_t begin = shards->starts[rank];
+    size_t end = shards->starts[rank + 1];
     struct tally__zero_run run = {0};
 
     begin = begin > entry->offset ? begin : entry->offset;
@@ -49,13 +49,13 @@ static struct tally__zero_run run_of(const struct tally__zero_part *part,
 struct tally__zero_run tally__zero_run(const struct tally__bucket *bucket,
                                        const tally_bucket_param *entry, int rank)
 {
-    return run_of(part_of(bucket), entry, rank);
+    return run_of(shards_of(bucket), entry, rank);
 }
 
 /* ---- making it ---- */
 
 static void shard_bucket(const tally_optimizer *optimizer, const tally_bucket *seen, size_t *owned,
-                         struct tally__zero_part *part)
+                         struct tally__bucket_shards *shards)
 {
     int world = tally_group_size(optimizer->ddp->group);
     bool elementwise = true;
@@ -63,25 +63,25 @@ static void shard_bucket(const tally_optimizer *optimizer, const tally_bucket *s
     for (int k = 0; k < seen->n_params; k++) {
         int group = optimizer->updated[seen->params[k].index].group;
 
-        part->is_shared = part->is_shared || group >= 0;
-        part->keeps_means = part->keeps_means || (group < 0 && seen->params[k].n > 0);
+        shards->is_sharded = shards->is_sharded || group >= 0;
+        shards->keeps_means = shards->keeps_means || (group < 0 && seen->params[k].n > 0);
         elementwise = elementwise && (group < 0 || optimizer->rules[group]->table.elementwise);
     }
-    if (!part->is_shared) {
+    if (!shards->is_sharded) {
         return;
     }
     if (!elementwise) {
-        tally__zero_shard_params(seen, world, owned, part->shard_starts);
+        tally__zero_shard_params(seen, world, owned, shards->starts);
         return;
     }
-    tally__zero_shard_elements(seen->n, world, part->shard_starts);
+    tally__zero_shard_elements(seen->n, world, shards->starts);
     for (int r = 0; r < world; r++) {
-        owned[r] += part->shard_starts[r + 1] - part->shard_starts[r];
+        owned[r] += shards->starts[r + 1] - shards->starts[r];
     }
 }
 
 static int cover_bucket(tally_optimizer *optimizer, const tally_bucket *seen,
-                        const struct tally__zero_part *part)
+                        const struct tally__bucket_shards *shards)
 {
     int rank = tally_group_rank(optimizer->ddp->group);
 
@@ -89,7 +89,7 @@ static int cover_bucket(tally_optimizer *optimizer, const tally_bucket *seen,
         struct tally__updated *updated = &optimizer->updated[seen->params[k].index];
 
         if (updated->group >= 0) {
-            struct tally__zero_run own = run_of(part, &seen->params[k], rank);
+            struct tally__zero_run own = run_of(shards, &seen->params[k], rank);
 
             TRY(tally__moments_cover(&updated->moments,
                                      optimizer->rules[updated->group]->table.n_states, own.first,
@@ -105,11 +105,11 @@ static int allocate(const tally_ddp *ddp, struct tally__zero *zero)
     size_t n = ddp->buckets.n + ddp->buckets.n_delayed;
     size_t per_bucket = 2 * (size_t)tally_group_size(ddp->group) + 1;
 
-    zero->parts = tally__alloc_array(n, sizeof *zero->parts, what);
+    zero->buckets = tally__alloc_array(n, sizeof *zero->buckets, what);
     zero->numbers = tally__alloc_array(n, per_bucket * sizeof *zero->numbers, what);
     zero->flags = tally__alloc_array(ddp->n_order, sizeof *zero->flags, what);
     zero->squares = tally__alloc_array(ddp->n_params, sizeof *zero->squares, what);
-    return zero->parts && zero->numbers && zero->flags && zero->squares ? TALLY_OK : TALLY_NOMEM;
+    return zero->buckets && zero->numbers && zero->flags && zero->squares ? TALLY_OK : TALLY_NOMEM;
 }
 
 int tally__zero_make(tally_optimizer *optimizer)
@@ -126,13 +126,13 @@ int tally__zero_make(tally_optimizer *optimizer)
     }
     for (size_t b = 0; rc == TALLY_OK && b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
         const tally_bucket *seen = &ddp->buckets.bucket[b].seen;
-        struct tally__zero_part *part = &zero->parts[b];
+        struct tally__bucket_shards *shards = &zero->buckets[b];
 
-        part->shard_starts = zero->numbers + b * (2 * world + 1);
-        part->bytes = part->shard_starts + world + 1;
-        part->used = zero->flags + (seen->params - ddp->buckets.params);
-        shard_bucket(optimizer, seen, owned, part);
-        rc = part->is_shared ? cover_bucket(optimizer, seen, part) : TALLY_OK;
+        shards->starts = zero->numbers + b * (2 * world + 1);
+        shards->bytes = shards->starts + world + 1;
+        shards->used = zero->flags + (seen->params - ddp->buckets.params);
+        shard_bucket(optimizer, seen, owned, shards);
+        rc = shards->is_sharded ? cover_bucket(optimizer, seen, shards) : TALLY_OK;
     }
     tally__free(owned);
     return rc;
@@ -143,7 +143,7 @@ void tally__zero_free(tally_optimizer *optimizer)
     struct tally__zero *zero = optimizer->zero;
 
     if (zero) {
-        tally__free(zero->parts);
+        tally__free(zero->buckets);
         tally__free(zero->numbers);
         tally__free(zero->flags);
         tally__free(zero->squares);
@@ -160,7 +160,7 @@ void tally__zero_mark(const tally_optimizer *optimizer, bool is_sharded)
         return;
     }
     for (size_t b = 0; b < ddp->buckets.n + ddp->buckets.n_delayed; b++) {
-        ddp->buckets.bucket[b].sharded = is_sharded && optimizer->zero->parts[b].is_shared;
+        ddp->buckets.bucket[b].sharded = is_sharded && optimizer->zero->buckets[b].is_sharded;
     }
     for (size_t i = 0; i < ddp->n_params; i++) {
         ddp->params[i].mean.sharded =
@@ -171,30 +171,30 @@ void tally__zero_mark(const tally_optimizer *optimizer, bool is_sharded)
 
 /* ---- the mean ---- */
 
-/* Sets part->used: the owner of a shard must know whether any rank has a gradient for a parameter.
- * Flags travel only where a rank lacks one: the others' are then not known here. */
+/* Sets shards->used: the owner of a shard must know whether any rank has a gradient for a
+ * parameter. Flags travel only where a rank lacks one: the others' are then not known here. */
 static int find_used(tally_lane *lane, struct tally__bucket *bucket, bool *used)
 {
-    struct tally__zero_part *part = part_of(bucket);
+    struct tally__bucket_shards *shards = shards_of(bucket);
     size_t n = (size_t)bucket->seen.n_params;
     uint64_t before = lane->job.bytes_sent;
     uint64_t any_lacks = 0;
 
     for (size_t k = 0; k < n; k++) {
-        part->used[k] = bucket->ddp->now.used[bucket->seen.params[k].index] != 0;
+        shards->used[k] = bucket->ddp->now.used[bucket->seen.params[k].index] != 0;
     }
-    TRY(tally__agree_any(lane, memchr(part->used, 0, n) != NULL, &any_lacks));
+    TRY(tally__agree_any(lane, memchr(shards->used, 0, n) != NULL, &any_lacks));
     if (any_lacks) {
-        TRY(tally_lane_all_reduce(lane, part->used, n, TALLY_U8, TALLY_MAX));
+        TRY(tally_lane_all_reduce(lane, shards->used, n, TALLY_U8, TALLY_MAX));
     }
     bucket->now.aside_bytes += lane->job.bytes_sent - before;
-    *used = memchr(part->used, 1, n) != NULL;
+    *used = memchr(shards->used, 1, n) != NULL;
     return TALLY_OK;
 }
 
 int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
 {
-    const struct tally__zero_part *part = part_of(bucket);
+    const struct tally__bucket_shards *shards = shards_of(bucket);
     bool used = true;
 
     TRY(find_used(lane, bucket, &used));
@@ -204,13 +204,13 @@ int tally__zero_reduce(tally_lane *lane, struct tally__bucket *bucket)
     }
     tally__bucket_gather(bucket);
     TRY(tally__run_hook(lane, bucket->ddp, &bucket->seen,
-                        part->keeps_means ? NULL : part->shard_starts));
-    if (bucket->ddp->config.param_dtype || (!bucket->ddp->views && part->keeps_means)) {
+                        shards->keeps_means ? NULL : shards->starts));
+    if (bucket->ddp->config.param_dtype || (!bucket->ddp->views && shards->keeps_means)) {
         tally__bucket_spread(bucket);
     }
     /* Now, since updated parameters will overwrite the means in the bucket. */
     for (int k = 0; k < bucket->seen.n_params; k++) {
-        if (!part->used[k] && !bucket->seen.shadows) {
+        if (!shards->used[k] && !bucket->seen.shadows) {
             tally__residual_take_back(bucket->ddp,
                                       &bucket->ddp->params[bucket->seen.params[k].index]);
         }
@@ -230,13 +230,13 @@ static float *mean_of(const struct tally__bucket *bucket, const tally_bucket_par
 
 static int update_own(tally_optimizer *optimizer, const struct tally__bucket *bucket, float factor)
 {
-    const struct tally__zero_part *part = part_of(bucket);
+    const struct tally__bucket_shards *shards = shards_of(bucket);
 
     for (int k = 0; k < bucket->seen.n_params; k++) {
         size_t i = (size_t)bucket->seen.params[k].index;
 
         /* A rank without a part of the parameter counts its steps, too. */
-        if (part->used[k] && optimizer->updated[i].group >= 0) {
+        if (shards->used[k] && optimizer->updated[i].group >= 0) {
             TRY(tally__update_param(optimizer, i, mean_of(bucket, &bucket->seen.params[k]),
                                     factor));
         }
@@ -247,19 +247,19 @@ static int update_own(tally_optimizer *optimizer, const struct tally__bucket *bu
 /* Gathers parameters that are laid out like their gradients, without copies. */
 static int gather_run(tally_lane *lane, const struct tally__bucket *bucket, float *run)
 {
-    const struct tally__zero_part *part = part_of(bucket);
+    const struct tally__bucket_shards *shards = shards_of(bucket);
     int rank = tally_group_rank(tally_lane_group(lane));
 
     for (int r = 0; r < tally_group_size(tally_lane_group(lane)); r++) {
-        part->bytes[r] = (part->shard_starts[r + 1] - part->shard_starts[r]) * sizeof *run;
+        shards->bytes[r] = (shards->starts[r + 1] - shards->starts[r]) * sizeof *run;
     }
-    return tally_lane_all_gather(lane, run + part->shard_starts[rank], part->bytes, run);
+    return tally_lane_all_gather(lane, run + shards->starts[rank], shards->bytes, run);
 }
 
 /* Gathers parameters one by one, and leaves the bucket as it is. */
 static int gather_params(tally_lane *lane, const struct tally__bucket *bucket)
 {
-    const struct tally__zero_part *part = part_of(bucket);
+    const struct tally__bucket_shards *shards = shards_of(bucket);
     const tally_ddp *ddp = bucket->ddp;
     int rank = tally_group_rank(ddp->group);
 
@@ -267,13 +267,14 @@ static int gather_params(tally_lane *lane, const struct tally__bucket *bucket)
         const tally_bucket_param *entry = &bucket->seen.params[k];
         float *data = ddp->params[entry->index].data;
 
-        if (!part->used[k] || !ddp->params[entry->index].mean.sharded || entry->n == 0) {
+        if (!shards->used[k] || !ddp->params[entry->index].mean.sharded || entry->n == 0) {
             continue;
         }
         for (int r = 0; r < tally_group_size(ddp->group); r++) {
-            part->bytes[r] = run_of(part, entry, r).n * sizeof *data;
+            shards->bytes[r] = run_of(shards, entry, r).n * sizeof *data;
         }
-        TRY(tally_lane_all_gather(lane, data + run_of(part, entry, rank).first, part->bytes, data));
+        TRY(tally_lane_all_gather(lane, data + run_of(shards, entry, rank).first, shards->bytes,
+                                  data));
     }
     return TALLY_OK;
 }
@@ -287,12 +288,12 @@ static void copy_part(size_t first, size_t end, const float *from, float *to)
  * out. */
 static int gather_through_bucket(tally_lane *lane, const struct tally__bucket *bucket)
 {
-    const struct tally__zero_part *part = part_of(bucket);
+    const struct tally__bucket_shards *shards = shards_of(bucket);
     int rank = tally_group_rank(tally_lane_group(lane));
 
     for (int k = 0; k < bucket->seen.n_params; k++) {
         const tally_bucket_param *entry = &bucket->seen.params[k];
-        struct tally__zero_run own = run_of(part, entry, rank);
+        struct tally__zero_run own = run_of(shards, entry, rank);
 
         copy_part(own.first, own.first + own.n, bucket->ddp->params[entry->index].data,
                   entry->gradient);
@@ -301,9 +302,9 @@ static int gather_through_bucket(tally_lane *lane, const struct tally__bucket *b
     for (int k = 0; k < bucket->seen.n_params; k++) {
         const tally_bucket_param *entry = &bucket->seen.params[k];
         float *data = bucket->ddp->params[entry->index].data;
-        struct tally__zero_run own = run_of(part, entry, rank);
+        struct tally__zero_run own = run_of(shards, entry, rank);
 
-        if (part->used[k]) {
+        if (shards->used[k]) {
             copy_part(0, own.first, entry->gradient, data);
             copy_part(own.first + own.n, entry->n, entry->gradient, data);
         }
@@ -313,13 +314,13 @@ static int gather_through_bucket(tally_lane *lane, const struct tally__bucket *b
 
 static int gather(tally_lane *lane, const struct tally__bucket *bucket)
 {
-    const struct tally__zero_part *part = part_of(bucket);
+    const struct tally__bucket_shards *shards = shards_of(bucket);
     float *run = tally__bucket_run(bucket);
 
-    if (!memchr(part->used, 1, (size_t)bucket->seen.n_params)) {
+    if (!memchr(shards->used, 1, (size_t)bucket->seen.n_params)) {
         return TALLY_OK;
     }
-    if (part->keeps_means || (!run && bucket->seen.dtype != TALLY_F32)) {
+    if (shards->keeps_means || (!run && bucket->seen.dtype != TALLY_F32)) {
         return gather_params(lane, bucket);
     }
     return run ? gather_run(lane, bucket, run) : gather_through_bucket(lane, bucket);
@@ -328,10 +329,10 @@ static int gather(tally_lane *lane, const struct tally__bucket *bucket)
 /* Refreshes the low copies of updated parameters. */
 static void refresh(const struct tally__bucket *bucket)
 {
-    const struct tally__zero_part *part = part_of(bucket);
+    const struct tally__bucket_shards *shards = shards_of(bucket);
 
     for (int k = 0; k < bucket->seen.n_params; k++) {
-        if (part->used[k]) {
+        if (shards->used[k]) {
             tally__mixed_refresh_param(bucket->ddp, (size_t)bucket->seen.params[k].index);
         }
     }
@@ -340,13 +341,13 @@ static void refresh(const struct tally__bucket *bucket)
 /* Zeroes the gradients that were used, for release_gradients. */
 static void release(const struct tally__bucket *bucket)
 {
-    const struct tally__zero_part *part = part_of(bucket);
+    const struct tally__bucket_shards *shards = shards_of(bucket);
     const tally_ddp *ddp = bucket->ddp;
 
     for (int k = 0; k < bucket->seen.n_params; k++) {
         int i = bucket->seen.params[k].index;
 
-        if (part->used[k] && ddp->params[i].mean.sharded) {
+        if (shards->used[k] && ddp->params[i].mean.sharded) {
             memset(ddp->params[i].grad.array, 0, ddp->params[i].grad.bytes);
         }
     }
@@ -399,7 +400,7 @@ bool tally__zero_is_finite(const tally_optimizer *optimizer)
         for (int k = 0; was_reduced(ddp, b) && k < bucket->seen.n_params; k++) {
             const tally_bucket_param *entry = &bucket->seen.params[k];
             const struct tally__moments *moments = &optimizer->updated[entry->index].moments;
-            size_t n = part_of(bucket)->used[k] ? moments->n : 0;
+            size_t n = shards_of(bucket)->used[k] ? moments->n : 0;
 
             if (tally__find_nonfinite_f32(n, mean_of(bucket, entry) + moments->first) < n) {
                 return false;
@@ -422,7 +423,7 @@ int tally__zero_norms(tally_lane *lane, tally_optimizer *optimizer)
             const tally_bucket_param *entry = &bucket->seen.params[k];
             const struct tally__moments *moments = &optimizer->updated[entry->index].moments;
 
-            if (part_of(bucket)->used[k] && moments->n > 0) {
+            if (shards_of(bucket)->used[k] && moments->n > 0) {
                 squares[entry->index] =
                     tally__sqnorm_f32(moments->n, mean_of(bucket, entry) + moments->first);
             }

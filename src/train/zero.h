@@ -9,18 +9,19 @@
 #include "ddp/ddp.h"
 
 /* The shards of one bucket. */
-struct tally__zero_part {
-    bool is_shared; /* some of its parameters are in a group; otherwise the bucket is not sharded */
-    bool keeps_means;     /* other parameters are in no group: every rank keeps all means */
-    size_t *shard_starts; /* one entry more than there are ranks */
-    size_t *bytes;        /* per rank: the sizes of an all-gather */
+struct tally__bucket_shards {
+    bool
+        is_sharded; /* some of its parameters are in a group; otherwise the bucket is not sharded */
+    bool keeps_means;    /* other parameters are in no group: every rank keeps all means */
+    size_t *starts;      /* one entry more than there are ranks */
+    size_t *bytes;       /* per rank: the sizes of an all-gather */
     unsigned char *used; /* per parameter: whether any rank has a gradient, in the step under way */
 };
 
 struct tally__zero {
-    struct tally__zero_part *parts; /* per bucket; guarded as the bucket is */
-    size_t *numbers;                /* memory of shard_starts and bytes */
-    unsigned char *flags;           /* the memory of used */
+    struct tally__bucket_shards *buckets; /* per bucket; guarded as the bucket is */
+    size_t *numbers;                      /* memory of starts and bytes */
+    unsigned char *flags;                 /* the memory of used */
     double *squares; /* per parameter: the squared norm of its mean, if it is sharded */
 };
 

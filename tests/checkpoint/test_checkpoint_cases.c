@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checkpoints as clumsy users make them: two ddps in one directory, sub-groups, a save while a step
- * is under way or gradients are accumulated, a save by some ranks only, a huge keep, a disk that is
- * full after any number of bytes, and the end of a ddp, a fork or the end of the program while a
- * save is being written.
+ * is under way or gradients are accumulated, a save by some ranks only or with different configs, a
+ * huge keep, a disk that is full after any number of bytes, and the end of a ddp, a fork or the end
+ * of the program while a save is being written.
  */
 #include <limits.h>
 #include <signal.h>
@@ -39,7 +39,7 @@ static int save_with(struct ckpt_run *run, int keep, int async)
     return tally_checkpoint_save(run->ddp, directory, &config);
 }
 
-/* ---- whose directory ---- */
+/* ---- one directory ---- */
 
 static int two_ddps_body(tally_group *group, void *user)
 {
@@ -187,6 +187,24 @@ static int alone_body(tally_group *group, void *user)
     CHECK_TEXT(group, tally_last_error(), "tally_checkpoint_save");
     CHECK_STATUS(group, save_with(run, 0, 0), TALLY_ABORTED);
     CHECK(group, load_first(group, 1) == 0);
+    return ckpt_finish(run);
+}
+
+/* Ranks that give different configs learn the first difference, and may save again. */
+static int disagree_body(tally_group *group, void *user)
+{
+    struct ckpt_run *run = ckpt_begin(group, &setup);
+    tally_checkpoint_config config;
+
+    (void)user;
+    CHECK(group, run);
+    CHECK_STATUS(group, save_with(run, tally_group_rank(group), 0), TALLY_MISMATCH);
+    CHECK_TEXT(group, tally_last_error(), "keep is 0 on rank 0 and 1 on rank 1");
+    config = ckpt_config(run);
+    run->blobs[0].name = tally_group_rank(group) == 0 ? "position" : "other";
+    CHECK_STATUS(group, tally_checkpoint_save(run->ddp, directory, &config), TALLY_MISMATCH);
+    CHECK_TEXT(group, tally_last_error(), "blob 0 is 'position' on rank 0 and 'other' on rank 1");
+    CHECK_OK(group, save_with(run, 0, 0));
     return ckpt_finish(run);
 }
 
@@ -439,6 +457,7 @@ int main(void)
     for (int async = 0; async < 2; async++) {
         failures += try_body(RANKS_THREADS, 2, alone_body, &async);
     }
+    failures += try_body(RANKS_THREADS, 3, disagree_body, NULL);
     failures += try_body(RANKS_THREADS, 3, joined_body, NULL);
     failures += try_body(RANKS_THREADS, 2, freed_body, NULL);
     failures += try_body(RANKS_THREADS, 2, full_body, NULL);

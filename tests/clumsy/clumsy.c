@@ -305,7 +305,7 @@ static int late(void)
 
     if (is_rank(1)) {
         (void)sleep(5);
-        (void)take_steps(1); /* what it reads depends on the moment */
+        (void)take_steps(1); /* it reads different values each time */
         return TALLY_OK;
     }
     return status == TALLY_OK ? take_steps(1) : status;

@@ -17,7 +17,7 @@ extern tally_ddp *ddp;
 extern tally_optimizer *optimizer;
 extern tally_param params[N_MODEL_PARAMS];
 extern size_t n;    /* of params */
-extern double loss; /* what backward begins with, left by forward */
+extern double loss; /* forward leaves it, and backward begins with it */
 extern int n_steps;
 
 /* The pieces of one file, by the file itself; called with the group open. */

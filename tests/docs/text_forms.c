@@ -49,7 +49,7 @@ int main(void)
             rc = line[0] == 'h' ? is_hook(text + 1) : is_optimizer(ddp, text + 1);
         }
         puts(rc == TALLY_OK ? "ok" : tally_last_error());
-        fflush(stdout); /* who asks waits for the answer */
+        fflush(stdout); /* the caller waits for the answer */
     }
     tally_ddp_free(ddp);
     tally_group_close(group);

@@ -22,7 +22,7 @@ struct task {
     int form;
     int n_times; /* in a job */
     int lane;
-    tally_group *group; /* whose the job is, and whose the collectives are */
+    tally_group *group; /* of the job, and of its collectives */
     tally_group *target;
     tally_future *future;
     struct fault_report *report;

@@ -26,7 +26,7 @@
 struct scene {
     int world;
     char rendezvous[100];
-    void (*act)(void); /* what rank 1 does once all ranks are there */
+    void (*act)(void); /* for rank 1, once all ranks are there */
 };
 
 /* Rank 1 acts, comes late, and waits for the others, who come late too. */

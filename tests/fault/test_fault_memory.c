@@ -22,7 +22,7 @@ struct scene {
     int world;
     int lanes;
     char rendezvous[100];
-    size_t bytes;     /* what every rank asks for */
+    size_t bytes;     /* that every rank asks for */
     int limited_rank; /* this one gets the limit; -1: none */
     void (*limit)(rlim_t value);
     rlim_t value;

@@ -108,7 +108,7 @@ struct api_rank {
         size_t bytes;
     } memories[API_N_MEMORIES];
     tally_future *futures[API_N_FUTURES];
-    struct api_flight *flights; /* what jobs work on; freed after the groups */
+    struct api_flight *flights; /* the memory of jobs; freed after the groups */
     tally_hook *hooks[API_N_HOOKS];
     struct api_model models[API_N_MODELS];
     double spare[1000]; /* an array that is given twice */

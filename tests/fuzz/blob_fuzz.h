@@ -22,7 +22,7 @@ struct blob_model {
     float data[BLOB_MAX_PARAMS][64];
     tally_group *group;
     tally_ddp *ddp;
-    void *object; /* what create makes */
+    void *object; /* made by create */
 };
 
 /* The state that a fuzzer is about, in two variants. Functions return a status, which must be

@@ -353,7 +353,7 @@ static int calls_body(tally_group *group, void *user)
 
 struct fragile {
     int number;      /* the state */
-    int save_status; /* what save returns */
+    int save_status; /* the status that save returns */
     int load_status;
     bool silent; /* without a text */
     size_t more; /* bytes that save takes beyond those it asked for */

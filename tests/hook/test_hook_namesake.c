@@ -80,7 +80,8 @@ static int body(tally_group *group, void *user)
         CHECK_OK(group, tally_hook_parse(table.name, &own));
         CHECK_STATUS(group, tally_ddp_attach_hook(run.ddp, tally_group_rank(group) ? hook : own),
                      TALLY_MISMATCH);
-        CHECK_TEXT(group, tally_last_error(), "one of them is the application's own");
+        CHECK_TEXT(group, tally_last_error(),
+                   "maker is tally on rank 0 and the application on rank 1");
         tally_hook_free(own);
     }
     hook_states_free(&states);

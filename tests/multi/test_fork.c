@@ -325,7 +325,7 @@ static int fork_child(struct scene *scene)
         int rc = be_child(scene);
 
 #if TALLY_TESTS_SANITIZED
-        _exit(rc); /* what the other threads held looks like leaks here */
+        _exit(rc); /* here, memory of the other threads looks like leaks */
 #else
         exit(rc);
 #endif

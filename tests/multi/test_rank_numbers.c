@@ -19,7 +19,7 @@ static int n_failures;
 
 struct failure {
     const char *name;
-    int (*fail)(tally_group *sub, bool is_culprit); /* what each rank does; its status */
+    int (*fail)(tally_group *sub, bool is_culprit); /* runs on each rank; returns its status */
     int status;                                     /* on the ranks that are not the culprit */
     const char *text;                               /* there */
     const char *second;                             /* a second part of it, or NULL */
@@ -170,8 +170,8 @@ static const struct failure failures[] = {
     {"abort", aborting, TALLY_ABORTED, CULPRIT " gave up: the disk is full", NULL, 0},
     {"ddp: other parameters", other_parameters, TALLY_MISMATCH,
      "shape is [4] on " FIRST " and [5] on " CULPRIT, NULL, 0},
-    {"ddp: another hook", other_hook, TALLY_MISMATCH, CULPRIT ": its hook is 'bf16'",
-     "that of " FIRST " is 'fp16'", 0},
+    {"ddp: another hook", other_hook, TALLY_MISMATCH, "hook is 'fp16' on " FIRST,
+     "'bf16' on " CULPRIT, 0},
     {"ddp: fewer steps", fewer_steps, TALLY_MISMATCH, CULPRIT " freed its ddp after 1 step",
      " of this sub-group) waits in step 2", 0},
 };

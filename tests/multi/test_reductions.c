@@ -18,7 +18,7 @@ static const size_t lengths[] = {0, 1, 3, 63, 64, 65, 1000, 2049, 70001, MOST};
 
 struct call {
     unsigned char *data;
-    unsigned char *input; /* what was in data before */
+    unsigned char *input; /* the bytes of data before */
     size_t n;
     int dtype;
     int op;

@@ -28,7 +28,7 @@ struct setup {
     int release;
     int n_passes; /* micro-steps per step */
     int bad;      /* the parameter that has it */
-    double value; /* what it has */
+    double value; /* of all its elements */
     bool follows; /* the hook has nothing but residuals that a skipped step could change */
 };
 

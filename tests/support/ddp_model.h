@@ -36,7 +36,7 @@ struct ddp_model {
 int ddp_model_make(struct ddp_model *model, const struct ddp_spec *specs, size_t n, bool copies);
 void ddp_model_free(struct ddp_model *model);
 
-/* Eight parameters of every dtype and several shapes: the last two are frozen and ignored. */
+/* Parameters of every dtype and several shapes; the last two are frozen and ignored. */
 extern const struct ddp_spec ddp_mixed[];
 #define DDP_N_MIXED 10
 

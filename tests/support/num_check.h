@@ -15,7 +15,7 @@
 #include "num/num.h"
 
 enum num_data {
-    NUM_PLAIN,  /* what gradients look like, some exact zeros of both signs among them */
+    NUM_PLAIN,  /* like gradients, with some exact zeros of both signs */
     NUM_FINITE, /* every finite bit pattern is as likely as any other */
     NUM_WILD,   /* every bit pattern: NaN and infinities too */
     NUM_TINY,   /* subnormals and zeros */

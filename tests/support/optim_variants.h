@@ -19,7 +19,7 @@ struct optim_variant {
     const char *name;
     bool decays;                      /* has weight decay */
     unsigned used;                    /* a bit for each state in use */
-    float start[TALLY__OPTIM_STATES]; /* what the state begins as */
+    float start[TALLY__OPTIM_STATES]; /* initial values of the state */
     /* Step number t by the kernels given. The learning rate changes from step to step. */
     void (*step)(const struct tally__optim_kernels *k, const struct optim_arrays *a, uint64_t t);
     void (*oracle)(uint64_t t, struct optim_element *x);
