@@ -43,7 +43,14 @@ def column(row, start):
 
 
 def number(cell):
-    return float(cell.split()[0])
+    """Microseconds of "21.26 us" or "5.43 ms"."""
+    value, unit = cell.split()
+    return float(value) * {"us": 1, "ms": 1000}[unit]
+
+
+def shown_us(cell):
+    """A time in microseconds, from a millisecond on in milliseconds."""
+    return f"{float(cell) / 1000:.3g} ms" if float(cell) >= 1000 else f"{cell} us"
 
 
 def compare(page):
@@ -70,8 +77,8 @@ def steps_beside_torch(page):
 def sums_beside_mpi(page):
     for size in ("1 KiB", "4 KiB", "1 MiB", "64 MiB"):
         row = only(read_table(page, "allreduce"), bytes=size)
-        yield (f"all-reduce of {size}", f"{row['us']} us",
-               [(name.removesuffix(", us"), f"{cell} us")
+        yield (f"all-reduce of {size}", shown_us(row["us"]),
+               [(name.removesuffix(", us"), shown_us(cell))
                 for name, cell in (column(row, "Open MPI"), column(row, "MPICH"))])
 
 

@@ -3,7 +3,7 @@
 """Compares the binary interface with its record: abi.py RECORD NM LIBRARY HEADER... [--write].
 
 Everything in the record must still hold, because a program that was built with an older header relies on it:
-functions with their C types and symbol versions, types and offsets of fields, callbacks, values of constants. A
+functions with their C types and symbol versions, types and offsets of fields, callbacks, values of enums and macros. A
 struct that begins with its size may grow. Everything else is not released yet and may still change; it is listed.
 --write, before a release, records it, and refuses if something recorded changed or is gone."""
 
@@ -45,6 +45,12 @@ def symbol_versions(nm, library):
     return dict(re.findall(r"(tally_\w+)@+(\S+)", listed))
 
 
+def number_macros(headers):
+    """(name, value) of each macro that is a number, except the version's."""
+    text = "\n".join(pathlib.Path(header).read_text(encoding="utf-8") for header in headers)
+    return re.findall(r"^#define (TALLY_(?!VERSION_)\w+) \(?(-?\w+)\)?$", text, re.MULTILINE)
+
+
 def describe(headers, versions):
     """{thing: value} of the whole interface."""
     read = generate.read_headers(headers)
@@ -65,7 +71,7 @@ def describe(headers, versions):
         for field, kind in (c_field(part.strip()) for part in body.split(";") if part.strip()):
             place = getattr(struct, field)
             lines[f"field {name}.{field}"] = f"{kind}, {place.size} bytes at {place.offset}"
-    lines.update({f"constant {name}": value for name, value in read.constants})
+    lines.update({f"constant {name}": value for name, value in [*read.constants, *number_macros(headers)]})
     for name, rows in read.lists.items():
         lines.update({f"constant {name[:-5]}_{row}": str(value) for row, value, _ in rows})
     return lines

@@ -63,16 +63,23 @@ finds 'callback tally_log_fn: was void(void *, int, char *)' tally.h \
     's/(\(\*tally_log_fn\)\(void \*user, )int level/\1size_t level/'
 finds 'field tally_hook_table.reduce: was' tally_extend.h \
     's/\(\*reduce\)\(void \*state, tally_lane \*lane/(*reduce)(void *state, tally_ddp *lane/'
+# A field in front of it moves it.
+finds 'field tally_ddp_config.static_graph: was int, 4 bytes at 100, is int, 4 bytes at 108' tally.h \
+    '/^typedef struct tally_ddp_config/,/^\}/s/^    size_t bucket_cap_bytes;/    int inserted;\n&/'
+finds 'struct tally_averager_level: was 8 bytes, is 12 bytes' tally.h 's/^\} tally_averager_level;/    int added;\n&/'
 # As many bytes at the same place.
 finds 'field tally_group_config.timeout_s: was double' tally.h 's/^    double timeout_s;/    size_t timeout_s;/'
 finds 'field tally_group_config.rank: was int, 4 bytes at 16, is gone' tally.h \
     '/^typedef struct tally_group_config/,/^\}/s/^    int rank;/    int number;/'
 finds 'constant TALLY_BF16: was 3' tally.h 's/TALLY_BF16 = 3/TALLY_BF16 = 7/'
+finds 'constant TALLY_STATUS_PEER: was -5' tally.h 's/X\(PEER, -5,/X(PEER, -55,/'
+finds 'constant TALLY_MAX_STATES: was 8' tally_extend.h 's/TALLY_MAX_STATES 8/TALLY_MAX_STATES 9/'
 # The function remains, but programs ask for it by its version.
 finds 'function tally_version: was' symbols 's/ tally_version@.*/ tally_version@@TALLY_9.9/'
 finds 'function tally_version: was' symbols '/ tally_version@/d'
 
 passes tally_extend.h 's/^TALLY_API int tally_barrier\(/TALLY_API int tally_new(int number);\n&/'
+passes tally.h 's/^\} tally_group_config;/    int added;\n&/'
 passes tally.h 's/(TALLY_API int tally_group_rank\(const tally_group \*)group/\1other_name/'
 
 [ $failures -eq 0 ] && echo "the check finds changes"

@@ -36,7 +36,15 @@ for page in man1/tally.1 man3/tally.3; do
 done
 # Every command has a page, which groff shows without a warning.
 commands=$("$scratch/prefix/bin/tally" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
-for command in $commands bench-step; do
+benches=$("$scratch/prefix/bin/tally" bench --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+for command in $commands $benches; do
+    if ! grep -qE "^\.(Cm|It Cm|Pq Cm) (.*\| )?$command( |$)" "$scratch/prefix/share/man/man1/tally.1"; then
+        echo "installation: tally.1 does not name $command" >&2
+        exit 1
+    fi
+done
+# shellcheck disable=SC2086 # words
+for command in $commands $(printf 'bench-%s ' $benches); do
     page=$scratch/prefix/share/man/man1/tally-$command.1
     if [ ! -s "$page" ]; then
         echo "installation: no manual page tally-$command.1" >&2

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: packages.sh FOLDER SOURCE
-# Unpacks the Debian packages of FOLDER (make deb) into an empty root and uses them: each has its files; the
-# README's program is built with pkg-config, and runs alone, under tally run, under both MPIs, and from Python.
-# Removes the root.
+# Unpacks the Debian packages of FOLDER (make deb) into an empty root with dpkg, which refuses a file that two packages
+# have, and uses them: each has its files; the README's program is built with pkg-config, and runs alone, under tally
+# run, under both MPIs, and from Python. apt must find all that they depend on. Removes the root. Needs root, or sudo
+# without a password.
 set -euo pipefail
 
 folder=$1 source=$2
 root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
+as_root=()
+[ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+trap '"${as_root[@]}" rm -rf "$root"' EXIT
 version=$(dpkg-parsechangelog -l "$source/debian/changelog" -S Version)
 
 fail() {
@@ -16,11 +19,16 @@ fail() {
     exit 1
 }
 
+files=()
 for package in libtally0 libtally-dev tally libtally0-openmpi libtally0-mpich python3-tally tally-doc; do
     file=$(find "$folder" -maxdepth 1 -name "${package}_${version}_*.deb")
     [ -n "$file" ] || fail "make deb has made no $package $version"
-    dpkg-deb --extract "$file" "$root"
+    files+=("$(realpath "$file")")
 done
+mkdir -p "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/updates"
+touch "$root/var/lib/dpkg/status"
+"${as_root[@]}" dpkg --root="$root" --log=/dev/null --force-depends --unpack "${files[@]}" >/dev/null
+apt-get install --simulate "${files[@]}" >/dev/null || fail "apt does not find all that the packages depend on"
 libraries=$root/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 export LD_LIBRARY_PATH=$libraries PKG_CONFIG_PATH=$libraries/pkgconfig PATH=$root/usr/bin:$PATH
 export PYTHONPATH=$root/usr/lib/python3/dist-packages PYTHONDONTWRITEBYTECODE=1
