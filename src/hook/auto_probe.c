@@ -274,7 +274,7 @@ int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_buc
 #define N_ROUNDS 8
 #define FIRST_BYTES ((size_t)128 << 10)
 #define MOST_BYTES ((size_t)16 << 20)
-#define LONG_S 0.01
+#define LONG_S 0.008
 
 static int largest(tally_lane *lane, double *value)
 {
@@ -307,7 +307,9 @@ static int time_exchange(tally_lane *lane, float *data, size_t bytes, double *se
     return largest(lane, seconds);
 }
 
-/* The rate between two exchanges of different size: latency and the bucket of a shaper cancel. */
+/* The rate of exchanges of growing size. The first ones empty the bucket of a shaper; from then on
+ * the difference between two is the line's. The last one alone tells less than the line's rate, and
+ * more than a difference to one that still went through the shaper's bucket. */
 static int find_gbit(const struct tally__auto *self, tally_lane *lane, float *data, size_t most,
                      struct tally__link *link)
 {
@@ -315,23 +317,23 @@ static int find_gbit(const struct tally__auto *self, tally_lane *lane, float *da
         .hosts = self->hosts, .ranks_per_host = self->ranks_per_host, .link = *link};
     double before_s = 0;
     double before = 0;
-    double gbit = 0;
 
-    for (size_t bytes = most < FIRST_BYTES ? most : FIRST_BYTES;; bytes *= 4) {
+    for (size_t bytes = most < FIRST_BYTES ? most : FIRST_BYTES;; bytes *= 2) {
         const struct tally__parcel parcel = {(double)bytes, (double)bytes, 0, 1};
         double sent = tally__load_of(&cluster, TALLY__FLAT, &parcel).host_bytes;
         double s;
 
         TRY(time_exchange(lane, data, bytes, &s));
-        gbit = s > before_s ? (sent - before) * 8e-9 / (s - before_s) : sent * 8e-9 / s;
-        if (4 * bytes > most || (s > LONG_S && before > 0)) {
-            break;
+        link->gbit = sent * 8e-9 / s;
+        if (before > 0 && s - before_s > s / 4) {
+            link->gbit = fmax(link->gbit, (sent - before) * 8e-9 / (s - before_s));
+        }
+        if (2 * bytes > most || (s > LONG_S && before > 0)) {
+            return TALLY_OK;
         }
         before_s = s;
         before = sent;
     }
-    link->gbit = gbit;
-    return TALLY_OK;
 }
 
 /* The way through memory: a copy, and a round of this rank alone. */
