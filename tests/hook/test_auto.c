@@ -456,6 +456,8 @@ static int mistakes_body(tally_group *group, void *user)
     CHECK_OK(group, refuse(group, ddp, "auto:error=2", "error takes 0..1"));
     CHECK_OK(group, refuse(group, ddp, "auto:error=-1", "error takes 0..1"));
     CHECK_OK(group, refuse(group, ddp, "auto:review=1", "review takes 80 or more"));
+    CHECK_OK(group, refuse(group, ddp, "auto:plan=/", "/ is not a file"));
+    CHECK_OK(group, refuse(group, ddp, "auto:profile=/no/file", "cannot write /no/file"));
     CHECK_OK(group, refuse_plan(group, ddp, path, "", "line 1: expected 'tally plan 1'"));
     CHECK_OK(group, refuse_plan(group, ddp, path, "tally plan 1\n", "line 2: expected 'model'"));
     CHECK_OK(group,
