@@ -263,18 +263,15 @@ static bool describe(tally_ddp *ddp, char *text, size_t room, char *reason)
     return choice.settled != 0;
 }
 
-/* Steps under auto until its choice is settled; returns their number. */
-static int settle(struct work *work, const char *hook, double *total_s, char *choice, char *reason)
+/* Steps under auto until its choice is settled, with their times; returns their number. */
+static int settle(struct work *work, const char *hook, double *times, char *choice, char *reason)
 {
     tally_ddp *ddp = make_side(work, hook);
-    double start_s = now_s();
     int n = 0;
 
     do {
-        (void)step(work, ddp);
-        n++;
+        times[n++] = step(work, ddp);
     } while (!describe(ddp, choice, 100, reason) && n < MAX_SETTLE);
-    *total_s = now_s() - start_s;
     check(tally_ddp_free(ddp), "tally_ddp_free");
     return n;
 }
@@ -296,23 +293,26 @@ static void cell(struct work *work, double backward, int rounds, const char *pla
     char choice[100];
     char reason[200];
     char hook[200];
-    double settle_s;
+    double settle_times[MAX_SETTLE];
+    double settle_s = 0;
     int n_settle;
 
     work->backward_s = backward * comm_s;
     (void)snprintf(hook, sizeof hook, "auto:plan=%s,profile=%s.json", plan, plan);
-    n_settle = settle(work, hook, &settle_s, choice, reason);
+    n_settle = settle(work, hook, settle_times, choice, reason);
+    for (int i = 0; i < n_settle; i++) {
+        settle_s += settle_times[i];
+    }
     for (size_t k = 0; k < N_SIDES; k++) {
         sides[k] = make_side(work, k + 1 < N_SIDES ? candidates[k] : hook);
         (void)step(work, sides[k]);
     }
     for (int r = -1; r < rounds; r++) {
-        for (size_t k = 0; k < N_SIDES; k++) {
-            double s;
+        for (size_t i = 0; i < N_SIDES; i++) {
+            size_t k = r % 2 != 0 ? i : N_SIDES - 1 - i; /* none always follows the same one */
 
             meet(work);
-            s = step(work, sides[k]);
-            times[k][r < 0 ? 0 : r] = s;
+            times[k][r < 0 ? 0 : r] = step(work, sides[k]);
         }
     }
     maxima(work, &times[0][0], N_SIDES * MAX_ROUNDS);
@@ -325,6 +325,7 @@ static void cell(struct work *work, double backward, int rounds, const char *pla
         for (size_t k = 0; k < N_SIDES; k++) {
             print_times(k + 1 < N_SIDES ? candidates[k] : "auto", times[k], rounds);
         }
+        print_times("settle", settle_times, n_settle);
         (void)printf("}\n");
     }
     for (size_t k = 0; k < N_SIDES; k++) {

@@ -201,8 +201,9 @@ int plan_ways(struct plan *plan, const char *list, const double *periods, size_t
 static int check_machine(const struct plan *plan, const struct tally__cluster *cluster)
 {
     if (cluster->hosts * cluster->ranks_per_host > MOST_RANKS) {
-        return tally__fail(TALLY_ARG, "%.0f hosts of %.0f ranks are %.0f ranks: at most %.0f",
+        return tally__fail(TALLY_ARG, "%.0f hosts of %.0f rank%s are %.0f ranks: at most %.0f",
                            cluster->hosts, cluster->ranks_per_host,
+                           cluster->ranks_per_host > 1 ? "s" : "",
                            cluster->hosts * cluster->ranks_per_host, MOST_RANKS);
     }
     if (cluster->hosts > 1 && !(cluster->link.gbit > 0)) {
@@ -270,14 +271,32 @@ void plan_free(struct plan *plan)
 
 /* ---- texts ---- */
 
+/* Three digits at least, without an exponent. */
+static void range_end_text(double seconds, char text[PLAN_CELL])
+{
+    double ms = 1e3 * seconds;
+
+    (void)snprintf(text, PLAN_CELL, "%.*f", ms < 10 ? 2 : ms < 100 ? 1 : 0, ms);
+}
+
 void plan_step_text(const struct tally__forecast *forecast, char text[PLAN_CELL])
 {
-    if (forecast->is_far) {
-        (void)snprintf(text, PLAN_CELL, "%.3g .. %.3g", 1e3 * forecast->low_s,
-                       1e3 * forecast->high_s);
-    } else {
+    char low[PLAN_CELL];
+    char high[PLAN_CELL];
+
+    if (!forecast->is_far) {
         (void)snprintf(text, PLAN_CELL, "%.1f", 1e3 * forecast->step_s);
+        return;
     }
+    range_end_text(forecast->low_s, low);
+    range_end_text(forecast->high_s, high);
+    (void)snprintf(text, PLAN_CELL, "%.14s .. %.14s", low, high);
+}
+
+bool plan_is_flat_wrong(const struct plan_row *row)
+{
+    return row->way->way.scheme == TALLY__FLAT && row->way->way.period == 0 &&
+           row->forecast.binds == TALLY__TERM_ROUNDS && row->forecast.messages > 1000;
 }
 
 void plan_break_even_text(const struct tally__forecast *forecast, char text[PLAN_CELL])

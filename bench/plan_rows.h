@@ -61,4 +61,7 @@ void plan_free(struct plan *plan);
 void plan_step_text(const struct tally__forecast *forecast, char text[PLAN_CELL]);
 void plan_break_even_text(const struct tally__forecast *forecast, char text[PLAN_CELL]);
 
+/* Whether a flat exchange is the wrong one: most of the step goes into its messages. */
+bool plan_is_flat_wrong(const struct plan_row *row);
+
 #endif

@@ -74,9 +74,9 @@ static bool read_reals(const char *option, const char *text, double least, doubl
 {
     if (text && !real_list_read(text, least, most, list)) {
         (void)fprintf(stderr,
-                      NAME ": --%s takes numbers from %g to %g, separated by commas, such as "
-                           "0.1,1,10; not '%s'\n",
-                      option, least, most, text);
+                      NAME ": --%s takes at most %d numbers from %g to %g, separated by commas, "
+                           "such as 0.1,1,10; not '%.60s'\n",
+                      option, LIST_MAX, least, most, text);
         return false;
     }
     return true;
@@ -88,9 +88,9 @@ static bool read_wholes(const char *option, const char *text, struct real_list *
 
     if (text && !size_list_read(text, &whole)) {
         (void)fprintf(stderr,
-                      NAME ": --%s takes whole numbers from 1 on, separated by commas, such as "
-                           "2,4,8; not '%s'\n",
-                      option, text);
+                      NAME ": --%s takes at most %d whole numbers from 1 on, separated by commas, "
+                           "such as 2,4,8; not '%.60s'\n",
+                      option, LIST_MAX, text);
         return false;
     }
     list->n = whole.n;

@@ -89,6 +89,16 @@ static void put_machine(const struct plan *plan, size_t first, FILE *to)
         put_row(&rows[w], longest_s > 0 ? longest_s : 1, to);
     }
     (void)fputs("</table>\n", to);
+    for (size_t w = 0; w < plan->n_ways; w++) {
+        if (plan_is_flat_wrong(&rows[w])) {
+            (void)fputs("<p>", to);
+            put_text(to, rows[w].way->name);
+            (void)fprintf(to,
+                          ": flat exchange is the wrong one here: a rank sends %.0f messages in a "
+                          "step.</p>\n",
+                          rows[w].forecast.messages);
+        }
+    }
 }
 
 void plan_write_page(const struct plan *plan, FILE *to)
@@ -107,6 +117,7 @@ void plan_write_page(const struct plan *plan, FILE *to)
     for (size_t r = 0; r < plan->n_rows; r += plan->n_ways) {
         put_machine(plan, r, to);
     }
+    (void)fputs("<h2>Words</h2>\n", to);
     for (size_t i = 0; i < plan_n_notes; i++) {
         (void)fputs("<p>", to);
         put_text(to, plan_notes[i]);

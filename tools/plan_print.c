@@ -25,18 +25,6 @@ static bool is_same_machine(const struct tally__cluster *a, const struct tally__
            a->link.gbit == b->link.gbit && a->link.latency_s == b->link.latency_s;
 }
 
-/* Says where flat exchange is the wrong one: most of the step goes into messages. */
-static void print_flat_note(const struct plan_row *row)
-{
-    const struct tally__forecast *forecast = &row->forecast;
-
-    if (row->way->way.scheme == TALLY__FLAT && row->way->way.period == 0 &&
-        forecast->binds == TALLY__TERM_ROUNDS && forecast->messages > 1000) {
-        printf("    flat exchange is the wrong one here: a rank sends %.0f messages in a step\n",
-               forecast->messages);
-    }
-}
-
 static void print_row(const struct plan_row *row)
 {
     const struct tally__forecast *forecast = &row->forecast;
@@ -48,7 +36,10 @@ static void print_row(const struct plan_row *row)
     printf("%c %-30s %16s %10.1f %6.0f%% %10.2f %10s  %s\n", row->is_best ? '*' : ' ',
            row->way->name, step, 1e3 * forecast->exposed_s, 1e2 * forecast->busy,
            forecast->host_bytes * 1e-6, even, tally__term_name(forecast->binds));
-    print_flat_note(row);
+    if (plan_is_flat_wrong(row)) {
+        printf("    flat exchange is the wrong one here: a rank sends %.0f messages in a step\n",
+               forecast->messages);
+    }
 }
 
 void plan_print_table(const struct plan *plan)

@@ -3,14 +3,15 @@
  * The hook auto, as its files share it. It holds several hooks, the candidates, of which the first
  * is exact, and reduces each bucket by one of them. Its life, counted in steps of a ddp:
  *
- *   WARM_UP   the first steps, while buckets may still be arranged. The first one codes each bucket
- *             twice with every candidate, without sending; the line is measured after it. From then
- * on steps take the choice that is best for communication alone: the opening. PLAIN     measures
- * ready times, backward and steps, with the hooks chosen so far PROBE     also codes each bucket
- * with every candidate, without sending, on the lane REFEREE   takes pairs of steps, one with the
- * old choice and one with the proposal CAP       takes steps with buckets of another cap, after as
- * many with the old one SETTLED   watches step times, and reviews the choice now and then FIXED the
- * choice comes from a plan file and stays
+ * - WARM_UP: the first steps, while buckets may still be arranged. The first one is the opening: it
+ *   codes each bucket twice with every candidate, without sending. The line is measured after it.
+ *   From then on steps take the choice that is best for communication alone.
+ * - PLAIN: measures ready times, backward and steps, with the hooks chosen so far.
+ * - PROBE: also codes each bucket with every candidate, without sending, on the lane.
+ * - REFEREE: takes pairs of steps, one with the old choice and one with the proposal.
+ * - CAP: takes steps with buckets of another cap, after as many with the old one.
+ * - SETTLED: watches step times, and reviews the choice now and then.
+ * - FIXED: the choice comes from a plan file and stays.
  *
  * All decisions are made in step_end, a job behind all buckets of a step, from maxima over ranks;
  * rank 0 decides. So all ranks change phase and choice between the same two steps.
@@ -153,6 +154,14 @@ struct tally__auto {
     unsigned generation;
     double reference_s; /* step time when the choice was settled */
     bool is_opening;    /* buckets of the first step are coded */
+    /* What its exact buckets took so far, on this rank. Relaxed: lanes add to it, and a lane that
+     * reads it uses the quotient as an estimate. */
+    atomic_uint_fast64_t early_ns;
+    atomic_uint_fast64_t early_bytes;
+    /* The candidates, in the order of what bucket 0 would have taken with them. The lane of bucket
+     * 0 writes it before it releases the flag; the others acquire the flag before they read. */
+    unsigned char early_order[TALLY__MOST_CANDIDATES];
+    atomic_bool has_early_order;
     bool is_unproved;   /* settled is the opening, which no referee has seen */
     bool has_line;      /* the line was measured since the choice was settled */
     bool may_cut;       /* the referee expects so much that it ends slow steps by the proposal */
@@ -236,7 +245,7 @@ int tally__auto_read_candidates(struct tally__auto *self, const char *text);
 /* ---- auto_probe.c: in jobs ---- */
 
 /* Codes a copy of the bucket's gradients, which are not reduced yet, by all candidates; in the
- * opening twice, as if the next step had the same gradients. */
+ * opening twice, and no longer by all once one is known to be best. */
 int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket);
 /* Attaches the probers, with residuals of their own. Between steps. Errors: NOMEM; then none is. */
 int tally__auto_begin_probes(struct tally__auto *self);
@@ -254,8 +263,17 @@ int tally__auto_count_hosts(struct tally__auto *self, tally_lane *lane);
 
 /* Between steps. */
 void tally__auto_begin_opening(struct tally__auto *self);
-/* Makes the best choice for communication alone, by what the first step has coded: backward is not
- * known yet. In step_end. Collective. */
+/* In the job of a bucket that was coded: its parameters take the hook that is best for
+ * communication alone, by what the buckets before it took. Collective. */
+int tally__auto_choose_early(struct tally__auto *self, tally_lane *lane,
+                             const tally_bucket *bucket);
+/* In jobs of buckets: the candidates in the order of their costs, the exact one first; false: these
+ * are not known yet. */
+bool tally__auto_get_order(const struct tally__auto *self, unsigned char *order);
+/* A bucket of the opening has travelled. */
+void tally__auto_note_early(struct tally__auto *self, const tally_bucket *bucket, uint64_t took_ns);
+/* Makes that choice for all buckets, by all codings of the step and the line: backward is not known
+ * yet. In step_end. Collective. */
 int tally__auto_end_opening(struct tally__auto *self, tally_lane *lane);
 
 /* ---- auto_samples.c ---- */
@@ -342,6 +360,18 @@ const unsigned char *tally__auto_by_bucket(const struct tally__auto *self,
                                            const unsigned char *choice);
 /* Maxima over ranks. */
 int tally__auto_maxima(tally_lane *lane, double *values, size_t n);
+
+/* ---- auto_errors.c ---- */
+
+/* Fills sums and losses, relative to these, from this rank's coded steps. */
+void tally__auto_fill_errors(struct tally__auto *self);
+/* From maxima over ranks: makes losses absolute, and computes the error of each hook as the only
+ * one, of the buckets that it may have. Gradients that were zero on all ranks tell no error. */
+void tally__auto_finish_errors(struct tally__auto *self);
+/* The relative error of a candidate, from the codings of a bucket in the opening, on this rank.
+ * Infinite: it cannot have the bucket. */
+double tally__auto_opening_error(const struct tally__auto *self, size_t h,
+                                 const tally_bucket *bucket);
 /* Measures the error of the choice over the steps sampled; *is_over: it is above the budget, and
  * the candidate that leaves out most is banned. Collective. */
 int tally__auto_measure_error(struct tally__auto *self, tally_lane *lane, bool *is_over);

@@ -95,82 +95,6 @@ static double find_cpu_per_byte(const struct tally__auto *self,
     return bytes > 0 ? used_s / bytes : 0;
 }
 
-/* Squares of norms over 32 steps, from few: a gradient is taken as a part that all steps have in
- * common and one that is independent. */
-static void find_sums(struct tally__auto *self)
-{
-    double k = (double)self->n_probed;
-
-    for (size_t b = 0; b < self->n_buckets; b++) {
-        double of_sum = 0;
-        double of_each = self->squares[b] / k;
-        double common;
-
-        for (size_t i = 0; i < self->n_params; i++) {
-            const struct tally__samples *samples = &self->samples;
-            double own = 0;
-
-            for (size_t s = samples->first[i]; self->home[i] == (int)b && s < samples->first[i + 1];
-                 s++) {
-                own += (double)self->probe_sums[s] * (double)self->probe_sums[s];
-            }
-            of_sum += own * (double)samples->step[i];
-        }
-        common = k > 1 ? fmin(fmax((of_sum / k - of_each) / (k - 1), 0), of_each) : of_each;
-        self->sums[b] = TALLY__AUTO_ERROR_STEPS *
-                        (TALLY__AUTO_ERROR_STEPS * common + fmax(of_each - common, 0));
-    }
-}
-
-/* The square of what a hook leaves out, relative to that of the sum. With feedback, it grows at
- * most as it did last; without, errors of steps add up. Infinite for a bucket that no probed step
- * had, or that candidates cannot code: nothing is known of it. */
-static double find_loss(const struct tally__auto *self, size_t h, size_t b)
-{
-    const struct tally__auto_probe *probe = &self->probes[h * self->n_params + b];
-    double before = 0;
-    double left = -1;
-    double all = 0;
-    size_t n = 0;
-
-    if (h == 0) {
-        return 0;
-    }
-    for (size_t k = 0; k < self->n_probed; k++) {
-        if (probe->left[k] >= 0) {
-            before = n > 0 ? left : 0;
-            left = sqrt(probe->left[k]);
-            all += probe->left[k];
-            n++;
-        }
-    }
-    if (n == 0) {
-        return INFINITY;
-    }
-    if (self->sums[b] <= 0) {
-        return 0;
-    }
-    if (!self->candidates[h]->table.feedback) {
-        return all / self->squares[b];
-    }
-    left += fmax(left - before, 0) * (double)(TALLY__AUTO_ERROR_STEPS - n);
-    return left * left / self->sums[b];
-}
-
-static void fill_errors(struct tally__auto *self)
-{
-    if (self->n_probed == 0) {
-        return;
-    }
-    find_sums(self);
-    for (size_t h = 0; h < self->n; h++) {
-        for (size_t b = 0; b < self->n_buckets; b++) {
-            /* Relative, so that maxima over ranks make sense; absolute again afterwards. */
-            self->losses[h * self->n_buckets + b] = find_loss(self, h, b);
-        }
-    }
-}
-
 static void fill_coding(const struct tally__auto *self, struct tally__profile *profile)
 {
     for (size_t h = 0; h < self->n; h++) {
@@ -221,7 +145,7 @@ static int fill_profile(struct tally__auto *self)
         profile->cpu_share = find_share(self, profile->backward_s);
     }
     profile->cpu_s_per_byte = find_cpu_per_byte(self, profile);
-    fill_errors(self);
+    tally__auto_fill_errors(self);
     return TALLY_OK;
 }
 
@@ -278,30 +202,6 @@ static void pass_all(struct tally__auto *self, struct pack *pack)
     }
 }
 
-/* Computes the loss of each hook as the only one, of the buckets that it may have, and turns
- * relative losses back into absolute ones. Gradients that were zero on all ranks tell no error. */
-static void finish_errors(struct tally__auto *self)
-{
-    for (size_t h = 0; h < self->n; h++) {
-        double loss = 0;
-        double sum = 0;
-
-        for (size_t b = 0; b < self->n_buckets; b++) {
-            double *own = &self->losses[h * self->n_buckets + b];
-
-            if (h > 0 && self->sums[b] <= 0) {
-                *own = INFINITY;
-            }
-            if (isfinite(*own)) {
-                *own *= self->sums[b];
-                loss += *own;
-                sum += self->sums[b];
-            }
-        }
-        self->profile.hooks[h].error = sum > 0 ? sqrt(loss / sum) : 0;
-    }
-}
-
 /* This rank's figures, and room for all of them. */
 static int prepare_figures(struct tally__auto *self, double **values)
 {
@@ -330,7 +230,7 @@ int tally__auto_gather(struct tally__auto *self, tally_lane *lane)
     pack = (struct pack){.values = values, .is_back = true};
     if (rc == TALLY_OK) {
         pass_all(self, &pack);
-        finish_errors(self);
+        tally__auto_finish_errors(self);
         self->has_profile = true;
     }
     tally__free(values);
@@ -399,94 +299,5 @@ int tally__auto_propose(struct tally__auto *self, tally_lane *lane, struct tally
             return tally__fail(TALLY_INTERNAL, "rank 0 chose a candidate that there is not");
         }
     }
-    return rc;
-}
-
-/* ---- the error of the choice ---- */
-
-/* Adds the samples of bucket b: what is missing, and the sum with it. A hook that also delivers
- * what an earlier one left out is not blamed for it: at most what is left in the end counts. */
-static void add_error(const struct tally__auto *self, size_t b, double *loss, double *sum)
-{
-    const struct tally__samples *samples = &self->samples;
-    double grown = 0;
-    double left = 0;
-
-    for (size_t i = 0; i < self->n_params; i++) {
-        double step = (double)samples->step[i];
-
-        for (size_t s = samples->first[i]; self->home[i] == (int)b && s < samples->first[i + 1];
-             s++) {
-            double end = (double)self->live_end[s];
-            double change = end - (double)self->live_start[s];
-            double exact = (double)self->live_sums[s] + change;
-
-            grown += step * change * change;
-            left += step * end * end;
-            *sum += step * exact * exact;
-        }
-    }
-    *loss += fmin(grown, left);
-}
-
-static void find_live_errors(struct tally__auto *self, double *values)
-{
-    double all_loss = 0;
-    double all_sum = 0;
-
-    for (size_t b = 0; b < self->n_buckets; b++) {
-        double loss = 0;
-        double sum = 0;
-
-        add_error(self, b, &loss, &sum);
-        values[b] = sum > 0 ? sqrt(loss / sum) : 0;
-        values[self->n_buckets + 1 + self->settled[self->slots[b].param]] += loss;
-        all_loss += loss;
-        all_sum += sum;
-    }
-    values[self->n_buckets] = all_sum > 0 ? sqrt(all_loss / all_sum) : 0;
-}
-
-/* The lossy candidate that leaves out most. */
-static void ban_worst(struct tally__auto *self, const double *losses, double error)
-{
-    size_t worst = 1;
-
-    for (size_t h = 2; h < self->n; h++) {
-        worst = losses[h] > losses[worst] ? h : worst;
-    }
-    self->banned[worst] = true;
-    (void)snprintf(self->verdict, sizeof self->verdict,
-                   "%.40s left %.2g of the sum out, more than error=%g",
-                   self->candidates[worst]->table.name, error, self->budget);
-}
-
-int tally__auto_measure_error(struct tally__auto *self, tally_lane *lane, bool *is_over)
-{
-    size_t n = self->n_buckets + 1 + self->n;
-    double *values = tally__alloc_array(n, sizeof *values, WHAT);
-    int rc = tally__auto_agree_memory(self, lane, values ? TALLY_OK : TALLY_NOMEM);
-
-    if (rc == TALLY_OK) {
-        rc = tally_lane_all_reduce(lane, self->live_start, self->samples.n, TALLY_F32, TALLY_SUM);
-    }
-    if (rc == TALLY_OK) {
-        rc = tally_lane_all_reduce(lane, self->live_end, self->samples.n, TALLY_F32, TALLY_SUM);
-    }
-    if (rc == TALLY_OK) {
-        find_live_errors(self, values);
-        rc = tally__auto_maxima(lane, values, n);
-    }
-    *is_over = false;
-    if (rc == TALLY_OK) {
-        for (size_t b = 0; b < self->n_rows && b < self->n_buckets; b++) {
-            self->rows[b].error = values[b];
-        }
-        *is_over = values[self->n_buckets] > self->budget;
-        if (*is_over) {
-            ban_worst(self, values + self->n_buckets + 1, values[self->n_buckets]);
-        }
-    }
-    tally__free(values);
     return rc;
 }

@@ -13,6 +13,7 @@
  * number identifies names and sizes of all parameters. Reading is strict. Application threads
  * enter, and lane 0 for writing.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,19 +83,28 @@ size_t tally__plan_write(const struct tally__auto *self, char *text, size_t room
     return sheet.n;
 }
 
-/* Writes to a file beside it first: a reader sees the old file or the new one. */
+/* Creates a file beside it, which is renamed when it is complete: a reader sees the old file or the
+ * new one. The caller closes it, also after an error. */
+static int create_beside(const char *path, struct tally__path *beside, struct tally__file_out *out)
+{
+    *out = (struct tally__file_out){.fd = -1};
+    if ((size_t)snprintf(beside->text, sizeof beside->text, "%s.new", path) >=
+        sizeof beside->text) {
+        return tally__fail(TALLY_ARG, "the path of a plan is too long");
+    }
+    (void)remove(beside->text);
+    return tally__file_create(beside->text, false, out);
+}
+
 static int write_file(const char *path, const char *text, size_t n)
 {
     struct tally__path beside;
     struct tally__file_out out;
-    int rc;
+    int rc = create_beside(path, &beside, &out);
 
-    if ((size_t)snprintf(beside.text, sizeof beside.text, "%s.new", path) >= sizeof beside.text) {
-        return tally__fail(TALLY_ARG, "the path of a plan is too long");
+    if (rc == TALLY_OK) {
+        rc = tally__file_put(&out, text, n);
     }
-    (void)remove(beside.text);
-    TRY(tally__file_create(beside.text, false, &out));
-    rc = tally__file_put(&out, text, n);
     if (rc == TALLY_OK) {
         rc = tally__file_start(&out);
     }
@@ -297,12 +307,42 @@ static int send_job(tally_lane *lane, void *user)
                          : TALLY_NOMEM;
 }
 
+/* A path that cannot be written is a mistake to be told now, not when the choice is settled. */
+static int check_path(const char *path)
+{
+    struct tally__path beside;
+    struct tally__file_out out;
+    size_t n = 0;
+    int rc;
+
+    errno = 0;
+    if (!tally__file_size(path, &n) && errno == EISDIR) {
+        return tally__fail(TALLY_ARG, "auto: %s is not a file", path);
+    }
+    rc = create_beside(path, &beside, &out);
+    tally__file_close(&out);
+    if (rc == TALLY_OK) {
+        (void)remove(beside.text);
+        return TALLY_OK;
+    }
+    return rc == TALLY_NOMEM
+               ? rc
+               : tally__fail(TALLY_ARG, "auto: cannot write %s: %s", path, tally_last_error());
+}
+
 static int read_file(const struct tally__auto *self, struct sending *sending)
 {
     size_t n = 0;
 
-    if (self->rank != 0 || !self->plan_path || !tally__file_size(self->plan_path, &n)) {
+    if (self->rank != 0) {
         return TALLY_OK;
+    }
+    TRY(self->profile_path ? check_path(self->profile_path) : TALLY_OK);
+    if (!self->plan_path) {
+        return TALLY_OK;
+    }
+    if (!tally__file_size(self->plan_path, &n)) {
+        return check_path(self->plan_path);
     }
     TRY(tally__file_read_all(self->plan_path, MOST_BYTES, &sending->text, &n));
     sending->n = n;

@@ -184,22 +184,8 @@ void tally__auto_clear_probes(struct tally__auto *self)
     atomic_store_explicit(&self->saw_infinite, false, memory_order_relaxed);
 }
 
-static int code_by_all(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket,
-                       size_t k)
-{
-    struct copy copy;
-    int rc = TALLY_OK;
-
-    TRY(make_copy(bucket, &copy));
-    for (size_t h = 0; rc == TALLY_OK && h < self->n; h++) {
-        rc = code_once(self, lane, bucket, &copy, h, k);
-    }
-    free_copy(&copy);
-    return rc;
-}
-
-/* One coding of the bucket, which all candidates share. */
-static int code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket, size_t k)
+/* Adds the samples of the bucket for one coding, which all candidates share. */
+static int add_samples(struct tally__auto *self, const tally_bucket *bucket)
 {
     double *square = &self->squares[bucket->index];
 
@@ -207,22 +193,71 @@ static int code(struct tally__auto *self, tally_lane *lane, const tally_bucket *
         tally__samples_add(&self->samples, &bucket->params[i], self->probe_sums, square);
     }
     /* Some candidates refuse such a bucket, others pass it on. */
-    return isfinite(*square) ? code_by_all(self, lane, bucket, k) : TALLY_NUMERIC;
+    return isfinite(*square) ? TALLY_OK : TALLY_NUMERIC;
+}
+
+/* Codes the bucket twice with one candidate, as if the next step had the same gradients; once where
+ * the second coding would have the same outcome. */
+static int code_twice(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket,
+                      struct copy *copy, size_t h)
+{
+    double *left = self->probes[h * self->n_params + (size_t)bucket->index].left;
+
+    TRY(code_once(self, lane, bucket, copy, h, 0));
+    if (self->probers[h]->table.feedback) {
+        return code_once(self, lane, bucket, copy, h, 1);
+    }
+    left[1] = left[0];
+    return TALLY_OK;
+}
+
+/* The candidates in the order of their costs, as far as these are known; the first one with an
+ * error within the budget ends it, since those behind it are not better. */
+static int code_for_opening(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
+{
+    unsigned char order[TALLY__MOST_CANDIDATES];
+    bool is_known = tally__auto_get_order(self, order);
+    struct copy copy;
+    int rc;
+
+    for (size_t k = 0; k < TALLY__AUTO_OPENING_PROBES; k++) {
+        TRY(add_samples(self, bucket));
+    }
+    TRY(make_copy(bucket, &copy));
+    rc = code_twice(self, lane, bucket, &copy, 0);
+    for (size_t i = 1; rc == TALLY_OK && i < self->n; i++) {
+        rc = code_twice(self, lane, bucket, &copy, order[i]);
+        if (is_known && tally__auto_opening_error(self, order[i], bucket) <= self->budget) {
+            break;
+        }
+    }
+    free_copy(&copy);
+    return rc;
+}
+
+static int code_by_all(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
+{
+    struct copy copy;
+    int rc = TALLY_OK;
+
+    TRY(add_samples(self, bucket));
+    TRY(make_copy(bucket, &copy));
+    for (size_t h = 0; rc == TALLY_OK && h < self->n; h++) {
+        rc = code_once(self, lane, bucket, &copy, h, (size_t)self->in_phase);
+    }
+    free_copy(&copy);
+    return rc;
 }
 
 /* Infinities, NaN and a lack of memory do not fail the step: its end tells the other ranks. */
 int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
 {
-    size_t first = self->is_opening ? 0 : (size_t)self->in_phase;
-    size_t end = self->is_opening ? TALLY__AUTO_OPENING_PROBES : first + 1;
-    int rc = TALLY_OK;
+    int rc;
 
     if (!self->is_probing[0]) {
         return TALLY_OK; /* this rank had no memory for it; the end of the step says so */
     }
-    for (size_t k = first; rc == TALLY_OK && k < end; k++) {
-        rc = code(self, lane, bucket, k);
-    }
+    rc = (self->is_opening ? code_for_opening : code_by_all)(self, lane, bucket);
     if (rc == TALLY_NUMERIC) {
         atomic_store_explicit(&self->saw_infinite, true, memory_order_relaxed);
     }
@@ -239,7 +274,7 @@ int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_buc
 #define N_ROUNDS 8
 #define FIRST_BYTES ((size_t)128 << 10)
 #define MOST_BYTES ((size_t)16 << 20)
-#define LONG_S 0.01
+#define LONG_S 0.008
 
 static int largest(tally_lane *lane, double *value)
 {
@@ -272,7 +307,9 @@ static int time_exchange(tally_lane *lane, float *data, size_t bytes, double *se
     return largest(lane, seconds);
 }
 
-/* The rate between two exchanges of different size: latency and the bucket of a shaper cancel. */
+/* The rate of exchanges of growing size. The first ones empty the bucket of a shaper; from then on
+ * the difference between two is the line's. The last one alone tells less than the line's rate, and
+ * more than a difference to one that still went through the shaper's bucket. */
 static int find_gbit(const struct tally__auto *self, tally_lane *lane, float *data, size_t most,
                      struct tally__link *link)
 {
@@ -280,23 +317,23 @@ static int find_gbit(const struct tally__auto *self, tally_lane *lane, float *da
         .hosts = self->hosts, .ranks_per_host = self->ranks_per_host, .link = *link};
     double before_s = 0;
     double before = 0;
-    double gbit = 0;
 
-    for (size_t bytes = most < FIRST_BYTES ? most : FIRST_BYTES;; bytes *= 4) {
+    for (size_t bytes = most < FIRST_BYTES ? most : FIRST_BYTES;; bytes *= 2) {
         const struct tally__parcel parcel = {(double)bytes, (double)bytes, 0, 1};
         double sent = tally__load_of(&cluster, TALLY__FLAT, &parcel).host_bytes;
         double s;
 
         TRY(time_exchange(lane, data, bytes, &s));
-        gbit = s > before_s ? (sent - before) * 8e-9 / (s - before_s) : sent * 8e-9 / s;
-        if (4 * bytes > most || (s > LONG_S && before > 0)) {
-            break;
+        link->gbit = sent * 8e-9 / s;
+        if (before > 0 && s - before_s > s / 4) {
+            link->gbit = fmax(link->gbit, (sent - before) * 8e-9 / (s - before_s));
+        }
+        if (2 * bytes > most || (s > LONG_S && before > 0)) {
+            return TALLY_OK;
         }
         before_s = s;
         before = sent;
     }
-    link->gbit = gbit;
-    return TALLY_OK;
 }
 
 /* The way through memory: a copy, and a round of this rank alone. */

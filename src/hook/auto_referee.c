@@ -3,8 +3,9 @@
  * The referee of the hook auto (auto.h): pairs of steps, one with the old choice and one with the
  * proposal, in turn. The median gain of all pairs decides; the referee ends as soon as the pairs
  * that are left cannot change that, and after two pairs if in both one side took more than twice as
- * long. Then the old choice is not tried to the end of a step either. In step_end, a job on lane 0;
- * tally__auto_cut in jobs of buckets.
+ * long. If much is expected of the proposal, one pair is enough in which the old choice took more
+ * than four times as long, and the old choice is not tried to the end of a step either. In
+ * step_end, a job on lane 0; tally__auto_cut in jobs of buckets.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +23,14 @@
 #define CUT 2.0
 
 /* Whether step i of a referee is the proposal's: the first and the last one, which are not
- * compared; and in pairs the first and the second in turn. */
+ * compared; and in pairs the second and the first in turn, so that a decision after the first pair
+ * comes at the end of a step of the proposal. */
 static bool is_proposals(uint64_t i)
 {
     uint64_t pair = (i - 1) / 2;
     bool is_second = (i - 1) % 2 != 0;
 
-    return i == 0 || i > (uint64_t)2 * N_PAIRS || is_second != (pair % 2 == 0);
+    return i == 0 || i > (uint64_t)2 * N_PAIRS || is_second == (pair % 2 == 0);
 }
 
 bool tally__auto_next_is_proposals(const struct tally__auto *self)
@@ -115,6 +117,10 @@ static bool is_enough(const struct tally__auto *self, const double *gains, size_
         n_faster += gains[p] > self->least_gain && gains[p] > 1 - 1 / CUT;
         n_slower += gains[p] < 1 - CUT;
     }
+    if (n_pairs < N_PLAIN_PAIRS) {
+        *is_kept = true;
+        return self->may_cut && gains[0] > 1 - 1 / (CUT * CUT);
+    }
     if (n_faster == n_pairs || n_slower == n_pairs) {
         *is_kept = n_faster == n_pairs;
         return true;
@@ -133,7 +139,7 @@ int tally__auto_judge(struct tally__auto *self, tally_lane *lane, bool *is_decid
 
     *is_decided = false;
     n_pairs = n_pairs < N_PAIRS ? n_pairs : N_PAIRS;
-    if (self->in_phase % 2 != 0 || n_pairs < N_PLAIN_PAIRS) {
+    if (self->in_phase % 2 != 0 || n_pairs == 0) {
         return TALLY_OK;
     }
     TRY(find_gains(self, lane, n_pairs, gains));
@@ -144,9 +150,9 @@ int tally__auto_judge(struct tally__auto *self, tally_lane *lane, bool *is_decid
     is_kept = n_pairs < N_PAIRS ? is_kept : gain > self->least_gain;
     tally__auto_end_trial(self, is_kept);
     (void)snprintf(self->verdict, sizeof self->verdict,
-                   "%zu pairs of steps %s: %.3g %% gained, at least %g %% asked", n_pairs,
-                   is_kept ? "confirmed it" : "refuted a change", 100 * gain,
-                   100 * self->least_gain);
+                   "%zu %s of steps %s: %.3g %% gained, at least %g %% asked", n_pairs,
+                   n_pairs == 1 ? "pair" : "pairs", is_kept ? "confirmed it" : "refuted a change",
+                   100 * gain, 100 * self->least_gain);
     *is_decided = true;
     return TALLY_OK;
 }

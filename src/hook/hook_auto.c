@@ -125,6 +125,16 @@ static bool is_coded(const struct tally__auto *self)
     return self->phase == TALLY__AUTO_PROBE || self->is_opening;
 }
 
+/* Codes the bucket by all candidates; in the opening, its parameters take one of them. */
+static int measure_coding(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
+{
+    if (!is_coded(self) || bucket->dtype != TALLY_F32) {
+        return TALLY_OK;
+    }
+    TRY(tally__auto_code(self, lane, bucket));
+    return self->is_opening ? tally__auto_choose_early(self, lane, bucket) : TALLY_OK;
+}
+
 /* The choice of a bucket that is measured; in the referee, the end of a step may be cut. */
 static int choose_now(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket,
                       size_t *choice, bool *is_mixed)
@@ -158,14 +168,18 @@ static int reduce_by_choice(void *state, tally_lane *lane, const tally_bucket *b
                             const size_t *shard_starts)
 {
     struct tally__auto *self = state;
-    uint64_t start_ns = tally__now_ns();
-    double used_s = cpu_s();
+    uint64_t start_ns;
+    uint64_t took_ns;
+    double used_s;
     size_t choice;
     bool is_mixed;
 
     if (is_delayed(self, bucket)) {
         return reduce_delayed(self, lane, bucket, shard_starts);
     }
+    TRY(measure_coding(self, lane, bucket));
+    start_ns = tally__now_ns();
+    used_s = cpu_s();
     TRY(choose_now(self, lane, bucket, &choice, &is_mixed));
     if (bucket->dtype == TALLY_F32) {
         TRY(pass_residuals(self, lane, bucket, choice));
@@ -173,14 +187,12 @@ static int reduce_by_choice(void *state, tally_lane *lane, const tally_bucket *b
     if (self->is_live) {
         TRY(note_error(self, bucket, true));
     }
-    if (is_coded(self) && bucket->dtype == TALLY_F32) {
-        TRY(tally__auto_code(self, lane, bucket));
-        start_ns = tally__now_ns();
-        used_s = cpu_s();
-    }
     TRY(tally__hook_reduce(self->candidates[choice], lane, bucket, shard_starts));
-    note_bucket(self, bucket, (double)(tally__now_ns() - start_ns) * 1e-9, cpu_s() - used_s,
-                is_mixed);
+    took_ns = tally__now_ns() - start_ns;
+    note_bucket(self, bucket, (double)took_ns * 1e-9, cpu_s() - used_s, is_mixed);
+    if (self->is_opening) {
+        tally__auto_note_early(self, bucket, took_ns);
+    }
     return self->is_live ? note_error(self, bucket, false) : TALLY_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Chooses a hook for each bucket of a step: the choice whose replayed step is shortest, with a
- * total error within a budget. A bucket that backward or the line hides anyway stays exact. Pure
+ * total error within a budget. A bucket that backward or the line clearly hides stays exact. Pure
  * arithmetic over a profile (profile.h), whose first hook is exact.
  */
 #ifndef TALLY_TUNE_CHOOSE_H

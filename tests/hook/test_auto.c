@@ -157,10 +157,10 @@ static const struct decision decisions[] = {
     {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.5, 0, "int8",
      "the line is 0.01 Gbit/s"},
     {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.5, 0, "int8", "confirmed it"},
-    /* Every old step is cut short, and two pairs are enough. */
-    {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 1e-9, 0, "int8",
+    /* Every old step is cut short, and one or two pairs are enough. */
+    {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.3, 0, "int8",
      "2 pairs of steps confirmed it"},
-    {"auto:error=1,candidates=allreduce+powersgd", 0.01, 1e-9, 0, "powersgd:start=0", "2 pairs of"},
+    {"auto:error=1,candidates=allreduce+powersgd", 0.01, 1e-9, 0, "powersgd:start=0", "1 pair of"},
     {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 3, 0, "allreduce",
      "2 pairs of steps refuted"},
     {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.99, 0, "allreduce",
@@ -456,6 +456,8 @@ static int mistakes_body(tally_group *group, void *user)
     CHECK_OK(group, refuse(group, ddp, "auto:error=2", "error takes 0..1"));
     CHECK_OK(group, refuse(group, ddp, "auto:error=-1", "error takes 0..1"));
     CHECK_OK(group, refuse(group, ddp, "auto:review=1", "review takes 80 or more"));
+    CHECK_OK(group, refuse(group, ddp, "auto:plan=/", "/ is not a file"));
+    CHECK_OK(group, refuse(group, ddp, "auto:profile=/no/file", "cannot write /no/file"));
     CHECK_OK(group, refuse_plan(group, ddp, path, "", "line 1: expected 'tally plan 1'"));
     CHECK_OK(group, refuse_plan(group, ddp, path, "tally plan 1\n", "line 2: expected 'model'"));
     CHECK_OK(group,

@@ -51,6 +51,11 @@ expects "$(field messages allreduce --hosts 100000)" 800e3 801e3 "messages"
 accepts 'flat exchange is the wrong one here: a rank sends 80[0-9]{4} messages in a step' \
     "$tally" plan --profile "$profile" --hosts 100000 --gbit 100 --hook allreduce
 
+"$tally" plan --profile "$profile" --hosts 100000 --gbit 100 -o "$work/far.html" | grep -q 'e+' &&
+    complain "a number with an exponent in the table"
+grep -q 'allreduce: flat exchange is the wrong one here: a rank sends' "$work/far.html" ||
+    complain "the page does not say where flat exchange is wrong"
+
 # The page stands alone.
 accepts '^  allreduce' "$tally" plan --profile "$profile" -o "$work/plan.html"
 grep -q '<td>powersgd:start=0</td>' "$work/plan.html" || complain "the page lacks a hook"
@@ -63,11 +68,13 @@ rejects "no measurement of 'int9'; accepted: allreduce, bf16, int8, powersgd:sta
 rejects "no measurement of 'hosts\(int9\)'" "$tally" plan --profile "$profile" --hook "int8+hosts(int9)"
 rejects 'the profile /: not a file' "$tally" plan --profile /
 rejects "no measurement of ''" "$tally" plan --profile "$profile" --hook "int8+"
-rejects "hosts takes whole numbers from 1 on, .* not 'many'" "$tally" plan --profile "$profile" --hosts many
-rejects "gbit takes numbers from 1e-06 to 100000, .* not '1,-1'" "$tally" plan --profile "$profile" --gbit 1,-1
+rejects "hosts takes at most 64 whole numbers from 1 on, .* not 'many'" "$tally" plan --profile "$profile" --hosts many
+rejects "gbit takes at most 64 numbers from 1e-06 to 100000, .* not '1,-1'" "$tally" plan --profile "$profile" --gbit 1,-1
 rejects "not '1e-300'" "$tally" plan --profile "$profile" --gbit 1e-300
-rejects "latency-us takes numbers from 0.001 to 1e\+07, .* not '1e-9'" "$tally" plan --profile "$profile" --latency-us 1e-9
+rejects "latency-us takes at most 64 numbers from 0.001 to 1e\+07, .* not '1e-9'" "$tally" plan --profile "$profile" --latency-us 1e-9
 rejects "not '0x10'" "$tally" plan --profile "$profile" --gbit 0x10
+rejects "hosts takes at most 64 whole numbers .* not '1,2,3,[0-9,]{54}'" "$tally" plan --profile "$profile" --hosts "$(seq -s, 65)"
+rejects '100001 hosts of 1 rank are 100001 ranks: at most' "$tally" plan --profile "$profile" --hosts 100001
 rejects '4000000 ranks: at most 100000' "$tally" plan --profile "$profile" --hosts 1000000 --ranks-per-host 4
 sed 's/"lanes": 1/"lanes": 1e9/' "$profile" >"$work/damaged.json"
 rejects 'damaged.json, line 7: not a profile of tally: expected a number from 1 to 64 as "lanes"' \

@@ -134,12 +134,30 @@ static void test_hidden(void **state)
     tally__profile_free(&scene.profile);
 }
 
+/* A megabyte takes 80 ms, and a bucket is ready every 150 or 90 ms: if it took a quarter longer
+ * than was measured, backward would still hide it, or would not. */
+static void test_barely_hidden(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    make(&scene, 0.1, 0.45);
+    choose(&scene);
+    assert_true(scene.choice[0] == EXACT && scene.choice[1] == EXACT);
+    tally__profile_free(&scene.profile);
+    make(&scene, 0.1, 0.27);
+    choose(&scene);
+    assert_false(scene.choice[0] == EXACT && scene.choice[1] == EXACT);
+    tally__profile_free(&scene.profile);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_hidden),
+        cmocka_unit_test(test_barely_hidden),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
