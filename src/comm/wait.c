@@ -394,10 +394,12 @@ int tally__wait_until(tally_lane *lane, const struct tally__awaited *what, struc
     }
     for (int i = 0; lane->group->spins && lane->group->far && i < N_POLLS; i++) {
         TRY(poll(lane, what, &pace, late));
+        lane->round.is_fresh = lane->round.is_fresh && (i > 0 || pace.moved_bytes == 0);
         if (has_come(lane, what)) {
             return TALLY_OK;
         }
     }
+    lane->round.is_fresh = false;
     start_clock(&pace);
     pace.next_look_ns = pace.now_ns + LOOK_NS;
     pace.next_alive_ns = pace.now_ns + ALIVE_NS;
