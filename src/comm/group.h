@@ -43,6 +43,7 @@ struct tally__lane_round {
     struct tally__waited waited; /* time spent waiting in this round, for all ranks together */
     uint64_t said_serial[2];     /* per line: the job whose doing is written there */
     uint64_t waited_ns;          /* arrivals: waited for other ranks up to the last round */
+    bool is_fresh;               /* lines of far ranks came while this rank looked for them */
 };
 
 /* Set while a job of another lane of the same thread uses this lane (tally_lane_for). */

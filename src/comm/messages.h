@@ -42,12 +42,17 @@ struct tally__stream {
 /* Data of similar length: the size of its messages is chosen by measuring
  * (exchange/message_size.c). */
 #define TALLY__N_MESSAGE_SIZES 3
-#define TALLY__N_MESSAGE_CLASSES 8
+#define TALLY__N_MESSAGE_CLASSES 9
+/* Of one size; payload has one more exchange with the first size. */
+#define TALLY__MOST_MEASURED 9
 struct tally__message_class {
-    int n_measured;                      /* exchanges */
-    double best[TALLY__N_MESSAGE_SIZES]; /* ns per byte of each size; 0: not measured */
-    int choice;                          /* the index of the fastest, when all are measured */
-    int part;                            /* of payload: the index that all ranks use next */
+    int n_measured; /* exchanges */
+    struct {
+        int n;
+        float ns[TALLY__MOST_MEASURED]; /* per byte, ascending */
+    } of[TALLY__N_MESSAGE_SIZES];
+    int choice; /* the index of the fastest, when all are measured */
+    int part;   /* of payload: the index that all ranks use next */
 };
 
 /* The messages of one lane. */

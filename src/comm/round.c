@@ -271,17 +271,35 @@ static int await_sent(tally_lane *lane)
     return far ? tally__await_counter(lane, -1, far->lanes[lane->index].sending) : TALLY_OK;
 }
 
+/* Whether the line of a far rank is here before this rank has looked for it, or may be because
+ * lines are spread. */
+static bool has_far_come(const tally_lane *lane)
+{
+    const tally_group *group = lane->group;
+
+    for (int r = 0; r < group->size; r++) {
+        if (!tally__is_near(group, r) && tally__has_arrived(lane, r)) {
+            return true;
+        }
+    }
+    return tally__is_spread(group);
+}
+
 static int await(tally_lane *lane, bool is_near)
 {
     tally_group *group = lane->group;
     struct tally__arrivals *arrivals = tally__arrivals_of(lane);
     struct tally__late late;
 
+    lane->round.is_fresh = !is_near && group->far && !has_far_come(lane);
     for (int r = 0; r < group->size; r++) {
         TRY(is_in(lane, r, is_near) ? await_line(lane, r) : TALLY_OK);
     }
     TRY(is_near ? TALLY_OK : await_sent(lane));
-    tally__look_behind(lane);
+    /* A rank may have given up after its line; not yet if the line has come just now. */
+    if (!lane->round.is_fresh) {
+        tally__look_behind(lane);
+    }
     /* A rank that has given up may have arrived here earlier, in a job that failed. */
     if (tally__is_given_up(lane, &late) && !has_continued(lane)) {
         return tally__give_up_late(lane, group->rank, &late);

@@ -55,7 +55,7 @@
 /* A wait, and the clock readings it depends on. */
 struct pace {
     struct tally__waited waited;
-    uint64_t begin_ns;
+    uint64_t begin_ns; /* 0: the clock has not been read */
     uint64_t now_ns;
     uint64_t moved_ns; /* something moved last */
     uint64_t next_look_ns;
@@ -309,7 +309,7 @@ static int poll(tally_lane *lane, const struct tally__awaited *what, struct pace
         late->why = TALLY__LATE_BROKEN;
         return rc;
     }
-    if (moved > 0) {
+    if (moved > 0 && pace->begin_ns > 0) {
         uint64_t now = tally__now_ns();
 
         if (what->transfers) {
@@ -317,10 +317,15 @@ static int poll(tally_lane *lane, const struct tally__awaited *what, struct pace
             pace->waited = (struct tally__waited){0};
         }
         pace->moved_ns = now;
-        pace->moved_bytes += moved;
-        pace->n_empty = 0;
     }
+    pace->moved_bytes += moved;
+    pace->n_empty = moved > 0 ? 0 : pace->n_empty;
     return TALLY_OK;
+}
+
+static void start_clock(struct pace *pace)
+{
+    pace->begin_ns = pace->now_ns = pace->moved_ns = tally__now_ns();
 }
 
 /* ---- the wait ---- */
@@ -384,13 +389,18 @@ int tally__wait_until(tally_lane *lane, const struct tally__awaited *what, struc
     if (lane->group->spins && !lane->group->far && spin(lane, what, N_SPINS)) {
         return TALLY_OK;
     }
+    if (what->transfers) {
+        start_clock(&pace);
+    }
     for (int i = 0; lane->group->spins && lane->group->far && i < N_POLLS; i++) {
         TRY(poll(lane, what, &pace, late));
+        lane->round.is_fresh = lane->round.is_fresh && (i > 0 || pace.moved_bytes == 0);
         if (has_come(lane, what)) {
             return TALLY_OK;
         }
     }
-    pace.begin_ns = pace.now_ns = pace.moved_ns = tally__now_ns();
+    lane->round.is_fresh = false;
+    start_clock(&pace);
     pace.next_look_ns = pace.now_ns + LOOK_NS;
     pace.next_alive_ns = pace.now_ns + ALIVE_NS;
     pace.moved_bytes = what->transfers ? ROW_BYTES : 0;

@@ -2,6 +2,8 @@
 /* Chooses the size of messages by measuring. Keeps its state in the lane (messages.h). */
 #include "exchange/message_size.h"
 
+#include <assert.h>
+
 #include "base/env.h"
 #include "base/log.h"
 #include "comm/messages.h"
@@ -12,9 +14,9 @@
 #define SCRATCH_BYTES ((size_t)32 << 20)
 #define LEAST_MESSAGE ((size_t)4096)
 #define MOST_MESSAGE ((size_t)1 << 20)
-#define FIRST_SIZE 1  /* for data too small to measure, too */
-#define N_EACH 3      /* exchanges per size */
-#define N_EACH_PART 8 /* short ones vary more */
+#define FIRST_SIZE 1   /* for data too small to measure, too */
+#define N_EACH 3       /* exchanges per size */
+#define N_EACH_SHORT 8 /* short ones vary more */
 
 /* Small messages are fast on a slow line, where Open MPI's large ones reach half of it; large ones
  * on a fast fabric, and with MPICH. */
@@ -33,11 +35,12 @@ static const struct {
     int first;
     int n_each;
 } classes[TALLY__N_MESSAGE_CLASSES] = {
-    {TALLY__LEAST_PARTED, 6 << 10, parts, 0, N_EACH_PART},
-    {6 << 10, 12 << 10, parts, 0, N_EACH_PART},
-    {12 << 10, 24 << 10, parts, 0, N_EACH_PART},
-    {24 << 10, 40 << 10, parts, 0, N_EACH_PART},
-    {512 << 10, 2 << 20, sizes, FIRST_SIZE, N_EACH},
+    {TALLY__LEAST_PARTED, 6 << 10, parts, 0, N_EACH_SHORT},
+    {6 << 10, 12 << 10, parts, 0, N_EACH_SHORT},
+    {12 << 10, 24 << 10, parts, 0, N_EACH_SHORT},
+    {24 << 10, 40 << 10, parts, 0, N_EACH_SHORT},
+    {64 << 10, 384 << 10, sizes, FIRST_SIZE, N_EACH_SHORT},
+    {512 << 10, 2 << 20, sizes, FIRST_SIZE, N_EACH_SHORT},
     {2 << 20, 8 << 20, sizes, FIRST_SIZE, N_EACH},
     {8 << 20, 32 << 20, sizes, FIRST_SIZE, N_EACH},
     {32 << 20, SIZE_MAX, sizes, FIRST_SIZE, N_EACH},
@@ -113,6 +116,15 @@ size_t tally__message_agreed(const tally_lane *lane)
     return proposed < most ? (size_t)proposed : most;
 }
 
+/* The median: one exchange may be slow by chance, or fast because the other ranks came before. */
+static double cost_of(const struct tally__message_class *state, int size)
+{
+    int n = state->of[size].n;
+
+    assert(n > 0);
+    return (double)state->of[size].ns[(n - 1) / 2];
+}
+
 static void choose(const tally_lane *lane, int class, size_t bytes)
 {
     struct tally__message_class *state = state_of(lane, class);
@@ -120,25 +132,29 @@ static void choose(const tally_lane *lane, int class, size_t bytes)
     int best = 0;
 
     for (int i = 1; i < TALLY__N_MESSAGE_SIZES; i++) {
-        best = state->best[i] < state->best[best] ? i : best;
+        best = cost_of(state, i) < cost_of(state, best) ? i : best;
     }
     state->choice = best;
     tally__log(TALLY_LOG_INFO,
                "messages of %zu bytes to other machines for data like these %zu: %.2f ns per byte "
                "(%zu: %.2f, %zu: %.2f, %zu: %.2f)",
-               from[best], bytes, state->best[best], from[0], state->best[0], from[1],
-               state->best[1], from[2], state->best[2]);
+               from[best], bytes, cost_of(state, best), from[0], cost_of(state, 0), from[1],
+               cost_of(state, 1), from[2], cost_of(state, 2));
 }
 
 /* Rank 0 has measured the size with this index. */
 static void note(const tally_lane *lane, int class, int at, size_t bytes, uint64_t ns)
 {
     struct tally__message_class *state = state_of(lane, class);
-    double cost = (double)ns / (double)bytes;
+    float cost = (float)ns / (float)bytes;
+    float *costs = state->of[at].ns;
+    int i = state->of[at].n++;
 
-    if (state->best[at] == 0 || cost < state->best[at]) {
-        state->best[at] = cost;
+    assert(i < TALLY__MOST_MEASURED);
+    for (; i > 0 && costs[i - 1] > cost; i--) {
+        costs[i] = costs[i - 1];
     }
+    costs[i] = cost;
     state->n_measured++;
     if (is_measured(lane, class)) {
         choose(lane, class, bytes);

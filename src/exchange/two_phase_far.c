@@ -358,7 +358,9 @@ int tally__two_phase_far(struct tally__exchange *x)
     begin_ns = tally__now_ns();
     tally__exchange_count(x);
     TRY(run(&m));
-    tally__message_note(x->lane, bytes, tally__now_ns() - begin_ns);
+    if (!m.rides) {
+        tally__message_note(x->lane, bytes, tally__now_ns() - begin_ns);
+    }
     TRY(x->lane->group->far->n_near > 1 && is_stateless ? end_direct(x) : TALLY_OK);
     return tally__outcome_return(&m.outcome);
 }

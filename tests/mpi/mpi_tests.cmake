@@ -6,7 +6,7 @@
 set(TALLY_MPI_TESTS "some" CACHE STRING "Tests of ranks to run under MPI: some, or all")
 
 set(mpi_some test_collectives test_jobs test_lanes test_caller test_split test_group_end test_rounds test_fork
-  test_ddp_means test_ddp_corners test_ddp_lost test_ddp_several test_ddp_alone test_power_failures
+  test_wait_rate test_ddp_means test_ddp_corners test_ddp_lost test_ddp_several test_ddp_alone test_power_failures
   test_layout_bits)
 set(mpi_all ${mpi_some} test_reductions test_exchange test_exchange_bytes test_borrowed_lanes
   test_after_failure test_allocations test_ddp_culprit

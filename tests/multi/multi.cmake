@@ -38,6 +38,7 @@ tally_multi_test(test_borrowed_lanes)
 tally_multi_test(test_rank_numbers)
 tally_multi_test(test_after_failure)
 tally_multi_test(test_rounds)
+tally_multi_test(test_wait_rate)
 tally_multi_test(test_allocations)
 if(NOT TALLY_SANITIZE MATCHES "thread") # which does not follow fork
   tally_multi_test(test_fork)

@@ -3,6 +3,7 @@
 tally_unit_test(test_extents)
 tally_unit_test(test_group_config)
 tally_unit_test(test_late_row)
+tally_unit_test(test_message_size)
 tally_unit_test(test_ring)
 tally_unit_test(test_room)
 tally_unit_test(test_sized)
