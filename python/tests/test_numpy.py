@@ -2,6 +2,7 @@
 """Group, DDP and Optimizer on NumPy arrays, and the declarations against the headers. Needs no
 PyTorch. Ranks are forked processes."""
 
+import ast
 import ctypes
 import multiprocessing
 import os
@@ -299,6 +300,21 @@ def declarations():
     assert list(tally.hooks())[0] == "allreduce" and "adamw" in tally.optimizers()
 
 
+def oldest_python():
+    """Every file has the syntax of Python 3.9, whose annotations have no "X | Y" unless they are kept
+    as texts."""
+    for path in [*(ROOT / "tally").rglob("*.py"), ROOT.parent / "examples/torch_ddp.py"]:
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 9))
+        annotations = [note for node in ast.walk(tree)
+                       for note in (getattr(node, "annotation", None), getattr(node, "returns", None))
+                       if note is not None]
+        unions = [part.lineno for note in annotations for part in ast.walk(note)
+                  if isinstance(part, ast.BinOp)]
+        texts = [node for node in tree.body if isinstance(node, ast.ImportFrom)
+                 and node.module == "__future__" and node.names[0].name == "annotations"]
+        assert texts or not unions, f"{path}:{unions}"
+
+
 def libraries():
     """A library that is missing, or is none, or a PyTorch that is missing: one error says so."""
     def text_of(program, **more):
@@ -320,6 +336,7 @@ def libraries():
 
 def main():
     declarations()
+    oldest_python()
     libraries()
     for n in (1, 2, 3):
         for body in (collectives, training, own_gradients, errors, mistakes, closed, dropped,
