@@ -44,6 +44,10 @@ for case in "${cases[@]}"; do
         rc=$?
         named=$(grep -E '^[0-9]+ (computes|lane|link) [0-9]+$' <<<"$out" | cut -d' ' -f1,2)
         if [ $rc -ne 0 ] || [ "$named" != "$expected" ] || [ "$(grep -c '^logged' <<<"$out")" -ne $logs ]; then
+            if is_spoiled; then
+                trial=$((trial - 1))
+                continue
+            fi
             wrong=$((wrong + 1))
             echo "$mpi, $case, trial $trial, rank $late of $world is late: $out" >&2
         fi
