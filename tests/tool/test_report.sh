@@ -113,6 +113,10 @@ report odd odd=1
 grep -q '<img' "$work/odd.html" && complain "a name became a tag"
 data odd 'd["job"]["program"].startswith("</script><img src=x onerror=alert(1)>")'
 
+# What a file counts without end does not break the page.
+report endless endless=1
+data endless 'd["headline"]["n_steps"] == 20'
+
 # After a failure, alone and with the traces before it.
 report failed world=3 failed=1
 says failed '^rank 0 failed: no sign of rank 2 for 30 s in step 21$'

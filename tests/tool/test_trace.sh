@@ -40,6 +40,10 @@ make odd odd=1
 accepts ' 2 of 2 ranks' "$tally" trace "$work"/odd.? -o "$work/odd.json"
 check "$work/odd.json" 2 4 1 20
 
+make endless endless=1
+accepts ' 2 of 2 ranks' "$tally" trace "$work"/endless.? -o "$work/endless.json"
+check "$work/endless.json" 2 4 1 20
+
 # The bound: 20 buckets, 1000 steps, 4 ranks in 200 MB. This is a twentieth of it.
 make large world=2 steps=100 buckets=20 params=8
 accepts ' 2 of 2 ranks' "$tally" trace "$work"/large.? -o "$work/large.json"
