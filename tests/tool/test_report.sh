@@ -88,6 +88,10 @@ for cause in "computes:ready later than" "lane:its lane thread gets no CPU" "lin
     data "${cause%%:*}" 'd["headline"]["straggler"]["rank"] == 1'
 done
 
+# Ranks that are late in turn, as on a machine where all lack CPUs, are no stragglers.
+report turns world=2 steps=60 turns=1
+says_not turns straggler
+data turns '[round(r["waited"] / 1e6) for r in d["ranks"]] == [3, 3]'
 # One step in which a rank is late makes no straggler, however late it is.
 report hiccup world=3 steps=60 hiccup=30
 says_not hiccup straggler
