@@ -131,6 +131,9 @@ python3 -B "$here/make_trace.py" "$work/before" world=3
 accepts '^rank 1 failed' "$tally" report "$work"/before.? "$work"/failed.? -o "$work/both.html"
 data both 'len(d["post"]) == 1 and d["post"][0]["lines"][2]["last"].startswith("update, step 20, 30")'
 data both 'd["headline"]["n_steps"] == 20'
+python3 -B "$here/make_trace.py" "$work/later" world=3 later=100
+fails 'failed.0 is of another run than .*later.0: both are of rank 0, but of processes 4000 and 4100$' \
+    "$tally" report "$work"/later.? "$work"/failed.? -o "$work/out.html"
 
 # Rank 2 of a real job is killed: the others say so in their reports.
 mkdir "$work/reports"

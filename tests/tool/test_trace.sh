@@ -76,6 +76,11 @@ fails 'new has format 7, written by tally 0.9.0; this is tally .*, which reads f
 fails 'run.1 and .*/run.1 are both of rank 1' "$tally" trace "$work/run.1" "$work/run.1" -o "$work/out"
 make other program=other world=3
 fails 'other.2 is of another job than .*run.0: it has another program$' "$tally" trace "$work"/run.[01] "$work/other.2" -o "$work/out"
+make later world=3 later=1
+fails 'later.2 is of another run than .*run.0: their steps have the same numbers, but were at other times$' \
+    "$tally" trace "$work"/run.[01] "$work/later.2" -o "$work/out"
+make hosts_later world=4 hosts=2 later=1
+fails 'hosts_later.3 is of another run than .*hosts.0: ' "$tally" trace "$work"/hosts.[012] "$work/hosts_later.3" -o "$work/out"
 make failed failed=1
 fails 'failed.0 was written after a failure; tally report shows such files$' "$tally" trace "$work/failed.0" -o "$work/out"
 fails 'cannot write .*/no/out: No such file' "$tally" trace "$work/run.0" -o "$work/no/out"
