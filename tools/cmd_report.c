@@ -21,9 +21,10 @@ static void print_headline(const char *output, const struct report_run *run,
     char optimizer[24];
 
     if (headline) {
-        printf("%zu steps of %zu ranks: %s per step = %s compute + %s exposed communication + %s "
-               "optimizer\n",
-               run->n_steps, run->n_ranks, report_time(headline->step_ns, step),
+        printf("%zu step%s of %zu rank%s: %s per step = %s compute + %s exposed communication + "
+               "%s optimizer\n",
+               run->n_steps, run->n_steps == 1 ? "" : "s", run->n_ranks,
+               run->n_ranks == 1 ? "" : "s", report_time(headline->step_ns, step),
                report_time(headline->compute_ns, compute),
                report_time(headline->exposed_ns, exposed),
                report_time(headline->optimizer_ns, optimizer));

@@ -331,7 +331,6 @@ static void add_waits(struct report_run *run, const struct pass *pass, double n_
     }
     for (size_t r = 0; waited && r < run->n_ranks; r++) {
         n += waited[r].n;
-        run->ranks[self].waits_ns += r != self ? waited[r].ns / n_steps : 0;
     }
     for (size_t r = 0; r < run->n_ranks; r++) {
         if (r != self) {

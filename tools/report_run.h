@@ -68,8 +68,7 @@ struct rank_figures {
     double computes_ns; /* per step: how long the others waited for it, by cause */
     double lane_ns;
     double link_ns;
-    double unknown_ns;      /* the same, where files do not tell the cause, */
-    double waits_ns;        /* and how long it waits for others, per step */
+    double unknown_ns;      /* the same, where files do not tell the cause */
     struct late_count late; /* sum over the witnesses */
     size_t n_witnesses;
     struct tally__trace_event last; /* that its files have; NONE: nothing */

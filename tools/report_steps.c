@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A straggler is late in this part of the steps: a few slow steps name nobody. */
+/* A straggler is late in this part of the steps more than any other rank. */
 #define LATE_STEPS_PART 0.25
 /* The first step allocates and connects; it is not the slowest one if there are this many. */
 #define STEPS_TO_SKIP_FIRST 10
@@ -261,25 +261,40 @@ double rank_waited_ns(const struct rank_figures *rank)
                : 0;
 }
 
-/* Files without accounts tell only the mean. */
-static bool is_often_late(const struct rank_figures *rank)
+/* The part of the steps in which a rank was late. */
+static double late_part(const struct rank_figures *rank)
 {
-    return rank->unknown_ns > 0 || (rank->late.n > 0 && (double)rank->late.n_late >=
-                                                            LATE_STEPS_PART * (double)rank->late.n);
+    return rank->late.n > 0 ? (double)rank->late.n_late / (double)rank->late.n : 0;
+}
+
+/* Whether a rank is late in many more steps than any other: ranks that wait for each other in turn
+ * are no stragglers, and neither is one that was very late a few times. Files without accounts tell
+ * only the mean. */
+static bool stands_out(const struct report_run *run, size_t rank, double mean_ns)
+{
+    const struct rank_figures *own = &run->ranks[rank];
+
+    for (size_t r = 0; r < run->n_ranks; r++) {
+        const struct rank_figures *other = &run->ranks[r];
+
+        if (r != rank && own->late.n > 0 && late_part(own) < late_part(other) + LATE_STEPS_PART) {
+            return false;
+        }
+        if (r != rank && own->late.n == 0 &&
+            rank_waited_ns(own) < rank_waited_ns(other) + STRAGGLER_PART * mean_ns) {
+            return false;
+        }
+    }
+    return rank_waited_ns(own) > STRAGGLER_PART * mean_ns;
 }
 
 static void find_straggler(const struct report_run *run, struct headline *headline)
 {
     headline->straggler = -1;
     for (size_t r = 0; r < run->n_ranks; r++) {
-        double waited = rank_waited_ns(&run->ranks[r]);
-        /* Ranks that wait for each other in turn are no stragglers. */
-        double late = waited - run->ranks[r].waits_ns;
-
-        if (late > STRAGGLER_PART * headline->mean_ns && waited > headline->straggler_ns &&
-            is_often_late(&run->ranks[r])) {
+        if (stands_out(run, r, headline->mean_ns)) {
             headline->straggler = (int)r;
-            headline->straggler_ns = waited;
+            headline->straggler_ns = rank_waited_ns(&run->ranks[r]);
         }
     }
 }

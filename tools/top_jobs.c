@@ -268,26 +268,58 @@ static bool read_all(struct top_ranks *ranks, pid_t target)
     return true;
 }
 
-/* Keeps the ranks of the target's job, and of others that were started below it since. */
-static void keep_jobs(struct top_ranks *ranks, struct top_target *target)
+/* Keeps the jobs of which at least one rank is wanted. */
+static void keep_jobs(struct top_ranks *ranks,
+                      bool (*is_wanted)(const struct top_rank *rank,
+                                        const struct top_target *target),
+                      const struct top_target *target)
 {
     size_t kept = 0;
     size_t end;
 
     for (size_t first = 0; first < ranks->n; first = end) {
         const char *job = ranks->all[first].page.head.job;
-        bool wanted = target->job[0] != '\0' && strcmp(job, target->job) == 0;
+        bool wanted = false;
 
         for (end = first; end < ranks->n && strcmp(ranks->all[end].page.head.job, job) == 0;
              end++) {
-            wanted |= descends(ranks->all[end].pid, target->pid);
+            wanted |= is_wanted(&ranks->all[end], target);
         }
         for (size_t i = first; i < end && wanted; i++) {
             ranks->all[kept++] = ranks->all[i];
         }
     }
     ranks->n = kept;
-    if (kept > 0) {
+}
+
+/* The target's job, or one that was started below it since. */
+static bool is_of_target(const struct top_rank *rank, const struct top_target *target)
+{
+    return (target->job[0] != '\0' && strcmp(rank->page.head.job, target->job) == 0) ||
+           descends(rank->pid, target->pid);
+}
+
+static bool lives(const struct top_rank *rank, const struct top_target *target)
+{
+    (void)target;
+    return rank->process != TOP_DEAD;
+}
+
+static void keep_wanted(struct top_ranks *ranks, struct top_target *target)
+{
+    bool any_lives = false;
+
+    for (size_t i = 0; i < ranks->n; i++) {
+        any_lives |= lives(&ranks->all[i], target);
+    }
+    if (target->pid != 0) {
+        keep_jobs(ranks, is_of_target, target);
+    } else if (any_lives) {
+        /* The others have ended; one of them may be the same program, before it was started again.
+         */
+        keep_jobs(ranks, lives, target);
+    }
+    if (target->pid != 0 && ranks->n > 0) {
         memcpy(target->job, ranks->all[0].page.head.job, sizeof target->job);
     }
 }
@@ -332,9 +364,7 @@ bool top_jobs_look(struct top_ranks *ranks, struct top_target *target, char *why
     if (ranks->n > 0) {
         qsort(ranks->all, ranks->n, sizeof *ranks->all, compare_ranks);
     }
-    if (target->pid != 0) {
-        keep_jobs(ranks, target);
-    }
+    keep_wanted(ranks, target);
     if (target->pid != 0 && ranks->n == 0) {
         if (ranks->problem[0] != '\0') {
             (void)snprintf(why, room, "%s", ranks->problem);

@@ -36,7 +36,8 @@ struct top_target {
 };
 
 /*
- * Looks again. Ranks that were there before and have ended stay, as dead. False if the target
+ * Looks again. Ranks that were there before and have ended stay, as dead; without a target, only
+ * until another job runs. False if the target
  * cannot be looked at: why says it as a whole sentence.
  */
 bool top_jobs_look(struct top_ranks *ranks, struct top_target *target, char *why, size_t room);

@@ -231,37 +231,62 @@ static void add_missing(const struct top_ranks *ranks, size_t first, size_t end,
     }
 }
 
+/* The ranks that wait for one: "0, 1", or the first ones, "and 12 more". */
+struct waiting {
+    char who[160];
+    size_t used;
+    size_t n;
+    size_t n_named;
+    uint64_t since_ns;
+};
+
+static void add_waiting(struct waiting *waiting, int rank, uint64_t since_ns)
+{
+    /* Room for a rank, and for how many more there are. */
+    if (waiting->used + 40 < sizeof waiting->who) {
+        waiting->used +=
+            (size_t)snprintf(waiting->who + waiting->used, sizeof waiting->who - waiting->used,
+                             waiting->n == 0 ? "%d" : ", %d", rank);
+        waiting->n_named++;
+    }
+    waiting->n++;
+    waiting->since_ns = since_ns < waiting->since_ns ? since_ns : waiting->since_ns;
+}
+
+static struct waiting find_waiting(const struct top_ranks *ranks, size_t first, size_t end,
+                                   int target)
+{
+    struct waiting waiting = {.since_ns = UINT64_MAX};
+
+    for (size_t i = first; i < end; i++) {
+        const struct top_entry *entry = top_main_entry(&ranks->all[i]);
+
+        if (entry && entry->waits_for == target && ranks->all[i].process != TOP_DEAD) {
+            add_waiting(&waiting, ranks->all[i].page.head.rank, entry->waits_since_ns);
+        }
+    }
+    if (waiting.n > waiting.n_named) {
+        (void)snprintf(waiting.who + waiting.used, sizeof waiting.who - waiting.used,
+                       " and %zu more", waiting.n - waiting.n_named);
+    }
+    return waiting;
+}
+
 /* For each rank that is waited for, the ranks that wait. */
 static void add_waits(const struct top_ranks *ranks, size_t first, size_t end, uint64_t now_ns,
                       struct top_lines *lines)
 {
-    for (size_t target = first; target < end; target++) {
-        char who[160] = "";
+    for (size_t i = first; i < end; i++) {
+        const struct top_rank *target = &ranks->all[i];
+        int rank = target->page.head.rank;
+        struct waiting waiting = find_waiting(ranks, first, end, rank);
         char time[32];
-        size_t used = 0;
-        size_t n = 0;
-        uint64_t since_ns = UINT64_MAX;
 
-        for (size_t i = first; i < end; i++) {
-            const struct top_entry *entry = top_main_entry(&ranks->all[i]);
-
-            if (!entry || entry->waits_for != ranks->all[target].page.head.rank ||
-                ranks->all[i].process == TOP_DEAD) {
-                continue;
-            }
-            since_ns = entry->waits_since_ns < since_ns ? entry->waits_since_ns : since_ns;
-            if (used + 16 < sizeof who) {
-                used += (size_t)snprintf(who + used, sizeof who - used, n == 0 ? "%d" : ", %d",
-                                         ranks->all[i].page.head.rank);
-            }
-            n++;
-        }
-        if (n > 0 && (target == first ||
-                      ranks->all[target].page.head.rank != ranks->all[target - 1].page.head.rank)) {
-            add_line(lines, "%s %s wait%s for rank %d (%s), for %s", n == 1 ? "rank" : "ranks", who,
-                     n == 1 ? "s" : "", ranks->all[target].page.head.rank,
-                     state_name(&ranks->all[target], top_main_entry(&ranks->all[target])),
-                     ago(since_ns, now_ns, time));
+        if (waiting.n > 0 && (i == first || rank != ranks->all[i - 1].page.head.rank)) {
+            add_line(lines, "%s %s wait%s for rank %d (%s), for %s",
+                     waiting.n == 1 ? "rank" : "ranks", waiting.who, waiting.n == 1 ? "s" : "",
+                     rank, state_name(target, top_main_entry(target)),
+                     ago(waiting.since_ns, now_ns, time));
         }
     }
 }
@@ -337,11 +362,11 @@ void top_view_lines(const struct top_ranks *ranks, uint64_t now_ns, struct top_l
 {
     lines->n = 0;
     lines->n_fixed = 0;
-    if (ranks->n == 0) {
+    if (ranks->n == 0 && ranks->problem[0] == '\0') {
         add_line(lines, "no job of this user uses tally now");
-    } else if (job_end(ranks, 0) == ranks->n) {
+    } else if (ranks->n > 0 && job_end(ranks, 0) == ranks->n) {
         add_job(ranks, now_ns, lines);
-    } else {
+    } else if (ranks->n > 0) {
         add_line(lines, "several jobs; tally top PID shows one");
         add_line(lines, "%s", "");
         add_line(lines, "%8s %6s %9s %8s  %-20s", "PID", "RANKS", "STEPS", "STEPS/S", "PROGRAM");

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tally.h>
@@ -183,7 +184,7 @@ static bool visit_events(const struct trace_visitor *visitor, unsigned char *pay
         if (events[i].kind >= TALLY__N_EVENT_KINDS) {
             events[i].kind = TALLY__EVENT_NONE;
         }
-        if (!(events[i].bytes >= 0)) {
+        if (!(events[i].bytes >= 0 && isfinite(events[i].bytes))) {
             events[i].bytes = 0;
         }
     }

@@ -105,6 +105,15 @@ static bool check_job(const struct trace_set *set, bool with_reports)
                            member[-1].path, head->rank);
             return refuse(set, member->path, why);
         }
+        if (i > 0 && head->rank == member[-1].file.head.rank &&
+            head->pid != member[-1].file.head.pid) {
+            (void)snprintf(why, sizeof why,
+                           "is of another run than %s: both are of rank %d, but of processes %lld "
+                           "and %lld",
+                           member[-1].path, head->rank, (long long)head->pid,
+                           (long long)member[-1].file.head.pid);
+            return refuse(set, member->path, why);
+        }
     }
     return true;
 }
@@ -213,6 +222,131 @@ uint64_t trace_set_uncertainty(const struct trace_set *set)
     return most;
 }
 
+/* ---- one run ---- */
+
+struct step_time {
+    uint64_t step;
+    uint64_t begin_ns;
+    uint64_t end_ns;
+    uint32_t ddp;
+};
+
+/* The steps of one member, and how many of another member's steps have their numbers and happened
+ * at the same time. */
+struct step_times {
+    struct step_time *all;
+    size_t n;
+    size_t room;
+    bool has_failed; /* no memory is left */
+    const struct trace_member *member;
+    uint64_t slack_ns;
+    size_t n_common;
+    size_t n_meet;
+};
+
+static int compare_steps(const void *a, const void *b)
+{
+    const struct step_time *x = a;
+    const struct step_time *y = b;
+
+    if (x->ddp != y->ddp) {
+        return x->ddp < y->ddp ? -1 : 1;
+    }
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+static struct step_time time_of(const struct step_times *times,
+                                const struct tally__trace_step *step)
+{
+    return (struct step_time){.step = step->step,
+                              .begin_ns = trace_set_time(times->member, step->begin_ns),
+                              .end_ns = trace_set_time(times->member, step->end_ns),
+                              .ddp = step->ddp};
+}
+
+static void take_time(void *user, const struct tally__trace_step *step)
+{
+    struct step_times *times = user;
+
+    if (times->n == times->room) {
+        size_t more = times->room ? 2 * times->room : 1024;
+        struct step_time *grown = realloc(times->all, more * sizeof *grown);
+
+        if (!grown) {
+            times->has_failed = true;
+            return;
+        }
+        times->all = grown;
+        times->room = more;
+    }
+    times->all[times->n++] = time_of(times, step);
+}
+
+static void compare_time(void *user, const struct tally__trace_step *step)
+{
+    struct step_times *times = user;
+    const struct step_time here = time_of(times, step);
+    const struct step_time *there =
+        bsearch(&here, times->all, times->n, sizeof *times->all, compare_steps);
+
+    if (there) {
+        times->n_common++;
+        times->n_meet += here.begin_ns <= there->end_ns + times->slack_ns &&
+                         there->begin_ns <= here.end_ns + times->slack_ns;
+    }
+}
+
+/* Ranks are in one step at the same time. If two files never are, one is of another run. */
+static bool check_times(struct trace_set *set, struct step_times *times, size_t first)
+{
+    const struct trace_visitor visitor = {.user = times, .step = compare_time};
+
+    for (size_t i = first + 1; i < set->n; i++) {
+        const struct trace_member *member = &set->members[i];
+        uint64_t most_ns = member->uncertainty_ns > set->members[first].uncertainty_ns
+                               ? member->uncertainty_ns
+                               : set->members[first].uncertainty_ns;
+        char why[400];
+
+        /* Clocks that were never compared may be hours apart. */
+        if (most_ns == UINT64_MAX) {
+            continue;
+        }
+        times->member = member;
+        times->slack_ns = 2 * most_ns;
+        times->n_common = times->n_meet = 0;
+        if (!trace_set_visit(set, i, &visitor)) {
+            return false;
+        }
+        if (times->n_common > 0 && times->n_meet == 0) {
+            (void)snprintf(why, sizeof why,
+                           "is of another run than %s: their steps have the same numbers, but were "
+                           "at other times",
+                           set->members[first].path);
+            return refuse(set, member->path, why);
+        }
+    }
+    return true;
+}
+
+static bool check_run(struct trace_set *set)
+{
+    struct step_times times = {0};
+    const struct trace_visitor visitor = {.user = &times, .step = take_time};
+    bool good = true;
+
+    for (size_t i = 0; i + 1 < set->n && times.n == 0 && good; i++) {
+        times.member = &set->members[i];
+        good = trace_set_visit(set, i, &visitor);
+        if (good && times.n > 0 && !times.has_failed) {
+            qsort(times.all, times.n, sizeof *times.all, compare_steps);
+            good = check_times(set, &times, i);
+        }
+    }
+    free(times.all);
+    return good;
+}
+
 /* ---- the set ---- */
 
 bool trace_set_open(struct trace_set *set, const char *command, char **paths, size_t n,
@@ -232,7 +366,7 @@ bool trace_set_open(struct trace_set *set, const char *command, char **paths, si
         }
     }
     qsort(set->members, n, sizeof *set->members, compare_members);
-    return check_job(set, with_reports) && align_clocks(set);
+    return check_job(set, with_reports) && align_clocks(set) && check_run(set);
 }
 
 bool trace_set_visit(const struct trace_set *set, size_t member,

@@ -219,28 +219,37 @@ static const struct tally__one_way *one_way_of(const tally_lane *lane,
     return &arrivals->one_way[tally__number_of(lane->group, rank)];
 }
 
-/* The time at which the line of a far rank was here. A line that came before this rank arrived was
- * not seen until then, and one that others have passed on says nothing about its way: such a line
- * was here when it would have been without a delay. */
+/* How arrivals are seen. */
+struct sight {
+    bool is_near; /* of near ranks only */
+    bool excuses; /* without the time that ranks waited elsewhere */
+    bool delays;  /* with the delay of messages */
+};
+
+/* The time at which the line of a far rank was here: when it was seen, or when it would have been
+ * without a delay. A line that came before this rank arrived was not seen until then, and one that
+ * others have passed on says nothing about its way. */
 static uint64_t far_arrival_of(const tally_lane *lane, const struct tally__arrivals *arrivals,
-                               int rank)
+                               int rank, bool delays)
 {
     const struct tally__line *line = line_of(lane, rank);
     uint64_t undelayed_ns =
         line->stamps.arrived_ns + (uint64_t)least_of(one_way_of(lane, arrivals, rank));
 
-    return !tally__is_spread(lane->group) && line->seen_ns > arrivals->arrived_ns + LATE_NS
+    return delays && !tally__is_spread(lane->group) &&
+                   line->seen_ns > arrivals->arrived_ns + LATE_NS
                ? line->seen_ns
                : undelayed_ns;
 }
 
 /* When rank arrived, in this rank's clock. */
-static uint64_t arrival_of(const tally_lane *lane, const struct tally__arrivals *arrivals, int rank)
+static uint64_t arrival_of(const tally_lane *lane, const struct tally__arrivals *arrivals, int rank,
+                           bool delays)
 {
     const struct tally__line *line = line_of(lane, rank);
 
     if (!tally__is_near(lane->group, rank)) {
-        return far_arrival_of(lane, arrivals, rank);
+        return far_arrival_of(lane, arrivals, rank, delays);
     }
     return arrivals->arrived_ns +
            ((uint64_t)(int64_t)(int32_t)(line->arrived - shorten(arrivals->arrived_ns))
@@ -253,9 +262,8 @@ struct last {
     uint64_t before_ns;
 };
 
-/* excuses: without the time that ranks waited elsewhere. */
 static struct last find_last(const tally_lane *lane, const struct tally__arrivals *arrivals,
-                             bool is_near, bool excuses)
+                             const struct sight *sight)
 {
     const tally_group *group = lane->group;
     struct last last = {.rank = NOBODY};
@@ -263,11 +271,11 @@ static struct last find_last(const tally_lane *lane, const struct tally__arrival
     for (int r = 0; r < group->size; r++) {
         uint64_t at_ns;
 
-        if (is_near && !tally__is_near(group, r)) {
+        if (sight->is_near && !tally__is_near(group, r)) {
             continue;
         }
-        at_ns = arrival_of(lane, arrivals, r);
-        if (excuses) {
+        at_ns = arrival_of(lane, arrivals, r, sight->delays);
+        if (sight->excuses) {
             at_ns -= (uint64_t)line_of(lane, r)->stamps.excused_us * NS_PER_US;
         }
         if (at_ns > last.at_ns || last.rank == NOBODY) {
@@ -284,6 +292,20 @@ static struct last find_last(const tally_lane *lane, const struct tally__arrival
 static bool is_late(const struct last *last)
 {
     return last->before_ns > 0 && last->at_ns > last->before_ns + LATE_NS;
+}
+
+/* The last of a round with far ranks. If this rank is late itself, it sees the lines of the others
+ * only after that, and some of them a little later: MPI may want to be called twice. That must not
+ * hide how long they waited for it, so the longer of both waits counts. */
+static struct last find_last_of_all(const tally_lane *lane, const struct tally__arrivals *arrivals)
+{
+    struct last sent = find_last(lane, arrivals, &(struct sight){.excuses = true});
+    struct last seen = find_last(lane, arrivals, &(struct sight){.excuses = true, .delays = true});
+
+    return sent.rank == lane->group->rank && is_late(&sent) &&
+                   sent.at_ns - sent.before_ns > seen.at_ns - seen.before_ns
+               ? sent
+               : seen;
 }
 
 static void add_late(struct tally__arrivals *arrivals, const struct tally__late_round *late)
@@ -332,7 +354,7 @@ static uint64_t agreed_blame(const tally_lane *lane, const struct tally__arrival
             return 0;
         }
         least_us = stamps->blamed_us < least_us ? stamps->blamed_us : least_us;
-        *until_ns = larger(*until_ns, arrival_of(lane, arrivals, r));
+        *until_ns = larger(*until_ns, arrival_of(lane, arrivals, r, true));
     }
     return group->size > 1 ? least_us * NS_PER_US : 0;
 }
@@ -396,6 +418,7 @@ static void note_called(const tally_lane *lane, struct tally__arrivals *arrivals
 
 void tally__arrivals_note(tally_lane *lane, struct tally__arrivals *arrivals, bool is_near)
 {
+    const struct sight sight = {.is_near = is_near, .excuses = lane->group->far != NULL};
     bool has_far = lane->group->far && !is_near;
     struct last last;
 
@@ -403,10 +426,10 @@ void tally__arrivals_note(tally_lane *lane, struct tally__arrivals *arrivals, bo
     if (has_far) {
         learn_clocks(lane, arrivals);
     }
-    last = find_last(lane, arrivals, is_near, lane->group->far != NULL);
+    last = has_far ? find_last_of_all(lane, arrivals) : find_last(lane, arrivals, &sight);
     /* Among near ranks the excuses are in another cache line. */
     if (!lane->group->far && is_late(&last)) {
-        last = find_last(lane, arrivals, is_near, true);
+        last = find_last(lane, arrivals, &(struct sight){.excuses = true});
     }
     if (is_late(&last)) {
         note_line(lane, arrivals, &last);

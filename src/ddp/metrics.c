@@ -5,6 +5,7 @@
  * step fails because of it.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -191,10 +192,23 @@ static void fail(struct tally__metrics *metrics, int error)
     }
 }
 
+/* The folder may be shared: another user's link or FIFO of that name is refused. */
+static FILE *open_partial(const struct tally__metrics *metrics)
+{
+    int fd = open(metrics->partial,
+                  O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    FILE *to = fd >= 0 ? fdopen(fd, "w") : NULL;
+
+    if (fd >= 0 && !to) {
+        (void)close(fd);
+    }
+    return to;
+}
+
 static void write_file(tally_ddp *ddp)
 {
     struct tally__metrics *metrics = ddp->metrics;
-    FILE *to = fopen(metrics->partial, "we");
+    FILE *to = open_partial(metrics);
     bool is_written;
     int error;
 

@@ -71,7 +71,9 @@ bool tally__report_begin(struct tally__tracer *tracer, struct tally__report *rep
     memset(report, 0, sizeof *report);
     (void)snprintf(report->path, sizeof report->path, "%s/tally-%ld.%d",
                    tally__env_text(TALLY__ENV_REPORT_DIR), (long)getpid(), tracer->words.rank);
-    report->fd = open(report->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    /* The folder may be shared: another user's link or FIFO of that name is refused. */
+    report->fd = open(report->path,
+                      O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (report->fd < 0) {
         tally__log(TALLY_LOG_WARN, "TALLY_REPORT_DIR: cannot create %s: %s", report->path,
                    strerror(errno));

@@ -117,7 +117,7 @@ static int find_path(const char *name, int rank, char *path, size_t bytes)
 static bool is_ours(const char *path)
 {
     struct tally__trace_head head;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     bool is = fd >= 0 && read(fd, &head, sizeof head) == (ssize_t)sizeof head &&
               memcmp(head.magic, TALLY__TRACE_MAGIC, sizeof head.magic) == 0 &&
               (head.pid == getpid() || head.pid == getppid());
@@ -128,19 +128,28 @@ static bool is_ours(const char *path)
     return is;
 }
 
+/* Opens the file and writes its head: a full disk is an error here, and a line of the log later. */
 static int open_path(struct tally__trace_file *file, const char *name, int rank)
 {
     char path[PATH_MAX - 8];
+    ssize_t n;
 
     TRY(find_path(name, rank, path, sizeof path));
     (void)snprintf(file->path, sizeof file->path, "%s", path);
     for (unsigned i = 2; is_ours(file->path) && i < N_NAMES; i++) {
         (void)snprintf(file->path, sizeof file->path, "%s.%u", path, i);
     }
-    file->fd = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    return file->fd >= 0 ? TALLY_OK
-                         : tally__fail_errno(TALLY_SYSTEM, errno, "cannot create the trace file %s",
-                                             file->path);
+    /* Without O_NONBLOCK a FIFO would wait for a reader. */
+    file->fd = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (file->fd < 0) {
+        return tally__fail_errno(TALLY_SYSTEM, errno, "cannot create the trace file %s",
+                                 file->path);
+    }
+    n = pwrite(file->fd, &file->head, sizeof file->head, 0);
+    return n == (ssize_t)sizeof file->head
+               ? TALLY_OK
+               : tally__fail_errno(TALLY_SYSTEM, n < 0 ? errno : ENOSPC,
+                                   "cannot write the trace file %s", file->path);
 }
 
 /* ---- writing ---- */
@@ -355,9 +364,6 @@ int tally__trace_file_open(const struct tally__trace_rank_words *of, const char 
                            segment_bytes, &made->head);
     made->fd = -1;
     rc = open_path(made, name, of->rank);
-    if (rc == TALLY_OK && !write_at(made, &made->head, sizeof made->head, 0)) {
-        rc = tally__fail(TALLY_SYSTEM, "cannot write the trace file %s", made->path);
-    }
     if (rc != TALLY_OK) {
         free_file(made);
         return rc;

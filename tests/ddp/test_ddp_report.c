@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The report of a failure: a rank that waits in vain writes one file, once, which says what failed,
- * which ranks had arrived and what they did, and its last events.
+ * which ranks had arrived and what they did, and its last events. A link of its name is refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +19,7 @@
 static const struct ddp_spec specs[1] = {{"weights", TALLY_F32, 0, 1, {5000}}};
 
 static char folder[] = "/tmp/tally-report-XXXXXX";
+static char victim[sizeof folder + sizeof "-victim"];
 
 struct found {
     int n_errors;
@@ -78,14 +79,25 @@ static int step(tally_group *group, tally_ddp *ddp)
     return tally_ddp_wait(ddp);
 }
 
-/* Rank 1 leaves out the fourth step until rank 0 has given up. */
+/* The path is a link: nothing is written where it points to. */
+static int check_no_report(tally_group *group, const char *path)
+{
+    char target[sizeof victim] = "";
+
+    CHECK(group, access(victim, F_OK) != 0);
+    CHECK(group, readlink(path, target, sizeof target - 1) > 0 && strcmp(target, victim) == 0);
+    return 0;
+}
+
+/* Rank 1 leaves out the fourth step until rank 0 has given up. user: whether a link has the name of
+ * the report. */
 static int late_body(tally_group *group, void *user)
 {
+    const bool *is_link = user;
     struct ddp_model model;
     char path[80];
     tally_ddp *ddp;
 
-    (void)user;
     CHECK(group, ddp_model_make(&model, specs, 1, false) == 0);
     CHECK_OK(group, tally_ddp_create(group, model.params, 1, NULL, &ddp));
     for (int s = 0; s < 3; s++) {
@@ -93,10 +105,11 @@ static int late_body(tally_group *group, void *user)
     }
     if (tally_group_rank(group) == 0) {
         (void)snprintf(path, sizeof path, "%s/tally-%d.0", folder, (int)getpid());
+        CHECK(group, !*is_link || symlink(victim, path) == 0);
         CHECK_STATUS(group, step(group, ddp), TALLY_TIMEOUT);
-        CHECK_OK(group, check_report(group, path));
+        CHECK_OK(group, (*is_link ? check_no_report : check_report)(group, path));
         /* Only once. */
-        CHECK(group, unlink(path) == 0);
+        (void)unlink(path);
         CHECK_STATUS(group, tally_ddp_wait(ddp), TALLY_ABORTED);
         CHECK(group, access(path, F_OK) != 0);
         atomic_store(&ranks_words()[0], 1);
@@ -108,18 +121,18 @@ static int late_body(tally_group *group, void *user)
     return 0;
 }
 
-static void run(enum ranks_kind kind)
+static void run(enum ranks_kind kind, bool is_link)
 {
     const struct ranks two = {
         .kind = kind, .world = 2, .lanes = 1, .timeout_s = 5, .may_leak = true};
 
-    assert_int_equal(ranks_run(&two, late_body, NULL), 0);
+    assert_int_equal(ranks_run(&two, late_body, &is_link), 0);
 }
 
 static void test_threads(void **state)
 {
     (void)state;
-    run(RANKS_THREADS);
+    run(RANKS_THREADS, false);
 }
 
 static void test_processes(void **state)
@@ -128,7 +141,13 @@ static void test_processes(void **state)
     if (!ranks_have_processes()) {
         skip();
     }
-    run(RANKS_PROCESSES);
+    run(RANKS_PROCESSES, false);
+}
+
+static void test_link(void **state)
+{
+    (void)state;
+    run(RANKS_THREADS, true);
 }
 
 int main(void)
@@ -136,12 +155,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_link),
     };
     int failed;
 
     if (!mkdtemp(folder) || setenv("TALLY_REPORT_DIR", folder, 1) != 0) {
         return 1;
     }
+    (void)snprintf(victim, sizeof victim, "%s-victim", folder);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     return rmdir(folder) == 0 ? failed : 1;
 }

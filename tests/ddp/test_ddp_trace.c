@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Trace files: every bucket of every step is there once, spans nest, the file keeps its bound and
- * the last steps, memory does not grow, and a file that cannot be written costs no step.
+ * the last steps, memory does not grow, and a file that cannot be opened or written costs no step.
  * TALLY_TEST_STEPS is the number of steps for the bound.
  */
 #include <setjmp.h>
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -270,6 +271,33 @@ static int full_body(tally_group *group, void *user)
     return 0;
 }
 
+/* What cannot be opened or written from the beginning is an error, not a line of the log. A FIFO
+ * that nobody reads must not be waited for. */
+static int refused_body(tally_group *group, void *user)
+{
+    char name[64];
+    char path[80];
+    int n_lines = 0;
+
+    (void)user;
+    CHECK_OK(group, tally_log_set(count_line, &n_lines, TALLY_LOG_WARN));
+    (void)snprintf(name, sizeof name, "%s/fifo", folder);
+    path_of("fifo", 0, path, sizeof path);
+    CHECK(group, mkfifo(path, 0600) == 0);
+    CHECK_STATUS(group, tally_trace_start(group, name, 0), TALLY_SYSTEM);
+    CHECK_TEXT(group, tally_last_error(), "cannot create the trace file");
+    (void)snprintf(name, sizeof name, "%s/device", folder);
+    path_of("device", 0, path, sizeof path);
+    if (access("/dev/full", W_OK) == 0) {
+        CHECK(group, symlink("/dev/full", path) == 0);
+        CHECK_STATUS(group, tally_trace_start(group, name, 0), TALLY_SYSTEM);
+        CHECK_TEXT(group, tally_last_error(), "No space left");
+    }
+    CHECK(group, n_lines == 0);
+    CHECK_OK(group, tally_log_set(NULL, NULL, TALLY_LOG_WARN));
+    return 0;
+}
+
 static void test_whole(void **state)
 {
     (void)state;
@@ -282,6 +310,14 @@ static void test_bound(void **state)
 
     (void)state;
     assert_int_equal(ranks_run(&alone, bound_body, NULL), 0);
+}
+
+static void test_refused(void **state)
+{
+    const struct ranks alone = {.kind = RANKS_THREADS, .world = 1, .lanes = 1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&alone, refused_body, NULL), 0);
 }
 
 static void test_full(void **state)
@@ -300,6 +336,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole),
         cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_full),
     };
     char command[64];

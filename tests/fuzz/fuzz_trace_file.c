@@ -3,6 +3,7 @@
  * Any bytes as a trace file: they are read, with spans that nest, or refused with one line. One
  * thread.
  */
+#include <math.h>
 #include <string.h>
 
 #include "fuzz/fuzz.h"
@@ -17,6 +18,7 @@ static void check_spans(void *user, const struct track *track,
     FUZZ_CHECK(memchr(track->name, '\0', sizeof track->name));
     for (size_t i = 0; i < n; i++) {
         FUZZ_CHECK(spans[i].end_ns >= spans[i].begin_ns && spans[i].kind < TALLY__N_EVENT_KINDS);
+        FUZZ_CHECK(spans[i].bytes >= 0 && isfinite(spans[i].bytes));
         FUZZ_CHECK(i == 0 || spans[i].begin_ns >= spans[i - 1].begin_ns);
         FUZZ_CHECK(i == 0 || spans[i].begin_ns >= spans[i - 1].end_ns ||
                    spans[i].end_ns <= spans[i - 1].end_ns || n > 16);

@@ -67,9 +67,6 @@ target_link_libraries(failing_mpi PRIVATE tally_flags ${CMAKE_DL_LIBS})
 add_executable(mpi_failing mpi/mpi_failing.c)
 target_link_libraries(mpi_failing PRIVATE tally_flags tally)
 
-# Starting ranks takes most of the time: five trials with one MPI are enough.
-set(straggler_trials_openmpi 5)
-set(straggler_trials_mpich 3)
 set(run_mpi ${CMAKE_CURRENT_SOURCE_DIR}/support/run_mpi.sh)
 foreach(mpi openmpi mpich)
   set(mpi_program ${CMAKE_CURRENT_BINARY_DIR}/mpi_program_${mpi})
@@ -134,7 +131,7 @@ foreach(mpi openmpi mpich)
     $<TARGET_FILE:example_01_allreduce> $<TARGET_FILE:test_hook_bits>)
   # After tool.cmake has made the program. Serial: what else runs here makes ranks late, too.
   tally_mpi_test(${mpi} stragglers ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_stragglers.sh ${mpi}
-    ${PROJECT_SOURCE_DIR} ${mpi_folder}/libtally-${mpi}.so ${CMAKE_CURRENT_BINARY_DIR}/run_late ${straggler_trials_${mpi}})
+    ${PROJECT_SOURCE_DIR} ${mpi_folder}/libtally-${mpi}.so ${CMAKE_CURRENT_BINARY_DIR}/run_late 5)
   set_tests_properties(mpi_${mpi}_stragglers PROPERTIES RUN_SERIAL ON)
   tally_mpi_test(${mpi} srun ${CMAKE_CURRENT_SOURCE_DIR}/mpi/test_mpi_srun.sh ${mpi}
     ${PROJECT_SOURCE_DIR} ${mpi_folder}/libtally-${mpi}.so $<TARGET_FILE:run_reduce>

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: test_mpi_stragglers.sh openmpi|mpich SOURCE OBJECT RUN_LATE TRIALS [CASE...]
 # As tests/tool/test_stragglers.sh, with ranks on two or three hosts of their own: the link of one of them is
-# slow (link), or none is late (none). SOURCE is the source tree, OBJECT
+# slow (link), one computes longer (computes), or none is late (none). SOURCE is the source tree, OBJECT
 # tally's part for that MPI. Exit code 77, with the reason: not here.
 set -uo pipefail
 # shellcheck source=tests/support/idle.sh
@@ -13,7 +13,7 @@ set -uo pipefail
 mpi=$1 bench=$2/bench object=$3 program=$4 trials=$5
 shift 5
 cases=("$@")
-[ $# -gt 0 ] || cases=(link none)
+[ $# -gt 0 ] || cases=(link computes none)
 need_hosts "$mpi" "$bench" "$object"
 need_idle_cpus
 mbit=50
@@ -44,6 +44,10 @@ for case in "${cases[@]}"; do
         rc=$?
         named=$(grep -E '^[0-9]+ (computes|lane|link) [0-9]+$' <<<"$out" | cut -d' ' -f1,2)
         if [ $rc -ne 0 ] || [ "$named" != "$expected" ] || [ "$(grep -c '^logged' <<<"$out")" -ne $logs ]; then
+            if is_spoiled; then
+                trial=$((trial - 1))
+                continue
+            fi
             wrong=$((wrong + 1))
             echo "$mpi, $case, trial $trial, rank $late of $world is late: $out" >&2
         fi

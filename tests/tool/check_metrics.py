@@ -117,9 +117,20 @@ def where_it_cannot_be_written(tally, late, folder):
     assert "the name of the file is too long" in done.stdout, done.stdout
 
 
+def where_a_fifo_or_a_link_is_in_the_way(tally, late, folder):
+    os.mkfifo(f"{folder}/job.0.prom.new")
+    os.symlink(f"{folder}/victim", f"{folder}/job.1.prom.new")
+    env = {**os.environ, "TALLY_METRICS": f"{folder}/job.prom"}
+    done = subprocess.run([tally, "run", "-n", "2", late, "none", "0", "3"], env=env, check=True, text=True,
+                          stdout=subprocess.PIPE, timeout=60)
+    assert done.stdout.count("TALLY_METRICS: cannot write") == 2, done.stdout
+    assert sorted(os.listdir(folder)) == ["job.0.prom.new", "job.1.prom.new"], os.listdir(folder)
+
+
 def main():
     tally, train, late = sys.argv[1:]
     for case, program in ((figures_of_a_late_rank, late), (where_it_cannot_be_written, late),
+                          (where_a_fifo_or_a_link_is_in_the_way, late),
                           (replaced_while_it_runs, train)):
         with tempfile.TemporaryDirectory() as folder:
             case(tally, program, folder)

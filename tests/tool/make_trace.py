@@ -3,8 +3,8 @@
 so that tests know every event in it. The layout is that of src/trace/trace_format.h.
 
 Keys: world, steps, buckets, params (per bucket), straggler (a rank), hiccup (a step in which all wait for
-rank 0 for a second), cause (computes, lane, link), hosts, odd (1: names that break pages), failed (1: files after a failure, in which the last rank is missing), only (a rank: no other file),
-segment (bytes of a segment), ring (segments of the file), worst (a slow step), program, accounts (0: ranks do not add up
+rank 0 for a second), cause (computes, lane, link), turns (1: the ranks are late in turn), hosts, odd (1: names that break pages), failed (1: files after a failure, in which the last rank is missing), only (a rank: no other file),
+segment (bytes of a segment), ring (segments of the file), worst (a slow step), endless (1: buckets have sent infinitely many bytes), program, later (seconds after other runs), accounts (0: ranks do not add up
 how long they waited for each other), choices (1: the hook is auto, and says what it chose)."""
 import struct
 import sys
@@ -88,7 +88,7 @@ class Rank:
         for i, phase in enumerate(PHASES):
             self.event("lane 0", step, phase, begin + i * 20_000, begin + i * 20_000 + EXCHANGE // 5, bucket,
                        65536 if phase == "send" else 0, self.asked["straggler"] if phase == "wait_rank" else -1)
-        self.event("lane 0", step, "bucket", begin, begin + EXCHANGE, bucket, 131072)
+        self.event("lane 0", step, "bucket", begin, begin + EXCHANGE, bucket, float("inf") if self.asked["endless"] else 131072)
 
     def step(self, step, begin):
         """All of a step; returns its end."""
@@ -123,6 +123,7 @@ class Rank:
             return
         for rank in range(asked["world"]):
             late = LATE * step if rank == asked["straggler"] else 20_000 * step
+            late += LATE * len(range(rank + 1, step + 1, asked["world"])) if asked["turns"] else 0
             late += 1_000_000_000 if rank == 0 and 0 < asked["hiccup"] <= step else 0
             causes = [late if cause == asked["cause"] else 0 for cause in ("computes", "lane", "link")]
             host = rank * asked["hosts"] // asked["world"]
@@ -151,7 +152,7 @@ class Rank:
         asked, n = self.asked, self.asked["ring"]
         self.tell_buckets()
         self.record(NOTE, text("TALLY_HOOK", 32) + text(ODD if asked["odd"] else "bf16", 224))
-        at = START
+        at = START + asked["later"] * 1_000_000_000
         for step in range(1, asked["steps"] + 1):
             at = self.step(step, at)
         if asked["failed"]:
@@ -161,7 +162,7 @@ class Rank:
         for i, segment in enumerate(self.segments):
             places[i % n] = segment
         head = b"TALLYTRC" + struct.pack("<IIIIQIiiIqqQ", 1, 8 + 64 + 208, 32, 32, asked["segment"], n, self.rank,
-                                         asked["world"], asked["failed"], 4000 + self.rank,
+                                         asked["world"], asked["failed"], 4000 + asked["later"] + self.rank,
                                          1_700_000_000_000_000_000 - self.clock + 40_000 * self.host, START + self.clock)
         head += text(f"node{self.host}", 64) + text(f"boot-{self.host}", 40) + text("shm", 16) + text("0.9.0", 24)
         head += text(ODD if asked["odd"] else asked["program"], 64)
@@ -171,8 +172,8 @@ class Rank:
 
 def main():
     """Reads the keys and writes the files."""
-    asked = {"world": 2, "accounts": 1, "choices": 0, "steps": 20, "buckets": 4, "params": 3, "straggler": -1, "hiccup": 0, "cause": "computes", "hosts": 1, "odd": 0,
-             "failed": 0, "only": -1, "segment": 1 << 16, "ring": 1000, "worst": -1, "program": "make_trace"}
+    asked = {"world": 2, "accounts": 1, "choices": 0, "steps": 20, "buckets": 4, "params": 3, "straggler": -1, "hiccup": 0, "turns": 0, "cause": "computes", "hosts": 1, "odd": 0,
+             "failed": 0, "only": -1, "segment": 1 << 16, "ring": 1000, "worst": -1, "later": 0, "endless": 0, "program": "make_trace"}
     for word in sys.argv[2:]:
         key, value = word.split("=")
         assert key in asked, key

@@ -5,8 +5,8 @@
  *
  *   computes   it sleeps for another 20 ms in its backward pass
  *   lane       its lane, and no other thread, may run on the last CPU only, where something else
- *              runs; gradients are large, and the hook compresses them: the lane has begun to
- *              work, and more than it can do, when its main thread waits and could help
+ *              runs; the hook works for 15 ms on the bucket that is complete first, as one that
+ *              compresses: a lane with a CPU for itself does that in time, on every machine
  *   none       nothing is late; so with link, where a test has slowed the link of rank LATE
  *
  * Rank 0 prints a line "RANK CAUSE STEP" for each rank that the statistics call late for ten steps,
@@ -16,21 +16,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tally.h>
+#include <tally_extend.h>
 #include <time.h>
 #include <unistd.h>
 
 #define N_PARAMS 4
 #define N 65536
-#define N_LANE 4000000
 #define N_LATE 10
 #define N_BEFORE 2
 #define PART_NS 3000000
 #define SLEEP_NS 20000000
 #define LANE_PART_NS 8000000
+#define HOOK_CPU_NS 15000000
 
-static float values[N_PARAMS][N_LANE];
-static float grads[N_PARAMS][N_LANE];
+static float values[N_PARAMS][N];
+static float grads[N_PARAMS][N];
 
 static void sleep_ns(long ns)
 {
@@ -61,11 +61,41 @@ static void bind_to(int first, int end)
     (void)sched_setaffinity(0, sizeof set, &set);
 }
 
+static long cpu_time_ns(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static int work_and_reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
+{
+    long end_ns = cpu_time_ns() + (bucket->index == 0 ? HOOK_CPU_NS : 0);
+
+    (void)state;
+    while (cpu_time_ns() < end_ns) {
+    }
+    return tally_lane_all_reduce(lane, bucket->data, bucket->n, bucket->dtype, TALLY_MEAN);
+}
+
+static int attach_worker(tally_ddp *ddp)
+{
+    const tally_hook_table table = {
+        .size = sizeof table, .name = "worker", .reduce = work_and_reduce};
+    tally_hook *hook = NULL;
+    int rc = tally_hook_create(&table, NULL, &hook);
+
+    rc = rc == TALLY_OK ? tally_ddp_attach_hook(ddp, hook) : rc;
+    tally_hook_free(hook);
+    return rc;
+}
+
 /* The lane threads start with the ddp. */
 static int create(tally_group *group, int late, const char *how, tally_ddp **ddp)
 {
     static const char *const names[N_PARAMS] = {"a", "b", "c", "d"};
-    static const size_t shapes[2] = {N, N_LANE};
+    static const size_t shape = N;
     tally_param params[N_PARAMS] = {{0}};
     tally_ddp_config config;
     int n_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -76,14 +106,13 @@ static int create(tally_group *group, int late, const char *how, tally_ddp **ddp
         params[i] = (tally_param){.size = sizeof params[i],
                                   .name = names[i],
                                   .n_dims = 1,
-                                  .shape = &shapes[is_bound],
+                                  .shape = &shape,
                                   .dtype = TALLY_F32,
                                   .data = values[i],
                                   .grad = grads[i]};
     }
     tally_ddp_config_init(&config, sizeof config);
-    config.bucket_cap_bytes = shapes[is_bound] * sizeof(float);
-    config.hook = is_bound ? "int8" : NULL;
+    config.bucket_cap_bytes = N * sizeof(float);
     if (is_bound && tally_group_rank(group) == late) {
         bind_to(n_cpus - 1, n_cpus);
     } else if (is_bound) {
@@ -92,6 +121,9 @@ static int create(tally_group *group, int late, const char *how, tally_ddp **ddp
     rc = tally_ddp_create(group, params, N_PARAMS, &config, ddp);
     if (is_bound) {
         bind_to(0, n_cpus - 1);
+    }
+    if (rc == TALLY_OK && is_bound) {
+        rc = attach_worker(*ddp);
     }
     return rc;
 }

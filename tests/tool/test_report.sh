@@ -88,6 +88,10 @@ for cause in "computes:ready later than" "lane:its lane thread gets no CPU" "lin
     data "${cause%%:*}" 'd["headline"]["straggler"]["rank"] == 1'
 done
 
+# Ranks that are late in turn, as on a machine where all lack CPUs, are no stragglers.
+report turns world=2 steps=60 turns=1
+says_not turns straggler
+data turns '[round(r["waited"] / 1e6) for r in d["ranks"]] == [3, 3]'
 # One step in which a rank is late makes no straggler, however late it is.
 report hiccup world=3 steps=60 hiccup=30
 says_not hiccup straggler
@@ -113,6 +117,10 @@ report odd odd=1
 grep -q '<img' "$work/odd.html" && complain "a name became a tag"
 data odd 'd["job"]["program"].startswith("</script><img src=x onerror=alert(1)>")'
 
+# What a file counts without end does not break the page.
+report endless endless=1
+data endless 'd["headline"]["n_steps"] == 20'
+
 # After a failure, alone and with the traces before it.
 report failed world=3 failed=1
 says failed '^rank 0 failed: no sign of rank 2 for 30 s in step 21$'
@@ -123,6 +131,9 @@ python3 -B "$here/make_trace.py" "$work/before" world=3
 accepts '^rank 1 failed' "$tally" report "$work"/before.? "$work"/failed.? -o "$work/both.html"
 data both 'len(d["post"]) == 1 and d["post"][0]["lines"][2]["last"].startswith("update, step 20, 30")'
 data both 'd["headline"]["n_steps"] == 20'
+python3 -B "$here/make_trace.py" "$work/later" world=3 later=100
+fails 'failed.0 is of another run than .*later.0: both are of rank 0, but of processes 4000 and 4100$' \
+    "$tally" report "$work"/later.? "$work"/failed.? -o "$work/out.html"
 
 # Rank 2 of a real job is killed: the others say so in their reports.
 mkdir "$work/reports"

@@ -25,8 +25,8 @@ end_hogs() {
 }
 trap end_hogs EXIT
 
-# The lane gets a fifth of its CPU. With a third it catches up in single steps; with a seventeenth it may not even begin
-# before the step is waited for, and then the thread that waits does its work.
+# The lane gets a fifth of its CPU: it needs 75 ms for the 15 ms of its hook, of which 24 ms are hidden. With a half it might
+# catch up in single steps.
 start_hogs() {
     for _ in 1 2 3 4; do
         taskset -c $((cpus - 1)) sh -c 'while :; do :; done' &
@@ -63,8 +63,14 @@ for case in "${cases[@]}"; do
         [ "$case" != none ] || steps=30
         if ! out=$(timeout 60 "$tally" run -n "$world" "$program" "$case" "$late" "$steps" 2>&1) ||
             ! judge "$case" "$world" "$late" "$out"; then
-            wrong=$((wrong + 1))
-            echo "$case, trial $trial, rank $late of $world is late: $out" >&2
+            end_hogs
+            if is_spoiled; then
+                trial=$((trial - 1))
+            else
+                wrong=$((wrong + 1))
+                echo "$case, trial $trial, rank $late of $world is late: $out" >&2
+            fi
+            [ "$case" != lane ] || start_hogs
         fi
     done
     end_hogs

@@ -72,6 +72,39 @@ page other
 accepts '^several jobs' "$tally" top --once
 [ "$("$tally" top --once | grep -c make_status)" -ge 2 ] || complain "not one line per job"
 
+# Without a process to look for, a job that has ended goes while another one runs.
+page ends
+ended=$pid
+"$tally" top --json --interval 0.05 >"$work/follow" &
+follower=$!
+pids+=("$follower")
+# sees TEXT YES_OR_NO: waits until the last whole line of the follower has the text, or has it not.
+sees() {
+    for _ in $(seq 600); do
+        if [ "$(tail -2 "$work/follow" | head -1 | grep -c "$1")" -eq "$2" ] && [ "$(wc -l <"$work/follow")" -gt 1 ]; then
+            return
+        fi
+        sleep 0.05
+    done
+    complain "the follower does not come to $2 lines with $1: $(tail -1 "$work/follow")"
+}
+sees "\"pid\": *$ended," 1
+kill "$ended"
+wait "$ended" 2>/dev/null
+sees "\"pid\": *$ended," 0
+kill "$follower"
+wait "$follower" 2>/dev/null
+
+# More ranks that wait than a line has room for: their number is right.
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+    page crowd rank=$((8000000 + i)) world=9000000 waits_for=8999999
+done
+page crowd rank=8999999 world=9000000
+out=$("$tally" top --once "$pid" | grep 'wait for rank 8999999')
+named=$(grep -o '80000[0-9][0-9]' <<<"$out" | wc -l)
+grep -qE "^ranks 8000001, 8000002, .*[0-9] and $((16 - named)) more wait for rank 8999999 " <<<"$out" ||
+    complain "of 16 ranks that wait, $named are named: $out"
+
 # A failure, a text that is being written, and bytes that move the cursor.
 page failed state=7 error='rank 1 is dead'
 shows 'ranks[0]["state"] == "failed" and ranks[0]["error"] == "rank 1 is dead"' "$pid"
@@ -107,6 +140,17 @@ if [ "$(id -u)" -eq 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups tr
         setpriv --reuid 65534 --regid 65534 --clear-groups "$work/tally" top --once "$first"
     out=$(setpriv --reuid 65534 --regid 65534 --clear-groups "$work/tally" top --once 2>&1)
     [ "$out" = "no job of this user uses tally now" ] || complain "another user without a job sees: $out"
+    cp "$make" "$work/make" && chmod 755 "$work/make"
+    setpriv --reuid 65534 --regid 65534 --clear-groups "$work/make" version=3 <&9 >"$work/nobody.out" &
+    pids+=($!)
+    for _ in $(seq 600); do
+        ! grep -qs ready "$work/nobody.out" || break
+        sleep 0.05
+    done
+    out=$(setpriv --reuid 65534 --regid 65534 --clear-groups "$work/tally" top --once 2>&1)
+    if [ "$(wc -l <<<"$out")" -ne 1 ] || ! grep -qE '^process [0-9]+ runs tally 99.1, ' <<<"$out"; then
+        complain "a user whose only job has another version sees: $out"
+    fi
 fi
 
 # The whole screen: the other screen is taken and given back; q ends it; so does SIGTERM.

@@ -40,6 +40,10 @@ make odd odd=1
 accepts ' 2 of 2 ranks' "$tally" trace "$work"/odd.? -o "$work/odd.json"
 check "$work/odd.json" 2 4 1 20
 
+make endless endless=1
+accepts ' 2 of 2 ranks' "$tally" trace "$work"/endless.? -o "$work/endless.json"
+check "$work/endless.json" 2 4 1 20
+
 # The bound: 20 buckets, 1000 steps, 4 ranks in 200 MB. This is a twentieth of it.
 make large world=2 steps=100 buckets=20 params=8
 accepts ' 2 of 2 ranks' "$tally" trace "$work"/large.? -o "$work/large.json"
@@ -72,6 +76,11 @@ fails 'new has format 7, written by tally 0.9.0; this is tally .*, which reads f
 fails 'run.1 and .*/run.1 are both of rank 1' "$tally" trace "$work/run.1" "$work/run.1" -o "$work/out"
 make other program=other world=3
 fails 'other.2 is of another job than .*run.0: it has another program$' "$tally" trace "$work"/run.[01] "$work/other.2" -o "$work/out"
+make later world=3 later=1
+fails 'later.2 is of another run than .*run.0: their steps have the same numbers, but were at other times$' \
+    "$tally" trace "$work"/run.[01] "$work/later.2" -o "$work/out"
+make hosts_later world=4 hosts=2 later=1
+fails 'hosts_later.3 is of another run than .*hosts.0: ' "$tally" trace "$work"/hosts.[012] "$work/hosts_later.3" -o "$work/out"
 make failed failed=1
 fails 'failed.0 was written after a failure; tally report shows such files$' "$tally" trace "$work/failed.0" -o "$work/out"
 fails 'cannot write .*/no/out: No such file' "$tally" trace "$work/run.0" -o "$work/no/out"

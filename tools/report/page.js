@@ -129,19 +129,20 @@ function meter(value, largest, name, text) {
 
 const CAUSES = [["computes", "computes"], ["lane", "no CPU for its lane"], ["link", "link"]];
 
-function causeOf(rank) {
+function causeOf(rank, step) {
   const [, word] = CAUSES.reduce((best, c) => (rank[c[0]] > rank[best[0]] ? c : best));
-  return rank.waited > 0.02 * rank.step ? word : ""; // less has no cause worth a name
+  return rank.waited > 0.02 * step ? word : ""; // less has no cause worth a name
 }
 
 function fillRanks(ranks, head) {
-  const waited = Math.max(...ranks.map((r) => r.waited));
+  const step = Math.max(...ranks.map((r) => r.step));
+  const waited = Math.max(0.1 * step, ...ranks.map((r) => r.waited)); // short waits look short
   const known = ranks.some((r) => r.n_rounds > 0);
   const causes = ranks.some((r) => CAUSES.some((c) => r[c[0]] > 0));
   show("ranks");
   $("ranks-note").textContent = !known ? "" : head && head.straggler
     ? `Rank ${head.straggler.rank} makes the others wait: ${time(head.straggler.waited)} per step.`
-    : "No rank makes the others wait for more than a tenth of the step.";
+    : "No rank is late much more often than the others.";
   fillTable($("ranks-table"), [
     ["rank", (r) => String(r.rank)],
     ["machine", (r) => r.host, "name"],
@@ -153,7 +154,7 @@ function fillRanks(ranks, head) {
       ["was last", (r) => (r.n_rounds > 0 ? share(r.n_last, r.n_rounds) : "")],
       ["others waited for it, per step", (r) => meter(r.waited, waited, "exposed", time(r.waited))],
     ] : []),
-    ...(causes ? [["main cause", (r) => causeOf(r), "text"]] : []),
+    ...(causes ? [["main cause", (r) => causeOf(r, step), "text"]] : []),
   ], ranks, (r) => (head && head.straggler && head.straggler.rank === r.rank ? "marked" : ""));
 }
 
