@@ -390,12 +390,6 @@ static int submit(tally_reducer *reducer, const struct tally__reducer_request *f
     return TALLY_OK;
 }
 
-static int check_reducer(const tally_reducer *reducer, const char *call)
-{
-    return reducer ? tally__check_creator(&reducer->ddp->group->creator)
-                   : tally__fail(TALLY_ARG, "%s: reducer is NULL", call);
-}
-
 /* NOLINTNEXTLINE(readability-function-size): seven parameters, none of which has a default. */
 int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, void *data,
                          int is_last, double divisor, tally_future **future)
@@ -404,7 +398,7 @@ int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, vo
         .data = data, .is_last = is_last != 0, .called_ns = tally__now_ns(), .n = n};
     int rc;
 
-    TRY(check_reducer(reducer, "tally_reducer_reduce"));
+    TRY(tally__reducer_check(reducer, "tally_reducer_reduce"));
     if (!params || n == 0 || !data) {
         return tally__fail(TALLY_ARG, "tally_reducer_reduce: %s",
                            n == 0 ? "there are no parameters"
@@ -423,66 +417,4 @@ int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, vo
         (void)tally_group_abort(reducer->ddp->group, tally_last_error());
     }
     return tally__stats_note(reducer->ddp, rc);
-}
-
-/* ---- as for a ddp ---- */
-
-/* In a group that was given up no job runs any more, and the step is over. Otherwise STATE in the
- * middle of a step. */
-static int check_between_steps(tally_reducer *reducer, const char *call)
-{
-    tally_ddp *ddp;
-
-    TRY(check_reducer(reducer, call));
-    ddp = reducer->ddp;
-    if (!tally__is_alive(ddp->group) && !tally__is_lane_thread()) {
-        TRY(tally__drain(&ddp->group->lanes[0]));
-        (void)pthread_mutex_lock(&ddp->mutex);
-        reducer->n_pending = 0;
-        reducer->is_open = false;
-        ddp->now.begun = false;
-        (void)pthread_mutex_unlock(&ddp->mutex);
-    }
-    return tally__check_between_steps(ddp, call);
-}
-
-int tally_reducer_set_hook(tally_reducer *reducer, const char *text)
-{
-    TRY(check_between_steps(reducer, "tally_reducer_set_hook"));
-    return tally_ddp_set_hook(reducer->ddp, text);
-}
-
-int tally_reducer_attach_hook(tally_reducer *reducer, tally_hook *hook)
-{
-    TRY(check_between_steps(reducer, "tally_reducer_attach_hook"));
-    return tally_ddp_attach_hook(reducer->ddp, hook);
-}
-
-int tally_reducer_save(tally_reducer *reducer, void *blob, size_t *bytes)
-{
-    TRY(check_between_steps(reducer, "tally_reducer_save"));
-    return tally_ddp_save(reducer->ddp, blob, bytes);
-}
-
-int tally_reducer_load(tally_reducer *reducer, const void *const *blobs, const size_t *bytes,
-                       size_t n)
-{
-    TRY(check_between_steps(reducer, "tally_reducer_load"));
-    return tally_ddp_load(reducer->ddp, blobs, bytes, n);
-}
-
-int tally_reducer_get_stats(tally_reducer *reducer, tally_ddp_stats *stats)
-{
-    TRY(check_reducer(reducer, "tally_reducer_get_stats"));
-    TRY(tally_ddp_get_stats(reducer->ddp, stats));
-    (void)pthread_mutex_lock(&reducer->ddp->mutex);
-    stats->n_buckets = reducer->n_buckets;
-    (void)pthread_mutex_unlock(&reducer->ddp->mutex);
-    return TALLY_OK;
-}
-
-int tally_reducer_get_rank_stats(tally_reducer *reducer, int rank, tally_rank_stats *stats)
-{
-    TRY(check_reducer(reducer, "tally_reducer_get_rank_stats"));
-    return tally_ddp_get_rank_stats(reducer->ddp, rank, stats);
 }

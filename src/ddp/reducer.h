@@ -66,6 +66,9 @@ struct tally_reducer {
     size_t n_buckets; /* of the last step */
 };
 
+/* Fails if there is no reducer, or another process has created it. */
+int tally__reducer_check(const tally_reducer *reducer, const char *call);
+
 /* In a job: whether all ranks gave this bucket. Errors: MISMATCH on all ranks, with both; those of
  * an exchange. */
 int tally__reducer_compare(tally_lane *lane, const struct tally__reducer_request *request);
