@@ -9,10 +9,17 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/doing.h"
 #include "comm/threads.h"
+
+/* Buckets are held while the lane computes for this part of its time, from the moment at which all
+ * ranks have come. Otherwise so many steps overlap, twice as many each time. */
+#define LEAST_BUSY 0.75
+#define MIN_OVERLAPPED 2
+#define MAX_OVERLAPPED 64
 
 /* ---- making and freeing ---- */
 
@@ -104,6 +111,10 @@ int tally_reducer_create(tally_group *group, const tally_param *params, size_t n
     }
     ddp->observer.user = NULL;
     creation.reducer->ddp = ddp;
+    /* Far ranks have other CPUs, and a line to fill. */
+    creation.reducer->hold.may = !ddp->group->far &&
+                                 tally__threads_count(ddp->group->threads) > 0 &&
+                                 tally__leaves_no_cpu(ddp->group->size);
     *reducer = creation.reducer;
     return TALLY_OK;
 }
@@ -228,6 +239,28 @@ static void end_request(struct tally__reducer_request *request, int rc)
     (void)pthread_mutex_unlock(&ddp->mutex);
 }
 
+/* After a step: decides about the next ones. */
+static void note_hold(tally_reducer *reducer)
+{
+    struct tally__reducer_hold *hold = &reducer->hold;
+    bool waited = (double)reducer->now.cpu_ns < LEAST_BUSY * (double)reducer->now.together_ns;
+
+    if (!hold->may) {
+        return;
+    }
+    (void)pthread_mutex_lock(&reducer->ddp->mutex);
+    if (!reducer->now.held) {
+        hold->n_overlapped -= hold->n_overlapped > 0;
+    } else if (waited) {
+        hold->n_last = hold->n_last > 0 ? 2 * hold->n_last : MIN_OVERLAPPED;
+        hold->n_last = hold->n_last < MAX_OVERLAPPED ? hold->n_last : MAX_OVERLAPPED;
+        hold->n_overlapped = hold->n_last;
+    } else {
+        hold->n_last = 0;
+    }
+    (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+}
+
 /* After a bucket that all ranks know: the last one ends the step, which counts if all succeeded. */
 static void leave_bucket(const struct tally__reducer_request *request, bool failed)
 {
@@ -241,6 +274,7 @@ static void leave_bucket(const struct tally__reducer_request *request, bool fail
     if (!reducer->now.failed) {
         uint64_t step_ns;
 
+        note_hold(reducer);
         (void)pthread_mutex_lock(&reducer->ddp->mutex);
         step_ns = end_step(reducer);
         (void)pthread_mutex_unlock(&reducer->ddp->mutex);
@@ -253,6 +287,26 @@ static void leave_bucket(const struct tally__reducer_request *request, bool fail
     reducer->pass++;
 }
 
+/* When the lane could begin. Without lane threads not before the future is waited for; a bucket
+ * that was held not before the last bucket of the step, unless the lane looked at its queue by
+ * itself. */
+static uint64_t ready_ns(const struct tally__reducer_request *request, uint64_t start_ns)
+{
+    tally_reducer *reducer = request->reducer;
+    uint64_t released_ns;
+
+    if (tally__threads_count(reducer->ddp->group->threads) == 0) {
+        return start_ns;
+    }
+    if (!request->is_held) {
+        return request->called_ns;
+    }
+    (void)pthread_mutex_lock(&reducer->ddp->mutex);
+    released_ns = reducer->released_ns;
+    (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+    return released_ns > request->called_ns ? released_ns : start_ns;
+}
+
 /* The application waits for the step from its last bucket on: it has nothing left to announce. */
 static void begin_arrivals(tally_lane *lane, const struct tally__reducer_request *request,
                            uint64_t start_ns)
@@ -261,11 +315,13 @@ static void begin_arrivals(tally_lane *lane, const struct tally__reducer_request
 
     atomic_store_explicit(&ddp->lateness.called_ns, request->is_last ? request->called_ns : 0,
                           memory_order_relaxed);
-    /* Without lane threads a bucket cannot begin before its future is waited for. */
-    tally__arrivals_begin(lane, &ddp->lateness.arrivals[0],
-                          tally__threads_count(ddp->group->threads) > 0 ? request->called_ns
-                                                                        : start_ns,
+    tally__arrivals_begin(lane, &ddp->lateness.arrivals[0], ready_ns(request, start_ns),
                           request->is_last);
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
 }
 
 /* Ends with its own round, in which all ranks learn the status: they must count the same steps. */
@@ -276,6 +332,7 @@ static int bucket_job(tally_lane *lane, void *user)
     struct tally__reduction reduction = {.wire.dtype = TALLY_F32,
                                          .residuals = reducer->ddp->residuals};
     uint64_t start_ns = tally__now_ns();
+    uint64_t start_cpu_ns = reducer->hold.may ? tally__thread_ns() : 0;
     bool is_known = false;
     int rc;
 
@@ -290,6 +347,9 @@ static int bucket_job(tally_lane *lane, void *user)
     rc = tally__end_job(lane, TALLY__ENDS_WITH_ROUND, rc);
     reduction.counts.host_bytes = lane->job.host_bytes;
     reducer->now.comm_ns += tally__now_ns() - start_ns;
+    reducer->now.together_ns += tally__now_ns() - later(start_ns, reducer->now.start_ns);
+    reducer->now.cpu_ns += reducer->hold.may ? tally__thread_ns() - start_cpu_ns : 0;
+    reducer->now.held = reducer->now.held || request->is_held;
     reducer->now.wire_bytes += lane->job.bytes_sent;
     tally__counts_add(&reducer->now.counts, &reduction.counts);
     if (is_known) {
@@ -363,7 +423,10 @@ static int take_request(tally_reducer *reducer, struct tally__reducer_request **
 static int submit(tally_reducer *reducer, const struct tally__reducer_request *filled,
                   const int *params, tally_future **future)
 {
-    struct tally__job job = {.fn = bucket_job, .end = TALLY__ENDS_ITSELF, .wake = TALLY__WAKE};
+    bool is_held = reducer->hold.may && reducer->hold.n_overlapped == 0 && !filled->is_last;
+    struct tally__job job = {.fn = bucket_job,
+                             .end = TALLY__ENDS_ITSELF,
+                             .wake = is_held ? TALLY__WAKE_NOBODY : TALLY__WAKE};
     tally_ddp *ddp = reducer->ddp;
     struct tally__reducer_request *request;
     int rc;
@@ -373,11 +436,13 @@ static int submit(tally_reducer *reducer, const struct tally__reducer_request *f
     TRY(take_request(reducer, &request));
     request->data = filled->data;
     request->is_last = filled->is_last;
+    request->is_held = is_held;
     request->divisor = filled->divisor;
     request->called_ns = filled->called_ns;
     request->n = filled->n;
     memcpy(request->params, params, filled->n * sizeof *params);
     job.user = request;
+    reducer->released_ns = is_held ? reducer->released_ns : filled->called_ns;
     rc = tally__submit(&ddp->group->lanes[0], &job, future);
     if (rc != TALLY_OK) {
         request->next = reducer->spare;
