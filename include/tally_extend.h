@@ -394,6 +394,9 @@ TALLY_API int tally_reducer_free(tally_reducer *reducer);
  * a step: it counts the step. divisor divides the sums; 0: the number of ranks. future as in
  * tally_submit. The bucket that a hook gets has count 0, except the last one of the step.
  *
+ * Where ranks that compute leave no CPU of the machine free, working beside them may gain nothing:
+ * the lane thread then begins with the last bucket of a step, or within 0.1 s if that is earlier.
+ *
  * All ranks give the same parameters, is_last and divisor in the same order; the first difference
  * is MISMATCH, and the reducer stays usable. If a bucket fails, its gradients are undefined, and
  * the step does not count. A parameter that comes again before is_last begins a new step.

@@ -56,3 +56,13 @@ int tally__count_cpus(const struct tally__cpus *cpus)
     memcpy(&set, cpus, sizeof set);
     return CPU_COUNT(&set);
 }
+
+bool tally__leaves_no_cpu(int n)
+{
+    struct tally__cpus own;
+    int n_own;
+
+    tally__own_cpus(&own);
+    n_own = tally__count_cpus(&own);
+    return n_own <= n && n_own >= sysconf(_SC_NPROCESSORS_ONLN);
+}

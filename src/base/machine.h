@@ -28,4 +28,8 @@ void tally__own_cpus(struct tally__cpus *cpus);
 void tally__add_cpus(struct tally__cpus *to, const struct tally__cpus *from);
 int tally__count_cpus(const struct tally__cpus *cpus);
 
+/* Whether n threads that compute leave no CPU for others: this process may run on all CPUs of the
+ * machine, and there are n or fewer. A process that may use a part of them may have them alone. */
+bool tally__leaves_no_cpu(int n);
+
 #endif

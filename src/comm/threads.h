@@ -30,7 +30,7 @@ enum tally__job_end { TALLY__ENDS_ITSELF, TALLY__ENDS_WITH_ROUND };
 enum tally__wake {
     TALLY__WAKE,         /* yes: the job overlaps with other work of the submitting thread */
     TALLY__WAKE_ADAPTED, /* not if the thread is expected to wait right after submitting */
-    TALLY__WAKE_NOBODY   /* no: the thread calls tally_future_wait next */
+    TALLY__WAKE_NOBODY   /* no: the thread waits next, or submits a job that wakes */
 };
 
 /* A job to submit. fn gets user, or, where args is not NULL, the copy of args that the future

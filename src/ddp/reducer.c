@@ -9,9 +9,16 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/threads.h"
+
+/* Buckets are held while the lane computes for this part of its time, from the moment at which all
+ * ranks have come. Otherwise so many steps overlap, twice as many each time. */
+#define LEAST_BUSY 0.75
+#define MIN_OVERLAPPED 2
+#define MAX_OVERLAPPED 64
 
 /* ---- making and freeing ---- */
 
@@ -103,6 +110,10 @@ int tally_reducer_create(tally_group *group, const tally_param *params, size_t n
     }
     ddp->observer.user = NULL;
     creation.reducer->ddp = ddp;
+    /* Far ranks have other CPUs, and a line to fill. */
+    creation.reducer->hold.may = !ddp->group->far &&
+                                 tally__threads_count(ddp->group->threads) > 0 &&
+                                 tally__leaves_no_cpu(ddp->group->size);
     *reducer = creation.reducer;
     return TALLY_OK;
 }
@@ -208,6 +219,28 @@ static void end_request(struct tally__reducer_request *request, int rc)
     (void)pthread_mutex_unlock(&ddp->mutex);
 }
 
+/* After a step: decides about the next ones. */
+static void note_hold(tally_reducer *reducer)
+{
+    struct tally__reducer_hold *hold = &reducer->hold;
+    bool waited = (double)reducer->now.cpu_ns < LEAST_BUSY * (double)reducer->now.together_ns;
+
+    if (!hold->may) {
+        return;
+    }
+    (void)pthread_mutex_lock(&reducer->ddp->mutex);
+    if (!reducer->now.held) {
+        hold->n_overlapped -= hold->n_overlapped > 0;
+    } else if (waited) {
+        hold->n_last = hold->n_last > 0 ? 2 * hold->n_last : MIN_OVERLAPPED;
+        hold->n_last = hold->n_last < MAX_OVERLAPPED ? hold->n_last : MAX_OVERLAPPED;
+        hold->n_overlapped = hold->n_last;
+    } else {
+        hold->n_last = 0;
+    }
+    (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+}
+
 /* After a bucket that all ranks know: the last one ends the step, which counts if all succeeded. */
 static void leave_bucket(const struct tally__reducer_request *request, bool failed)
 {
@@ -219,6 +252,7 @@ static void leave_bucket(const struct tally__reducer_request *request, bool fail
         return;
     }
     if (!reducer->now.failed) {
+        note_hold(reducer);
         (void)pthread_mutex_lock(&reducer->ddp->mutex);
         end_step(reducer);
         (void)pthread_mutex_unlock(&reducer->ddp->mutex);
@@ -231,6 +265,26 @@ static void leave_bucket(const struct tally__reducer_request *request, bool fail
     reducer->pass++;
 }
 
+/* When the lane could begin. Without lane threads not before the future is waited for; a bucket
+ * that was held not before the last bucket of the step, unless the lane looked at its queue by
+ * itself. */
+static uint64_t ready_ns(const struct tally__reducer_request *request, uint64_t start_ns)
+{
+    tally_reducer *reducer = request->reducer;
+    uint64_t released_ns;
+
+    if (tally__threads_count(reducer->ddp->group->threads) == 0) {
+        return start_ns;
+    }
+    if (!request->is_held) {
+        return request->called_ns;
+    }
+    (void)pthread_mutex_lock(&reducer->ddp->mutex);
+    released_ns = reducer->released_ns;
+    (void)pthread_mutex_unlock(&reducer->ddp->mutex);
+    return released_ns > request->called_ns ? released_ns : start_ns;
+}
+
 /* The application waits for the step from its last bucket on: it has nothing left to announce. */
 static void begin_arrivals(tally_lane *lane, const struct tally__reducer_request *request,
                            uint64_t start_ns)
@@ -239,11 +293,13 @@ static void begin_arrivals(tally_lane *lane, const struct tally__reducer_request
 
     atomic_store_explicit(&ddp->lateness.called_ns, request->is_last ? request->called_ns : 0,
                           memory_order_relaxed);
-    /* Without lane threads a bucket cannot begin before its future is waited for. */
-    tally__arrivals_begin(lane, &ddp->lateness.arrivals[0],
-                          tally__threads_count(ddp->group->threads) > 0 ? request->called_ns
-                                                                        : start_ns,
+    tally__arrivals_begin(lane, &ddp->lateness.arrivals[0], ready_ns(request, start_ns),
                           request->is_last);
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
 }
 
 /* Ends with its own round, in which all ranks learn the status: they must count the same steps. */
@@ -254,6 +310,7 @@ static int bucket_job(tally_lane *lane, void *user)
     struct tally__reduction reduction = {.wire.dtype = TALLY_F32,
                                          .residuals = reducer->ddp->residuals};
     uint64_t start_ns = tally__now_ns();
+    uint64_t start_cpu_ns = reducer->hold.may ? tally__thread_ns() : 0;
     bool is_known = false;
     int rc;
 
@@ -268,6 +325,9 @@ static int bucket_job(tally_lane *lane, void *user)
     rc = tally__end_job(lane, TALLY__ENDS_WITH_ROUND, rc);
     reduction.counts.host_bytes = lane->job.host_bytes;
     reducer->now.comm_ns += tally__now_ns() - start_ns;
+    reducer->now.together_ns += tally__now_ns() - later(start_ns, reducer->now.start_ns);
+    reducer->now.cpu_ns += reducer->hold.may ? tally__thread_ns() - start_cpu_ns : 0;
+    reducer->now.held = reducer->now.held || request->is_held;
     reducer->now.wire_bytes += lane->job.bytes_sent;
     tally__counts_add(&reducer->now.counts, &reduction.counts);
     if (is_known) {
@@ -341,7 +401,10 @@ static int take_request(tally_reducer *reducer, struct tally__reducer_request **
 static int submit(tally_reducer *reducer, const struct tally__reducer_request *filled,
                   const int *params, tally_future **future)
 {
-    struct tally__job job = {.fn = bucket_job, .end = TALLY__ENDS_ITSELF, .wake = TALLY__WAKE};
+    bool is_held = reducer->hold.may && reducer->hold.n_overlapped == 0 && !filled->is_last;
+    struct tally__job job = {.fn = bucket_job,
+                             .end = TALLY__ENDS_ITSELF,
+                             .wake = is_held ? TALLY__WAKE_NOBODY : TALLY__WAKE};
     tally_ddp *ddp = reducer->ddp;
     struct tally__reducer_request *request;
     int rc;
@@ -351,11 +414,13 @@ static int submit(tally_reducer *reducer, const struct tally__reducer_request *f
     TRY(take_request(reducer, &request));
     request->data = filled->data;
     request->is_last = filled->is_last;
+    request->is_held = is_held;
     request->divisor = filled->divisor;
     request->called_ns = filled->called_ns;
     request->n = filled->n;
     memcpy(request->params, params, filled->n * sizeof *params);
     job.user = request;
+    reducer->released_ns = is_held ? reducer->released_ns : filled->called_ns;
     rc = tally__submit(&ddp->group->lanes[0], &job, future);
     if (rc != TALLY_OK) {
         request->next = reducer->spare;
@@ -368,12 +433,6 @@ static int submit(tally_reducer *reducer, const struct tally__reducer_request *f
     return TALLY_OK;
 }
 
-static int check_reducer(const tally_reducer *reducer, const char *call)
-{
-    return reducer ? tally__check_creator(&reducer->ddp->group->creator)
-                   : tally__fail(TALLY_ARG, "%s: reducer is NULL", call);
-}
-
 /* NOLINTNEXTLINE(readability-function-size): seven parameters, none of which has a default. */
 int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, void *data,
                          int is_last, double divisor, tally_future **future)
@@ -382,7 +441,7 @@ int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, vo
         .data = data, .is_last = is_last != 0, .called_ns = tally__now_ns(), .n = n};
     int rc;
 
-    TRY(check_reducer(reducer, "tally_reducer_reduce"));
+    TRY(tally__reducer_check(reducer, "tally_reducer_reduce"));
     if (!params || n == 0 || !data) {
         return tally__fail(TALLY_ARG, "tally_reducer_reduce: %s",
                            n == 0 ? "there are no parameters"
@@ -401,66 +460,4 @@ int tally_reducer_reduce(tally_reducer *reducer, const int *params, size_t n, vo
         (void)tally_group_abort(reducer->ddp->group, tally_last_error());
     }
     return tally__stats_note(reducer->ddp, rc);
-}
-
-/* ---- as for a ddp ---- */
-
-/* In a group that was given up no job runs any more, and the step is over. Otherwise STATE in the
- * middle of a step. */
-static int check_between_steps(tally_reducer *reducer, const char *call)
-{
-    tally_ddp *ddp;
-
-    TRY(check_reducer(reducer, call));
-    ddp = reducer->ddp;
-    if (!tally__is_alive(ddp->group) && !tally__is_lane_thread()) {
-        TRY(tally__drain(&ddp->group->lanes[0]));
-        (void)pthread_mutex_lock(&ddp->mutex);
-        reducer->n_pending = 0;
-        reducer->is_open = false;
-        ddp->now.begun = false;
-        (void)pthread_mutex_unlock(&ddp->mutex);
-    }
-    return tally__check_between_steps(ddp, call);
-}
-
-int tally_reducer_set_hook(tally_reducer *reducer, const char *text)
-{
-    TRY(check_between_steps(reducer, "tally_reducer_set_hook"));
-    return tally_ddp_set_hook(reducer->ddp, text);
-}
-
-int tally_reducer_attach_hook(tally_reducer *reducer, tally_hook *hook)
-{
-    TRY(check_between_steps(reducer, "tally_reducer_attach_hook"));
-    return tally_ddp_attach_hook(reducer->ddp, hook);
-}
-
-int tally_reducer_save(tally_reducer *reducer, void *blob, size_t *bytes)
-{
-    TRY(check_between_steps(reducer, "tally_reducer_save"));
-    return tally_ddp_save(reducer->ddp, blob, bytes);
-}
-
-int tally_reducer_load(tally_reducer *reducer, const void *const *blobs, const size_t *bytes,
-                       size_t n)
-{
-    TRY(check_between_steps(reducer, "tally_reducer_load"));
-    return tally_ddp_load(reducer->ddp, blobs, bytes, n);
-}
-
-int tally_reducer_get_stats(tally_reducer *reducer, tally_ddp_stats *stats)
-{
-    TRY(check_reducer(reducer, "tally_reducer_get_stats"));
-    TRY(tally_ddp_get_stats(reducer->ddp, stats));
-    (void)pthread_mutex_lock(&reducer->ddp->mutex);
-    stats->n_buckets = reducer->n_buckets;
-    (void)pthread_mutex_unlock(&reducer->ddp->mutex);
-    return TALLY_OK;
-}
-
-int tally_reducer_get_rank_stats(tally_reducer *reducer, int rank, tally_rank_stats *stats)
-{
-    TRY(check_reducer(reducer, "tally_reducer_get_rank_stats"));
-    return tally_ddp_get_rank_stats(reducer->ddp, rank, stats);
 }

@@ -32,6 +32,7 @@ struct tally__reducer_request {
     tally_reducer *reducer;
     void *data;
     bool is_last;
+    bool is_held; /* it did not wake the lane */
     double divisor;
     uint64_t called_ns; /* the time of the call */
     size_t n;
@@ -44,8 +45,23 @@ struct tally__reducer_step {
     bool failed;
     uint64_t start_ns; /* of its first bucket */
     uint64_t comm_ns;
+    uint64_t together_ns; /* of comm_ns: since all ranks came to the first bucket */
+    uint64_t cpu_ns;      /* CPU time of its jobs, where buckets may be held */
+    bool held;            /* a bucket was held */
     uint64_t wire_bytes;
     struct tally__counts counts;
+};
+
+/*
+ * Where every CPU has a rank that computes, buckets are held: none wakes the lane before the last
+ * one of the step. The lane would share the CPU of backward, and wait in most rounds for a rank
+ * whose lane has none; that takes longer than working afterwards. But if lanes then lack CPU time
+ * because other programs run, some steps overlap again: two threads of a rank get more of it.
+ */
+struct tally__reducer_hold {
+    bool may;         /* never changes */
+    int n_overlapped; /* steps to come without it */
+    int n_last;       /* that many were asked for last; 0: it has gone well since */
 };
 
 struct tally_reducer {
@@ -59,12 +75,17 @@ struct tally_reducer {
     /* Guarded by the mutex: */
     uint64_t *stamp; /* per parameter: the last call that named it */
     uint64_t n_calls;
-    size_t n_pending; /* jobs that are not done */
-    bool is_open;     /* the last call was not the last bucket of a step */
+    size_t n_pending;     /* jobs that are not done */
+    bool is_open;         /* the last call was not the last bucket of a step */
+    uint64_t released_ns; /* the last call that woke the lane */
+    struct tally__reducer_hold hold;
     struct tally__reducer_request *spare;
     struct tally__reducer_request *all;
     size_t n_buckets; /* of the last step */
 };
+
+/* Fails if there is no reducer, or another process has created it. */
+int tally__reducer_check(const tally_reducer *reducer, const char *call);
 
 /* In a job: whether all ranks gave this bucket. Errors: MISMATCH on all ranks, with both; those of
  * an exchange. */

@@ -156,7 +156,8 @@ static int check_failure(tally_group *group, struct framework *framework)
     return 0;
 }
 
-/* In the middle of a step there is nothing to save. */
+/* In the middle of a step there is nothing to save. Its buckets are reduced even if neither the
+ * last one comes nor anybody runs their jobs. */
 static int check_open_step(tally_group *group, struct framework *framework)
 {
     static const int params[] = {1, 2, 0, 3};
@@ -171,6 +172,7 @@ static int check_open_step(tally_group *group, struct framework *framework)
     CHECK_STATUS(group, tally_reducer_set_hook(framework->reducer, "int8"), TALLY_STATE);
     CHECK_OK(group, tally_reducer_reduce(framework->reducer, params + 1, 1, framework->room, 0, 0,
                                          &future));
+    CHECK_OK(group, tally_future_wait_for(future, 60));
     CHECK_OK(group, ranks_finish(future));
     CHECK_OK(group, tally_reducer_reduce(framework->reducer, params + 2, 2, framework->room, 1, 0,
                                          &future));
