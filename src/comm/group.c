@@ -162,7 +162,7 @@ static void publish_leaving(tally_group *group, int status, const char *text)
 
     own->given_up_status = status;
     (void)snprintf(own->given_up_text, sizeof own->given_up_text, "%s", text);
-    /* Partner: the load in has_left, wait.c. */
+    /* Partner: the load in tally__has_left, wait.c. */
     atomic_store_explicit(&own->given_up, 1, memory_order_release);
     /* Ranks that sleep on one of our lines need not sleep out their slice. */
     for (int i = 0; i < group->n_lanes; i++) {

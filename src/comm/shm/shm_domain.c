@@ -380,7 +380,7 @@ static void leave_reason(struct tally__slot *slot, int rank, int status)
     slot->given_up_status = status;
     (void)snprintf(slot->given_up_text, sizeof slot->given_up_text, "rank %d: %.*s", rank,
                    TALLY__TEXT_BYTES - 32, tally_last_error());
-    /* Partner: the load in has_left, wait.c. */
+    /* Partner: the load in tally__has_left, wait.c. */
     atomic_store_explicit(&slot->given_up, 1, memory_order_release);
 }
 
