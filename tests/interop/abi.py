@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the binary interface with its record: abi.py RECORD NM LIBRARY HEADER... [--write].
+"""Compares the binary interface with its record: abi.py RECORD READELF LIBRARY HEADER... [--write].
 
 Everything in the record must still hold, because a program that was built with an older header relies on it:
 functions with their C types and symbol versions, types and offsets of fields, callbacks, values of enums and macros. A
@@ -38,10 +38,10 @@ def c_field(text):
     return name, c_type(declared) + array
 
 
-def symbol_versions(nm, library):
+def symbol_versions(readelf, library):
     """{function: version} of the symbols that the library exports."""
-    listed = subprocess.run([nm, "-D", "--defined-only", "--with-symbol-versions", library], check=True,
-                            capture_output=True, text=True).stdout
+    listed = subprocess.run([readelf, "--dyn-syms", "--wide", library], check=True, capture_output=True,
+                            text=True).stdout
     return dict(re.findall(r"(tally_\w+)@+(\S+)", listed))
 
 
@@ -86,8 +86,8 @@ def still_holds(recorded, now):
 
 
 def main():
-    record, nm, library, *headers = [word for word in sys.argv[1:] if word != "--write"]
-    now = describe(headers, symbol_versions(nm, library))
+    record, readelf, library, *headers = [word for word in sys.argv[1:] if word != "--write"]
+    now = describe(headers, symbol_versions(readelf, library))
     with open(record, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
     head = [line for line in lines if line.startswith("#")]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# usage: abi_changes.sh ABI RECORD NM LIBRARY INCLUDE
+# usage: abi_changes.sh ABI RECORD READELF LIBRARY INCLUDE
 # The check of the binary interface finds changes that break programs: each case changes a copy of the headers in
 # INCLUDE, or the list of symbols, and the check must name it. Additions pass.
 set -u
-abi=$1 record=$2 nm=$3 library=$4 include=$5
+abi=$1 record=$2 readelf=$3 library=$4 include=$5
 failures=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -12,15 +12,15 @@ trap 'rm -rf "$work"' EXIT
 # verdict: of the check on the copies and on the list of symbols; sets rc.
 verdict() {
     rc=0
-    python3 -B "$abi" "$record" "$work/nm" "$library" "$work/tally.h" "$work/tally_extend.h" >"$work/out" 2>&1 || rc=$?
+    python3 -B "$abi" "$record" "$work/readelf" "$library" "$work/tally.h" "$work/tally_extend.h" >"$work/out" 2>&1 || rc=$?
 }
 
-# fresh: unchanged copies of the headers, and an nm that prints the list of symbols.
+# fresh: unchanged copies of the headers, and a readelf that prints the list of symbols.
 fresh() {
     cp "$include/tally.h" "$include/tally_extend.h" "$work"
-    printf '#!/bin/sh\ncat "%s"\n' "$work/symbols" >"$work/nm"
-    chmod +x "$work/nm"
-    "$nm" -D --defined-only --with-symbol-versions "$library" >"$work/symbols"
+    printf '#!/bin/sh\ncat "%s"\n' "$work/symbols" >"$work/readelf"
+    chmod +x "$work/readelf"
+    "$readelf" --dyn-syms --wide "$library" >"$work/symbols"
 }
 
 # change FILE SCRIPT: edits the copy with sed, which must have an effect.

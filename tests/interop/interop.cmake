@@ -29,12 +29,12 @@ if(interop_skip)
   add_test(NAME interop_abi COMMAND sh -c "echo 'skipped: ${interop_skip}'; exit 77")
 else()
   add_test(NAME interop_abi COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/interop/abi.py
-    ${CMAKE_CURRENT_SOURCE_DIR}/interop/abi_${PROJECT_VERSION_MAJOR}.txt ${CMAKE_NM} $<TARGET_FILE:tally>
+    ${CMAKE_CURRENT_SOURCE_DIR}/interop/abi_${PROJECT_VERSION_MAJOR}.txt ${CMAKE_READELF} $<TARGET_FILE:tally>
     ${PROJECT_SOURCE_DIR}/include/tally.h ${PROJECT_SOURCE_DIR}/include/tally_extend.h)
 endif()
 set_tests_properties(interop_abi PROPERTIES LABELS "interop;unit" TIMEOUT 300 SKIP_RETURN_CODE 77)
 tally_interop_test(abi_changes ${CMAKE_CURRENT_SOURCE_DIR}/interop/abi.py
-  ${CMAKE_CURRENT_SOURCE_DIR}/interop/abi_${PROJECT_VERSION_MAJOR}.txt ${CMAKE_NM} $<TARGET_FILE:tally>
+  ${CMAKE_CURRENT_SOURCE_DIR}/interop/abi_${PROJECT_VERSION_MAJOR}.txt ${CMAKE_READELF} $<TARGET_FILE:tally>
   ${PROJECT_SOURCE_DIR}/include)
 tally_interop_test(tree_checks ${PROJECT_SOURCE_DIR}/scripts)
 tally_interop_test(examples_in_order ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
