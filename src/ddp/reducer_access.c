@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a reducer does as a ddp does: hook, saved state, statistics; see reducer.h. Application
- * threads enter.
+ * The calls that a reducer passes on to its ddp: hook, saved state, statistics; see reducer.h.
+ * Application threads enter.
  */
 #include "base/status.h"
 #include "comm/threads.h"

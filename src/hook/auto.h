@@ -154,8 +154,8 @@ struct tally__auto {
     unsigned generation;
     double reference_s; /* step time when the choice was settled */
     bool is_opening;    /* buckets of the first step are coded */
-    /* What its exact buckets took so far, on this rank. Relaxed: lanes add to it, and a lane that
-     * reads it uses the quotient as an estimate. */
+    /* Time and bytes of its exact buckets so far, on this rank. Relaxed: lanes add to them, and a
+     * lane that reads them uses the quotient as an estimate. */
     atomic_uint_fast64_t early_ns;
     atomic_uint_fast64_t early_bytes;
     /* The candidates, in the order of what bucket 0 would have taken with them. The lane of bucket

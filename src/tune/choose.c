@@ -110,7 +110,7 @@ static double step_s(const struct search *search, const unsigned char *choice, s
     return step_with(search, choice, free_bucket, 1);
 }
 
-/* What a choice is judged by. */
+/* The cost of a choice: the mean of both steps. */
 static double cost_s(const struct search *search, const unsigned char *choice)
 {
     return (step_s(search, choice, search->n) + step_with(search, choice, search->n, DOUBT)) / 2;

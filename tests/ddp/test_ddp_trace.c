@@ -271,7 +271,7 @@ static int full_body(tally_group *group, void *user)
     return 0;
 }
 
-/* What cannot be opened or written from the beginning is an error, not a line of the log. A FIFO
+/* A file that cannot be opened, or not even its head written, is an error, not a log line. A FIFO
  * that nobody reads must not be waited for. */
 static int refused_body(tally_group *group, void *user)
 {
