@@ -21,6 +21,12 @@ static inline uint64_t tally__ns_between(uint64_t from_ns, uint64_t to_ns)
     return to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
+/* The later of two moments, or the longer of two times. */
+static inline uint64_t tally__larger_ns(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* The CPU time that the calling thread has used. */
 uint64_t tally__thread_ns(void);
 

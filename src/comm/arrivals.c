@@ -142,11 +142,6 @@ static uint32_t to_us(uint64_t ns)
     return ns / NS_PER_US < UINT32_MAX ? (uint32_t)(ns / NS_PER_US) : UINT32_MAX;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* The rank for whose data this rank waited longest since the last round. */
 static void stamp_blame(struct tally__arrivals *arrivals, struct tally__stamps *stamps)
 {
@@ -168,7 +163,7 @@ void tally__arrivals_stamp(const tally_lane *lane, struct tally__arrivals *arriv
                            struct tally__line *line)
 {
     struct tally__stamps *stamps = &line->stamps;
-    uint64_t before_ns = larger(lane->round.waited_ns, arrivals->waited_before_ns);
+    uint64_t before_ns = tally__larger_ns(lane->round.waited_ns, arrivals->waited_before_ns);
     /* Another job may have left a later mark on a borrowed lane. */
     uint64_t excused_ns = arrivals->waited_ns > before_ns ? arrivals->waited_ns - before_ns : 0;
     uint32_t excused_us = to_us(excused_ns);
@@ -354,7 +349,7 @@ static uint64_t agreed_blame(const tally_lane *lane, const struct tally__arrival
             return 0;
         }
         least_us = stamps->blamed_us < least_us ? stamps->blamed_us : least_us;
-        *until_ns = larger(*until_ns, arrival_of(lane, arrivals, r, true));
+        *until_ns = tally__larger_ns(*until_ns, arrival_of(lane, arrivals, r, true));
     }
     return group->size > 1 ? least_us * NS_PER_US : 0;
 }

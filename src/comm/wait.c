@@ -258,14 +258,9 @@ static uint64_t row_ns(const tally_lane *lane)
     return lane->rate.bytes > 0 ? lane->rate.ns * ROW_BYTES / lane->rate.bytes : 0;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 uint64_t tally__pause_ns(uint64_t waited_ns)
 {
-    uint64_t pause_ns = larger(PAUSE_NS, waited_ns / PAUSE_PART);
+    uint64_t pause_ns = tally__larger_ns(PAUSE_NS, waited_ns / PAUSE_PART);
 
     return pause_ns < MAX_PAUSE_NS ? pause_ns : MAX_PAUSE_NS;
 }
@@ -293,7 +288,7 @@ static void rest_polling(const tally_lane *lane, struct pace *pace)
         return;
     }
     pace->n_empty = 0;
-    pause_ns = larger(pause_ns, tally__pause_ns(waited_ns));
+    pause_ns = tally__larger_ns(pause_ns, tally__pause_ns(waited_ns));
     tally__sleep_ns(pause_ns < MAX_PAUSE_NS ? pause_ns : MAX_PAUSE_NS);
     pace->is_busy = false;
 }

@@ -91,23 +91,18 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Adds the exposed part of a wait, cause by cause. */
 static void add_wait(const struct tally__late_round *late, const struct called *called,
                      uint64_t *ns)
 {
-    uint64_t from_ns =
-        larger(late->from_ns, called->last == late->rank ? called->others_ns : called->last_ns);
-    uint64_t launched_ns = smaller(larger(late->launched_ns, from_ns), late->to_ns);
-    uint64_t sent_ns = smaller(larger(late->sent_ns, launched_ns), late->to_ns);
+    uint64_t from_ns = tally__larger_ns(
+        late->from_ns, called->last == late->rank ? called->others_ns : called->last_ns);
+    uint64_t launched_ns = smaller(tally__larger_ns(late->launched_ns, from_ns), late->to_ns);
+    uint64_t sent_ns = smaller(tally__larger_ns(late->sent_ns, launched_ns), late->to_ns);
 
     ns[TALLY_LATE_COMPUTES - 1] += tally__ns_between(from_ns, launched_ns);
-    ns[TALLY_LATE_LANE - 1] += tally__ns_between(larger(from_ns, launched_ns), sent_ns);
-    ns[TALLY_LATE_LINK - 1] += tally__ns_between(larger(from_ns, sent_ns), late->to_ns);
+    ns[TALLY_LATE_LANE - 1] += tally__ns_between(tally__larger_ns(from_ns, launched_ns), sent_ns);
+    ns[TALLY_LATE_LINK - 1] += tally__ns_between(tally__larger_ns(from_ns, sent_ns), late->to_ns);
 }
 
 uint64_t tally__late_ns(const uint64_t *ns)
@@ -167,7 +162,7 @@ static uint64_t longest_of_others(const tally_ddp *ddp, int rank)
     uint64_t ns = 0;
 
     for (int r = 0; r < ddp->group->size; r++) {
-        ns = r == rank ? ns : larger(ns, ddp->lateness.ranks[r].step_ns);
+        ns = r == rank ? ns : tally__larger_ns(ns, ddp->lateness.ranks[r].step_ns);
     }
     return ns;
 }

@@ -297,11 +297,6 @@ static void begin_arrivals(tally_lane *lane, const struct tally__reducer_request
                           request->is_last);
 }
 
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Ends with its own round, in which all ranks learn the status: they must count the same steps. */
 static int bucket_job(tally_lane *lane, void *user)
 {
@@ -325,7 +320,7 @@ static int bucket_job(tally_lane *lane, void *user)
     rc = tally__end_job(lane, TALLY__ENDS_WITH_ROUND, rc);
     reduction.counts.host_bytes = lane->job.host_bytes;
     reducer->now.comm_ns += tally__now_ns() - start_ns;
-    reducer->now.together_ns += tally__now_ns() - later(start_ns, reducer->now.start_ns);
+    reducer->now.together_ns += tally__now_ns() - tally__larger_ns(start_ns, reducer->now.start_ns);
     reducer->now.cpu_ns += reducer->hold.may ? tally__thread_ns() - start_cpu_ns : 0;
     reducer->now.held = reducer->now.held || request->is_held;
     reducer->now.wire_bytes += lane->job.bytes_sent;

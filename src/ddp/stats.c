@@ -64,10 +64,9 @@ void tally__stats_take(tally_ddp *ddp, uint64_t called_ns)
         stats->comm_ns += bucket->now.late_ns;
         bucket->last = bucket->now;
         /* Lanes that are busy at the same time count once. */
-        stats->comm_ns += tally__ns_between(
-            bucket->last.start_ns > busy_until_ns ? bucket->last.start_ns : busy_until_ns,
-            bucket->last.done_ns);
-        busy_until_ns = bucket->last.done_ns > busy_until_ns ? bucket->last.done_ns : busy_until_ns;
+        stats->comm_ns += tally__ns_between(tally__larger_ns(bucket->last.start_ns, busy_until_ns),
+                                            bucket->last.done_ns);
+        busy_until_ns = tally__larger_ns(bucket->last.done_ns, busy_until_ns);
         stats->wire_bytes += bucket->last.bytes_sent;
         tally__counts_add(&stats->counts, &bucket->last.counts);
         stats->n_reduced += !bucket->skipped;
