@@ -5,7 +5,6 @@
  * step fails because of it.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/shared_folder.h"
 #include "ddp/ddp.h"
 
 #define PERIOD_NS (15 * TALLY__NS_PER_SECOND)
@@ -192,11 +192,9 @@ static void fail(struct tally__metrics *metrics, int error)
     }
 }
 
-/* The folder may be shared: another user's link or FIFO of that name is refused. */
 static FILE *open_partial(const struct tally__metrics *metrics)
 {
-    int fd = open(metrics->partial,
-                  O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    int fd = tally__create_in_shared_folder(metrics->partial);
     FILE *to = fd >= 0 ? fdopen(fd, "w") : NULL;
 
     if (fd >= 0 && !to) {

@@ -7,13 +7,13 @@
 #include "trace/report_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/shared_folder.h"
 #include "tally.h"
 
 /* Events that are copied at once, on the stack. */
@@ -71,9 +71,7 @@ bool tally__report_begin(struct tally__tracer *tracer, struct tally__report *rep
     memset(report, 0, sizeof *report);
     (void)snprintf(report->path, sizeof report->path, "%s/tally-%ld.%d",
                    tally__env_text(TALLY__ENV_REPORT_DIR), (long)getpid(), tracer->words.rank);
-    /* The folder may be shared: another user's link or FIFO of that name is refused. */
-    report->fd = open(report->path,
-                      O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    report->fd = tally__create_in_shared_folder(report->path);
     if (report->fd < 0) {
         tally__log(TALLY_LOG_WARN, "TALLY_REPORT_DIR: cannot create %s: %s", report->path,
                    strerror(errno));

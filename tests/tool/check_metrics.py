@@ -118,13 +118,20 @@ def where_it_cannot_be_written(tally, late, folder):
 
 
 def where_a_fifo_or_a_link_is_in_the_way(tally, late, folder):
-    os.mkfifo(f"{folder}/job.0.prom.new")
-    os.symlink(f"{folder}/victim", f"{folder}/job.1.prom.new")
+    in_the_way = [f"job.{rank}.prom.new" for rank in range(3)]
+    os.mkfifo(f"{folder}/{in_the_way[0]}")
+    os.symlink(f"{folder}/victim", f"{folder}/{in_the_way[1]}")
+    os.mkfifo(f"{folder}/{in_the_way[2]}")
     env = {**os.environ, "TALLY_METRICS": f"{folder}/job.prom"}
-    done = subprocess.run([tally, "run", "-n", "2", late, "none", "0", "3"], env=env, check=True, text=True,
-                          stdout=subprocess.PIPE, timeout=60)
-    assert done.stdout.count("TALLY_METRICS: cannot write") == 2, done.stdout
-    assert sorted(os.listdir(folder)) == ["job.0.prom.new", "job.1.prom.new"], os.listdir(folder)
+    reader = os.open(f"{folder}/{in_the_way[2]}", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        done = subprocess.run([tally, "run", "-n", "3", late, "none", "0", "3"], env=env, check=True, text=True,
+                              stdout=subprocess.PIPE, timeout=60)
+        assert os.read(reader, 1) == b"", "figures went to another program"
+    finally:
+        os.close(reader)
+    assert done.stdout.count("TALLY_METRICS: cannot write") == 3, done.stdout
+    assert sorted(os.listdir(folder)) == in_the_way, os.listdir(folder)
 
 
 def main():
