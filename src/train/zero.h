@@ -10,8 +10,7 @@
 
 /* The shards of one bucket. */
 struct tally__bucket_shards {
-    bool
-        is_sharded; /* some of its parameters are in a group; otherwise the bucket is not sharded */
+    bool is_sharded;     /* only if some of its parameters are in a group */
     bool keeps_means;    /* other parameters are in no group: every rank keeps all means */
     size_t *starts;      /* one entry more than there are ranks */
     size_t *bytes;       /* per rank: the sizes of an all-gather */
