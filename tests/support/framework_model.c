@@ -62,6 +62,7 @@ int framework_step(const tally_group *group, struct framework *framework, const 
     for (const int *next = layout; rc == TALLY_OK && *next != -2;) {
         rc = submit_bucket(group, framework, next, seed, &at, &futures[n]);
         n += rc == TALLY_OK;
+        framework->refused = rc;
         while (*next++ >= 0) {
         }
         at += (64 - (uintptr_t)at % 64) % 64;

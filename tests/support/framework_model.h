@@ -20,6 +20,7 @@ struct framework {
     tally_reducer *reducer;
     _Alignas(double) unsigned char room[2][FRAMEWORK_BYTES]; /* buckets of even and odd steps */
     void *mean[DDP_MAX_PARAMS];                              /* of the last step */
+    int refused; /* the status of the last call of tally_reducer_reduce */
 };
 
 /* A reducer for the parameters with a gradient of these specs: they come first. */
