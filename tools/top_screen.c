@@ -82,35 +82,84 @@ static void screen_size(size_t *columns, size_t *rows)
 }
 
 /* One line in its place; the heading of the table is inverse. */
-static void put_line(size_t row, size_t columns, const char *text, bool is_heading)
+static void put_line(size_t row, size_t columns, const char *text, size_t bytes, bool is_heading)
 {
     (void)printf("\033[%zu;1H%s%.*s\033[K\033[0m", row + 1, is_heading ? "\033[7m" : "",
-                 (int)columns, text);
+                 (int)(bytes < columns ? bytes : columns), text);
+}
+
+/* The bytes of a sentence that go into one row: up to a blank, if there is one. */
+static size_t bytes_of_row(const char *text, size_t columns)
+{
+    size_t n = strlen(text);
+    size_t at = columns;
+
+    if (n <= columns) {
+        return n;
+    }
+    while (at > 0 && text[at] != ' ') {
+        at--;
+    }
+    return at > 0 ? at : columns;
+}
+
+/* The part of the screen that scrolls. */
+struct part {
+    size_t row;   /* where it begins */
+    size_t n;     /* its rows */
+    size_t first; /* the first row of text that is shown */
+    size_t columns;
+};
+
+/* Puts what is in the part, and returns the number of rows that all of the text takes. */
+static size_t put_part(const struct top_lines *lines, const struct part *part)
+{
+    size_t n = 0;
+
+    for (size_t line = lines->n_fixed; line < lines->n; line++) {
+        const char *rest = lines->all[line];
+
+        do {
+            size_t bytes = line < lines->n_cut ? strlen(rest) : bytes_of_row(rest, part->columns);
+
+            if (n >= part->first && n - part->first < part->n) {
+                put_line(part->row + n - part->first, part->columns, rest, bytes, false);
+            }
+            n++;
+            rest += bytes;
+            rest += *rest == ' ';
+        } while (*rest);
+    }
+    for (size_t row = n > part->first ? n - part->first : 0; row < part->n; row++) {
+        put_line(part->row + row, part->columns, "", 0, false);
+    }
+    return n;
 }
 
 void top_screen_show(const struct top_lines *lines, size_t *first)
 {
-    size_t columns;
+    struct part part = {0};
+    const char *help;
     size_t rows;
-    size_t n_fixed;
-    size_t n_scrolling = lines->n - lines->n_fixed;
-    size_t room;
+    size_t n;
 
-    screen_size(&columns, &rows);
-    n_fixed = lines->n_fixed < rows ? lines->n_fixed : rows;
-    room = rows > n_fixed + 1 ? rows - n_fixed - 1 : 0;
-    if (n_scrolling <= room) {
+    screen_size(&part.columns, &rows);
+    part.row = lines->n_fixed < rows ? lines->n_fixed : rows - 1;
+    n = put_part(lines, &part); /* only counts */
+    part.n = rows - 1 - part.row;
+    help = n > part.n ? "q: quit   up, down: more" : "q: quit";
+    if (n <= part.n) {
         *first = 0;
-    } else if (*first > n_scrolling - room) {
-        *first = n_scrolling - room;
+    } else if (*first > n - part.n) {
+        *first = n - part.n;
     }
-    for (size_t row = 0; row + 1 < rows; row++) {
-        size_t line = row < n_fixed ? row : *first + row;
-
-        put_line(row, columns, line < lines->n ? lines->all[line] : "",
-                 n_fixed > 0 && row + 1 == n_fixed);
+    part.first = *first;
+    for (size_t row = 0; row < part.row; row++) {
+        put_line(row, part.columns, lines->all[row], strlen(lines->all[row]),
+                 row + 1 == lines->n_fixed);
     }
-    put_line(rows - 1, columns, n_scrolling > room ? "q: quit   up, down: more" : "q: quit", false);
+    (void)put_part(lines, &part);
+    put_line(rows - 1, part.columns, help, strlen(help), false);
     (void)fflush(stdout);
 }
 
