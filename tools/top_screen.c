@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -103,20 +104,22 @@ static size_t bytes_of_row(const char *text, size_t columns)
     return at > 0 ? at : columns;
 }
 
-/* The part of the screen that scrolls. */
+/* Some lines, and the rows of the screen that show them. */
 struct part {
-    size_t row;   /* where it begins */
-    size_t n;     /* its rows */
+    size_t from; /* of the lines */
+    size_t end;
+    size_t row; /* of the screen */
+    size_t n;
     size_t first; /* the first row of text that is shown */
     size_t columns;
 };
 
-/* Puts what is in the part, and returns the number of rows that all of the text takes. */
+/* Puts what the rows of the screen have room for, and returns the number that all of it takes. */
 static size_t put_part(const struct top_lines *lines, const struct part *part)
 {
     size_t n = 0;
 
-    for (size_t line = lines->n_fixed; line < lines->n; line++) {
+    for (size_t line = part->from; line < part->end; line++) {
         const char *rest = lines->all[line];
 
         do {
@@ -136,34 +139,55 @@ static size_t put_part(const struct top_lines *lines, const struct part *part)
     return n;
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Shares room rows: sentences stay in sight below a table that is longer than the screen. Returns
+ * how far it scrolls: first the table, then the sentences. */
+static size_t share_room(const struct top_lines *lines, struct part *table, struct part *text,
+                         size_t room, size_t first)
+{
+    size_t n_table;
+    size_t n_text;
+
+    table->n = text->n = 0;
+    n_table = put_part(lines, table); /* without rows it only counts */
+    n_text = put_part(lines, text);
+    table->n = least(n_table, room - least(n_text, room / 3));
+    text->n = room - table->n;
+    text->row = table->row + table->n;
+    table->first = least(first, n_table - table->n);
+    text->first = least(first - table->first, n_text > text->n ? n_text - text->n : 0);
+    return table->first + text->first;
+}
+
 void top_screen_show(const struct top_lines *lines, size_t *first)
 {
-    struct part part = {0};
+    struct part table = {.from = lines->n_fixed, .end = lines->n_cut};
+    struct part text = {.from = lines->n_cut, .end = lines->n};
     const char *help;
     size_t rows;
-    size_t n;
 
-    screen_size(&part.columns, &rows);
-    part.row = lines->n_fixed < rows ? lines->n_fixed : rows - 1;
-    n = put_part(lines, &part); /* only counts */
-    part.n = rows - 1 - part.row;
-    help = n > part.n ? "q: quit   up, down: more" : "q: quit";
-    if (n <= part.n) {
-        *first = 0;
-    } else if (*first > n - part.n) {
-        *first = n - part.n;
-    }
-    part.first = *first;
-    for (size_t row = 0; row < part.row; row++) {
-        put_line(row, part.columns, lines->all[row], strlen(lines->all[row]),
+    screen_size(&table.columns, &rows);
+    text.columns = table.columns;
+    table.row = least(lines->n_fixed, rows - 1);
+    help = share_room(lines, &table, &text, rows - 1 - table.row, SIZE_MAX) > 0
+               ? "q: quit   up, down, page up, page down: more"
+               : "q: quit";
+    *first = share_room(lines, &table, &text, rows - 1 - table.row, *first);
+    for (size_t row = 0; row < table.row; row++) {
+        put_line(row, table.columns, lines->all[row], strlen(lines->all[row]),
                  row + 1 == lines->n_fixed);
     }
-    (void)put_part(lines, &part);
-    put_line(rows - 1, part.columns, help, strlen(help), false);
+    (void)put_part(lines, &table);
+    (void)put_part(lines, &text);
+    put_line(rows - 1, table.columns, help, strlen(help), false);
     (void)fflush(stdout);
 }
 
-/* Keys that were pressed together, such as the three bytes of an arrow, count as one. */
+/* Keys that were pressed together, such as the bytes of an arrow, count as one. */
 static enum top_event read_key(void)
 {
     char keys[16];
@@ -175,6 +199,12 @@ static enum top_event read_key(void)
     }
     if (memchr(keys, 'q', (size_t)n) || memchr(keys, 'Q', (size_t)n)) {
         return TOP_QUIT;
+    }
+    if (n >= 4 && memcmp(keys, "\033[5~", 4) == 0) {
+        return TOP_PAGE_UP;
+    }
+    if (n >= 4 && memcmp(keys, "\033[6~", 4) == 0) {
+        return TOP_PAGE_DOWN;
     }
     if (keys[0] == 'k' || (n >= 3 && memcmp(keys, "\033[A", 3) == 0)) {
         return TOP_UP;

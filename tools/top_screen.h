@@ -16,6 +16,8 @@ enum top_event {
     TOP_AGAIN, /* the time has passed, or the size has changed */
     TOP_UP,
     TOP_DOWN,
+    TOP_PAGE_UP,
+    TOP_PAGE_DOWN,
     TOP_QUIT, /* q, or a signal that ends programs */
 };
 

@@ -113,6 +113,10 @@ out=$("$tally" top --once "$pid" | grep 'wait for rank 8999999')
 named=$(grep -o '80000[0-9][0-9]' <<<"$out" | wc -l)
 grep -qE "^ranks 8000001, 8000002, .*[0-9] and $((16 - named)) more wait for rank 8999999 " <<<"$out" ||
     complain "of 16 ranks that wait, $named are named: $out"
+# Below a table that is longer than the screen, the sentences are in sight.
+out=$("$terminal" 0 q "$tally" top --interval 0.1 "$pid")
+grep -q 'ranks 8000001, 8000002, ' <<<"$out" || complain "a long table hides who waits for whom: $out"
+grep -q 'page down: more' <<<"$out" || complain "no word that there is more: $out"
 
 # A failure, a text that is being written, and bytes that move the cursor.
 page failed state=7 error='rank 1 is dead'
