@@ -200,6 +200,7 @@ function fillChoices(choices) {
 
 function fillBytes(bytes) {
   const largest = Math.max(bytes.wire, bytes.plain);
+  if (largest === 0) return; // one rank
   const body = $("bytes-body");
   const rows = [["sent per step and rank", bytes.wire, "bucket"], ["a plain all-reduce would send", bytes.plain, "compute"]];
   show("bytes");
