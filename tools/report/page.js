@@ -218,8 +218,9 @@ function fillBytes(bytes) {
       : "The hook does not compress."));
   }
   if (bytes.error !== null) {
-    body.append(el("p", "", `Compression error: ${(100 * bytes.error).toPrecision(2)} % of the gradient's norm ` +
-      `(mean over the steps${bytes.error_max !== null ? `; at most ${(100 * bytes.error_max).toPrecision(2)} %` : ""}).`));
+    body.append(el("p", "", `Compression error: a step leaves out ${(100 * bytes.error).toPrecision(2)} % of the gradient's norm ` +
+      `(mean of the steps measured${bytes.error_max !== null ? `; at most ${(100 * bytes.error_max).toPrecision(2)} %` : ""}). ` +
+      "With error feedback, later steps deliver it."));
   }
 }
 
