@@ -131,6 +131,12 @@ def check_post(page):
     assert page.value("timeline.rows.length") > 0
 
 
+def check_bare(page):
+    """A failure without events, as a full disk leaves it: no empty timeline."""
+    assert page.value("document.querySelector('#post .missing').innerText").startswith("2\tmissing")
+    assert page.value("$('timeline').hidden") is True
+
+
 def check_choices(page):
     """The choices of auto: a row for each bucket, with the reason."""
     assert page.value("$('choices-note').innerText").startswith("int8 for 3 buckets, allreduce for 1 bucket, as of step 21.")
@@ -149,7 +155,8 @@ def main():
              ("odd", ["odd=1", "choices=1"], [check_names]),
              ("chosen", ["choices=1"], [check_choices]),
              ("hosts", ["world=8", "hosts=2", "only=-1"], []),
-             ("failed", ["world=3", "failed=1"], [check_post])]
+             ("failed", ["world=3", "failed=1"], [check_post]),
+             ("bare", ["world=3", "failed=1", "steps=0", "events=0"], [check_bare])]
     with tempfile.TemporaryDirectory() as temporary:
         folder = keep or temporary
         page = browser.Browser()

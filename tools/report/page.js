@@ -4,6 +4,8 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 data.kinds = data.kinds.map((kind) => kind.toLowerCase());
+// A report on a full disk has no events.
+data.steps = data.steps.filter((step) => step.ranks.some((rank) => rank.threads.some((t) => t.events.length > 0)));
 const $ = (id) => document.getElementById(id);
 
 function el(tag, className, text) {
