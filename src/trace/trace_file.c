@@ -400,6 +400,7 @@ int tally__trace_file_open(const struct tally__trace_rank_words *of, const char 
 {
     uint64_t segment_bytes = (most_bytes - sizeof(struct tally__trace_head)) / N_SEGMENTS / 8 * 8;
     struct tally__trace_file *made;
+    uint64_t n_segments;
     int rc;
 
     if (most_bytes < TALLY__TRACE_LEAST) {
@@ -412,8 +413,9 @@ int tally__trace_file_open(const struct tally__trace_rank_words *of, const char 
     }
     segment_bytes = segment_bytes > LEAST_SEGMENT ? segment_bytes : LEAST_SEGMENT;
     segment_bytes = segment_bytes < MOST_SEGMENT ? segment_bytes : MOST_SEGMENT;
-    tally__trace_head_fill(of, (uint32_t)((most_bytes - sizeof made->head) / segment_bytes),
-                           segment_bytes, &made->head);
+    n_segments = (most_bytes - sizeof made->head) / segment_bytes;
+    n_segments = n_segments < TALLY__TRACE_SEGMENTS ? n_segments : TALLY__TRACE_SEGMENTS;
+    tally__trace_head_fill(of, (uint32_t)n_segments, segment_bytes, &made->head);
     made->fd = -1;
     rc = open_path(made, name, of->rank);
     if (rc != TALLY_OK) {

@@ -81,6 +81,9 @@ _Static_assert(sizeof(struct tally__trace_event) == 32, "two events are a cache 
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
+/* Segments of a file, at most. */
+#define TALLY__TRACE_SEGMENTS ((uint64_t)1 << 20)
+
 struct tally__trace_head {
     char magic[8];
     uint32_t version;
