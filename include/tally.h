@@ -1403,7 +1403,8 @@ TALLY_API int tally_averager_get_stats(tally_averager *averager, tally_averager_
  * writes them to FILE, one file per rank: "%r" in FILE becomes the rank's number; without it,
  * ".RANK" is appended. The file never exceeds TALLY_TRACE_BYTES: the oldest steps go first. Writing
  * happens in tally_ddp_wait; if the file cannot be written, one log line says so, and training goes
- * on.
+ * on. A file of an earlier run is replaced; one that is being written, or that this process wrote,
+ * stays, and the new one is called FILE.RANK.2 and so on.
  *
  * tally_trace_start begins such a file for this rank, tally_trace_write writes everything recorded
  * so far, and tally_trace_stop ends it; closing the group ends it, too. bytes 0 is

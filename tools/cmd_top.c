@@ -10,6 +10,8 @@
 #include "tools/top_screen.h"
 
 #define NAME "tally top"
+/* By which page up and page down scroll. */
+#define PAGE_ROWS 10
 
 struct top {
     struct top_target target;
@@ -100,10 +102,12 @@ static bool watch(struct top *top)
         top_view_lines(&top->ranks, now_ns(), &top->lines);
         top_screen_show(&top->lines, &first);
         event = top_screen_wait(top->interval_s);
-        if (event == TOP_UP && first > 0) {
-            first--;
-        } else if (event == TOP_DOWN) {
-            first++;
+        if (event == TOP_UP || event == TOP_PAGE_UP) {
+            size_t by = event == TOP_UP ? 1 : PAGE_ROWS;
+
+            first -= first < by ? first : by;
+        } else if (event == TOP_DOWN || event == TOP_PAGE_DOWN) {
+            first += event == TOP_DOWN ? 1 : PAGE_ROWS;
         } else if (event == TOP_AGAIN) {
             (void)top_jobs_look(&top->ranks, &top->target, why, sizeof why);
         }

@@ -12,6 +12,23 @@
 
 #define NAME "tally trace"
 
+/* False after a message. */
+static bool has_events(const struct trace_cut *cut, const struct trace_written *written)
+{
+    if (written->n_spans > 0) {
+        return true;
+    }
+    if (written->first_step == 0) {
+        (void)fprintf(stderr, NAME ": the files have no events\n");
+    } else {
+        (void)fprintf(stderr,
+                      NAME ": the files have no step from %" PRIu64 " to %" PRIu64
+                           "; they have steps %" PRIu64 " to %" PRIu64 "\n",
+                      cut->first, cut->last, written->first_step, written->last_step);
+    }
+    return false;
+}
+
 static int write_trace(char **paths, size_t n, const struct trace_cut *cut, const char *output)
 {
     struct trace_set set;
@@ -24,7 +41,7 @@ static int write_trace(char **paths, size_t n, const struct trace_cut *cut, cons
         good = to != NULL;
     }
     if (good) {
-        good = trace_json_write(&set, cut, to, &written);
+        good = trace_json_write(&set, cut, to, &written) && has_events(cut, &written);
         good = trace_set_close(&set, to, output, good);
     }
     if (good) {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -82,39 +83,111 @@ static void screen_size(size_t *columns, size_t *rows)
 }
 
 /* One line in its place; the heading of the table is inverse. */
-static void put_line(size_t row, size_t columns, const char *text, bool is_heading)
+static void put_line(size_t row, size_t columns, const char *text, size_t bytes, bool is_heading)
 {
     (void)printf("\033[%zu;1H%s%.*s\033[K\033[0m", row + 1, is_heading ? "\033[7m" : "",
-                 (int)columns, text);
+                 (int)(bytes < columns ? bytes : columns), text);
+}
+
+/* The bytes of a sentence that go into one row: up to a blank, if there is one. */
+static size_t bytes_of_row(const char *text, size_t columns)
+{
+    size_t n = strlen(text);
+    size_t at = columns;
+
+    if (n <= columns) {
+        return n;
+    }
+    while (at > 0 && text[at] != ' ') {
+        at--;
+    }
+    return at > 0 ? at : columns;
+}
+
+/* Some lines, and the rows of the screen that show them. */
+struct part {
+    size_t from; /* of the lines */
+    size_t end;
+    size_t row; /* of the screen */
+    size_t n;
+    size_t first; /* the first row of text that is shown */
+    size_t columns;
+};
+
+/* Puts what the rows of the screen have room for, and returns the number that all of it takes. */
+static size_t put_part(const struct top_lines *lines, const struct part *part)
+{
+    size_t n = 0;
+
+    for (size_t line = part->from; line < part->end; line++) {
+        const char *rest = lines->all[line];
+
+        do {
+            size_t bytes = line < lines->n_cut ? strlen(rest) : bytes_of_row(rest, part->columns);
+
+            if (n >= part->first && n - part->first < part->n) {
+                put_line(part->row + n - part->first, part->columns, rest, bytes, false);
+            }
+            n++;
+            rest += bytes;
+            rest += *rest == ' ';
+        } while (*rest);
+    }
+    for (size_t row = n > part->first ? n - part->first : 0; row < part->n; row++) {
+        put_line(part->row + row, part->columns, "", 0, false);
+    }
+    return n;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Shares room rows: sentences stay in sight below a table that is longer than the screen. Returns
+ * how far it scrolls: first the table, then the sentences. */
+static size_t share_room(const struct top_lines *lines, struct part *table, struct part *text,
+                         size_t room, size_t first)
+{
+    size_t n_table;
+    size_t n_text;
+
+    table->n = text->n = 0;
+    n_table = put_part(lines, table); /* without rows it only counts */
+    n_text = put_part(lines, text);
+    table->n = least(n_table, room - least(n_text, room / 3));
+    text->n = room - table->n;
+    text->row = table->row + table->n;
+    table->first = least(first, n_table - table->n);
+    text->first = least(first - table->first, n_text > text->n ? n_text - text->n : 0);
+    return table->first + text->first;
 }
 
 void top_screen_show(const struct top_lines *lines, size_t *first)
 {
-    size_t columns;
+    struct part table = {.from = lines->n_fixed, .end = lines->n_cut};
+    struct part text = {.from = lines->n_cut, .end = lines->n};
+    const char *help;
     size_t rows;
-    size_t n_fixed;
-    size_t n_scrolling = lines->n - lines->n_fixed;
-    size_t room;
 
-    screen_size(&columns, &rows);
-    n_fixed = lines->n_fixed < rows ? lines->n_fixed : rows;
-    room = rows > n_fixed + 1 ? rows - n_fixed - 1 : 0;
-    if (n_scrolling <= room) {
-        *first = 0;
-    } else if (*first > n_scrolling - room) {
-        *first = n_scrolling - room;
+    screen_size(&table.columns, &rows);
+    text.columns = table.columns;
+    table.row = least(lines->n_fixed, rows - 1);
+    help = share_room(lines, &table, &text, rows - 1 - table.row, SIZE_MAX) > 0
+               ? "q: quit   up, down, page up, page down: more"
+               : "q: quit";
+    *first = share_room(lines, &table, &text, rows - 1 - table.row, *first);
+    for (size_t row = 0; row < table.row; row++) {
+        put_line(row, table.columns, lines->all[row], strlen(lines->all[row]),
+                 row + 1 == lines->n_fixed);
     }
-    for (size_t row = 0; row + 1 < rows; row++) {
-        size_t line = row < n_fixed ? row : *first + row;
-
-        put_line(row, columns, line < lines->n ? lines->all[line] : "",
-                 n_fixed > 0 && row + 1 == n_fixed);
-    }
-    put_line(rows - 1, columns, n_scrolling > room ? "q: quit   up, down: more" : "q: quit", false);
+    (void)put_part(lines, &table);
+    (void)put_part(lines, &text);
+    put_line(rows - 1, table.columns, help, strlen(help), false);
     (void)fflush(stdout);
 }
 
-/* Keys that were pressed together, such as the three bytes of an arrow, count as one. */
+/* Keys that were pressed together, such as the bytes of an arrow, count as one. */
 static enum top_event read_key(void)
 {
     char keys[16];
@@ -126,6 +199,12 @@ static enum top_event read_key(void)
     }
     if (memchr(keys, 'q', (size_t)n) || memchr(keys, 'Q', (size_t)n)) {
         return TOP_QUIT;
+    }
+    if (n >= 4 && memcmp(keys, "\033[5~", 4) == 0) {
+        return TOP_PAGE_UP;
+    }
+    if (n >= 4 && memcmp(keys, "\033[6~", 4) == 0) {
+        return TOP_PAGE_DOWN;
     }
     if (keys[0] == 'k' || (n >= 3 && memcmp(keys, "\033[A", 3) == 0)) {
         return TOP_UP;

@@ -8,14 +8,16 @@
 /* Takes the screen. False if standard output is no terminal. */
 bool top_screen_open(void);
 
-/* Shows lines, cut at the width of the terminal; first is the first line that scrolls. Corrects
- * *first if there are fewer lines. */
+/* Shows lines; *first is the first row that is shown of those that scroll, and is corrected if
+ * there are fewer. */
 void top_screen_show(const struct top_lines *lines, size_t *first);
 
 enum top_event {
     TOP_AGAIN, /* the time has passed, or the size has changed */
     TOP_UP,
     TOP_DOWN,
+    TOP_PAGE_UP,
+    TOP_PAGE_DOWN,
     TOP_QUIT, /* q, or a signal that ends programs */
 };
 

@@ -127,22 +127,22 @@ static const char *state_name(const struct top_rank *rank, const struct top_entr
     return entry ? names[entry->state] : "starting";
 }
 
-/* Describes the lanes: "bucket 7 of 20 waits for rank 3 (2.1 s)". */
-static size_t describe_lanes(const struct top_entry *entry, uint64_t now_ns, char *text,
-                             size_t room)
+/* Describes the lanes: "waits for rank 3 (2.1 s) in bucket 7 of 20". A narrow terminal shows the
+ * begin of it. */
+static void describe_lanes(const struct top_entry *entry, uint64_t now_ns, char *text, size_t room)
 {
     char time[32];
-    size_t used = 0;
+    char bucket[48] = "";
 
     if (entry->bucket >= 0) {
-        used = (size_t)snprintf(text, room, "bucket %d of %u", entry->bucket, entry->n_buckets);
+        (void)snprintf(bucket, sizeof bucket, "bucket %d of %u", entry->bucket, entry->n_buckets);
     }
-    if (entry->waits_for >= 0 && used < room) {
-        used += (size_t)snprintf(text + used, room - used, "%swaits for rank %d (%s)",
-                                 used > 0 ? " " : "", entry->waits_for,
-                                 ago(entry->waits_since_ns, now_ns, time));
+    if (entry->waits_for >= 0) {
+        (void)snprintf(text, room, "waits for rank %d (%s)%s%s", entry->waits_for,
+                       ago(entry->waits_since_ns, now_ns, time), bucket[0] ? " in " : "", bucket);
+    } else {
+        (void)snprintf(text, room, "%s", bucket);
     }
-    return used;
 }
 
 static void describe(const struct top_rank *rank, const struct top_entry *entry, uint64_t now_ns,
@@ -151,16 +151,18 @@ static void describe(const struct top_rank *rank, const struct top_entry *entry,
     char time[32];
     char lanes[128] = "";
     const char *name = state_name(rank, entry);
+    const char *also;
 
     if (rank->process == TOP_DEAD || !entry) {
         (void)snprintf(text, room, "%s", name);
         return;
     }
     if (entry->state == TALLY__STATE_FAILED) {
-        (void)snprintf(text, room, "failed: %s", entry->error);
+        (void)snprintf(text, room, "failed (%s)", ago(entry->state_since_ns, now_ns, time));
         return;
     }
-    (void)describe_lanes(entry, now_ns, lanes, sizeof lanes);
+    describe_lanes(entry, now_ns, lanes, sizeof lanes);
+    also = entry->waits_for >= 0 ? ", its lane " : (lanes[0] ? ", " : "");
     if (rank->process == TOP_STOPPED) {
         (void)snprintf(text, room, "STOPPED, silent for %s",
                        ago(entry->heartbeat_ns, now_ns, time));
@@ -168,10 +170,10 @@ static void describe(const struct top_rank *rank, const struct top_entry *entry,
         (void)snprintf(text, room, "%s", lanes[0] ? lanes : "in tally_ddp_wait");
     } else if (entry->state == TALLY__STATE_COMPUTING) {
         (void)snprintf(text, room, "computing (%s)%s%s", ago(entry->state_since_ns, now_ns, time),
-                       lanes[0] ? ", " : "", lanes);
+                       also, lanes);
     } else {
         (void)snprintf(text, room, "%s (%s)%s%s", entry->call[0] ? entry->call : name,
-                       ago(entry->state_since_ns, now_ns, time), lanes[0] ? ", " : "", lanes);
+                       ago(entry->state_since_ns, now_ns, time), also, lanes);
     }
 }
 
@@ -261,7 +263,8 @@ static struct waiting find_waiting(const struct top_ranks *ranks, size_t first, 
     for (size_t i = first; i < end; i++) {
         const struct top_entry *entry = top_main_entry(&ranks->all[i]);
 
-        if (entry && entry->waits_for == target && ranks->all[i].process != TOP_DEAD) {
+        /* What the page of a stopped or dead rank says of it is over. */
+        if (entry && entry->waits_for == target && ranks->all[i].process == TOP_RUNS) {
             add_waiting(&waiting, ranks->all[i].page.head.rank, entry->waits_since_ns);
         }
     }
@@ -314,6 +317,18 @@ static void add_stragglers(const struct top_ranks *ranks, struct top_lines *line
     }
 }
 
+/* A call of a rank failed; it may have ended since. */
+static void add_failures(const struct top_ranks *ranks, struct top_lines *lines)
+{
+    for (size_t i = 0; i < ranks->n; i++) {
+        const struct top_entry *entry = top_main_entry(&ranks->all[i]);
+
+        if (entry && entry->state == TALLY__STATE_FAILED) {
+            add_line(lines, "rank %d failed: %s", ranks->all[i].page.head.rank, entry->error);
+        }
+    }
+}
+
 static void add_job(const struct top_ranks *ranks, uint64_t now_ns, struct top_lines *lines)
 {
     const struct tally__status_head *head = &ranks->all[0].page.head;
@@ -331,7 +346,9 @@ static void add_job(const struct top_ranks *ranks, uint64_t now_ns, struct top_l
         add_rank(&ranks->all[i], now_ns, lines);
     }
     add_missing(ranks, 0, ranks->n, lines);
+    lines->n_cut = lines->n;
     add_line(lines, "%s", "");
+    add_failures(ranks, lines);
     add_waits(ranks, 0, ranks->n, now_ns, lines);
     add_stragglers(ranks, lines);
 }
@@ -362,6 +379,7 @@ void top_view_lines(const struct top_ranks *ranks, uint64_t now_ns, struct top_l
 {
     lines->n = 0;
     lines->n_fixed = 0;
+    lines->n_cut = 0;
     if (ranks->n == 0 && ranks->problem[0] == '\0') {
         add_line(lines, "no job of this user uses tally now");
     } else if (ranks->n > 0 && job_end(ranks, 0) == ranks->n) {
@@ -374,6 +392,7 @@ void top_view_lines(const struct top_ranks *ranks, uint64_t now_ns, struct top_l
         for (size_t first = 0; first < ranks->n; first = job_end(ranks, first)) {
             add_job_row(ranks, first, job_end(ranks, first), now_ns, lines);
         }
+        lines->n_cut = lines->n;
     }
     if (ranks->problem[0] != '\0') {
         add_line(lines, "%s", ranks->problem);

@@ -14,6 +14,7 @@ struct top_lines {
     size_t n;
     size_t room;
     size_t n_fixed; /* headings, which stay when the rest scrolls */
+    size_t n_cut;   /* headings and table, which are cut at the width; sentences continue below */
 };
 
 /* Fills lines; now_ns is CLOCK_MONOTONIC. Of several jobs, one line each; of one job, its ranks. */

@@ -180,15 +180,25 @@ static void put_event(struct writer *writer, const struct track *track,
     }
 }
 
+static void note_step(struct trace_written *written, uint64_t step)
+{
+    if (step > 0 && (written->first_step == 0 || step < written->first_step)) {
+        written->first_step = step;
+    }
+    written->last_step = step > written->last_step ? step : written->last_step;
+}
+
 static void use_spans(void *user, const struct track *track, const struct tally__trace_event *spans,
                       size_t n)
 {
     struct writer *writer = user;
 
     for (size_t i = 0; i < n; i++) {
+        note_step(writer->written, spans[i].step);
         if (spans[i].step >= writer->cut->first && spans[i].step <= writer->cut->last) {
             name_thread(writer, track);
             put_event(writer, track, &spans[i]);
+            writer->written->n_spans++;
         }
     }
 }

@@ -12,7 +12,11 @@ struct trace_cut {
 };
 
 struct trace_written {
-    uint64_t n_events;
+    uint64_t n_events; /* lines, with the names of tracks */
+    uint64_t n_spans;  /* what the ranks did */
+    /* Of the files, whether written or not; 0: none. */
+    uint64_t first_step;
+    uint64_t last_step;
     uint64_t n_lost; /* that the ranks overwrote before they were written to their files */
 };
 

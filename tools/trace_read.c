@@ -9,7 +9,6 @@
 #include <string.h>
 #include <tally.h>
 
-#define SEGMENTS_MAX (1u << 20)
 #define WORLD_MAX (1 << 20)
 
 /* Makes an array of bytes from a file one line of text. */
@@ -56,7 +55,7 @@ static bool check_head(struct tally__trace_head *head, char *why, size_t room)
         head->event_bytes != sizeof(struct tally__trace_event) ||
         head->segment_bytes < sizeof(struct tally__trace_segment) ||
         head->segment_bytes > (UINT64_C(1) << 40) || head->segment_bytes % 8 != 0 ||
-        head->n_segments == 0 || head->n_segments > SEGMENTS_MAX || head->world < 1 ||
+        head->n_segments == 0 || head->n_segments > TALLY__TRACE_SEGMENTS || head->world < 1 ||
         head->world > WORLD_MAX || head->rank < 0 || head->rank >= head->world) {
         return complain(why, room, "is damaged: its head makes no sense");
     }

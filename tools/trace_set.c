@@ -6,9 +6,11 @@
 #include "tools/trace_set.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static bool refuse(const struct trace_set *set, const char *path, const char *why)
 {
@@ -19,9 +21,11 @@ static bool refuse(const struct trace_set *set, const char *path, const char *wh
 /* NULL after a message. */
 static FILE *open_file(const struct trace_set *set, const char *path)
 {
+    /* Without O_NONBLOCK a FIFO would wait for somebody who writes. */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FILE *from = fd >= 0 ? fdopen(fd, "rb") : NULL;
     struct stat about;
     char why[200];
-    FILE *from = fopen(path, "rb");
 
     if (from && fstat(fileno(from), &about) == 0 && S_ISREG(about.st_mode)) {
         return from;
@@ -30,6 +34,8 @@ static FILE *open_file(const struct trace_set *set, const char *path)
                    strerror(errno));
     if (from) {
         (void)fclose(from);
+    } else if (fd >= 0) {
+        (void)close(fd);
     }
     (void)refuse(set, path, why);
     return NULL;

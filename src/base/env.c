@@ -62,8 +62,12 @@ static int parse_COUNT(const struct env_entry *entry, const char *text, union en
 
     errno = 0;
     count = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || count < 0 || count > INT_MAX) {
+    if (end == text || *end != '\0' || count < 0) {
         return reject(entry, text);
+    }
+    if (errno != 0 || count > INT_MAX) {
+        return tally__fail(TALLY_ARG, "%s=%s is not accepted: use %s up to %d", entry->name, text,
+                           entry->accepts, INT_MAX);
     }
     value->count = (int)count;
     return TALLY_OK;
@@ -71,10 +75,12 @@ static int parse_COUNT(const struct env_entry *entry, const char *text, union en
 
 static int parse_SECONDS(const struct env_entry *entry, const char *text, union env_value *value)
 {
-    char *end;
-    double seconds = strtod(text, &end);
+    /* The program may have a locale whose numbers have a comma. */
+    static const struct tally__option real = {.type = TALLY__OPTION_REAL,
+                                              .max = TALLY__SECONDS_MAX};
+    double seconds;
 
-    if (end == text || *end != '\0' || !(seconds > 0) || seconds > TALLY__SECONDS_MAX) {
+    if (!tally__option_read(&real, text, &seconds) || !(seconds > 0)) {
         return reject(entry, text);
     }
     value->seconds = seconds;

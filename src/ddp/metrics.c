@@ -5,6 +5,7 @@
  * step fails because of it.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +15,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/shared_folder.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "ddp/ddp.h"
 
 #define PERIOD_NS (15 * TALLY__NS_PER_SECOND)
@@ -36,8 +39,9 @@ struct tally__metrics {
 };
 
 /* "%r" in name becomes the rank; without it, the rank goes before the extension: node_exporter
- * reads files whose names end in ".prom". The second ddp of a rank has a separate file. */
-static bool find_path(struct tally__metrics *metrics, const char *name, int rank, int ddp)
+ * reads files whose names end in ".prom". The second ddp of a rank has a separate file. Errors: ARG
+ * for a name of a folder, or one that is too long. */
+static int find_path(struct tally__metrics *metrics, const char *name, int rank, int ddp)
 {
     const char *mark = strstr(name, "%r");
     const char *base = strrchr(name, '/');
@@ -46,12 +50,17 @@ static bool find_path(struct tally__metrics *metrics, const char *name, int rank
     char number[32];
     int n;
 
+    if (base && base[1] == '\0') {
+        return tally__fail(TALLY_ARG, "'%s' is a folder; give the name of a file in it", name);
+    }
     (void)(ddp > 1 ? snprintf(number, sizeof number, "%d.ddp%d", rank, ddp)
                    : snprintf(number, sizeof number, "%d", rank));
     n = snprintf(metrics->path, sizeof metrics->path, "%.*s%s%s%s", (int)(from - name), name,
                  mark ? "" : ".", number, mark ? mark + 2 : from);
     (void)snprintf(metrics->partial, sizeof metrics->partial, "%s.new", metrics->path);
-    return n >= 0 && (size_t)n < sizeof metrics->path;
+    return n >= 0 && (size_t)n < sizeof metrics->path
+               ? TALLY_OK
+               : tally__fail(TALLY_ARG, "the name of the file is too long: '%.60s...'", name);
 }
 
 void tally__metrics_make(tally_ddp *ddp)
@@ -63,11 +72,10 @@ void tally__metrics_make(tally_ddp *ddp)
         return;
     }
     made = tally__alloc(sizeof *made, "metrics");
-    if (made &&
-        !find_path(made, name, tally__number_of(ddp->group, ddp->group->rank), ddp->trace.number)) {
+    if (made && find_path(made, name, tally__number_of(ddp->group, ddp->group->rank),
+                          ddp->trace.number) != TALLY_OK) {
         tally__free(made);
         made = NULL;
-        (void)tally__fail(TALLY_ARG, "the name of the file is too long: '%.60s...'", name);
     }
     if (!made) {
         tally__log(TALLY_LOG_WARN, "TALLY_METRICS: no metrics are written: %s", tally_last_error());
@@ -94,17 +102,23 @@ static void put_name(FILE *to, const tally_ddp *ddp, const char *name)
                   tally__number_of(ddp->group, ddp->group->rank), ddp->trace.number);
 }
 
+/* A hook's name may be any text. A reader refuses the whole file for a byte that is not UTF-8. */
 static void put_label(FILE *to, const char *key, const char *value)
 {
     (void)fprintf(to, ",%s=\"", key);
-    for (; *value; value++) {
+    while (*value) {
+        size_t n = tally__utf8_bytes(value);
+
         if (*value == '\\' || *value == '"') {
-            (void)fputc('\\', to);
+            (void)fprintf(to, "\\%c", *value);
+        } else if (*value == '\n') {
+            (void)fputs("\\n", to);
+        } else if (n == 0 || (unsigned char)*value < ' ' || *value == 0x7f) {
+            (void)fputc('?', to);
+        } else {
+            (void)fwrite(value, 1, n, to);
         }
-        (void)fputs(*value == '\n' ? "\\n" : "", to);
-        if (*value != '\n') {
-            (void)fputc(*value, to);
-        }
+        value += n > 0 ? n : 1;
     }
     (void)fputc('"', to);
 }
@@ -115,10 +129,17 @@ static void put_count(FILE *to, const tally_ddp *ddp, const char *name, unsigned
     (void)fprintf(to, "} %llu\n", value);
 }
 
+/* The program may have a locale whose numbers have a comma. */
+static void put_ns(FILE *to, uint64_t ns)
+{
+    (void)fprintf(to, "} %" PRIu64 ".%09" PRIu64 "\n", ns / TALLY__NS_PER_SECOND,
+                  ns % TALLY__NS_PER_SECOND);
+}
+
 static void put_seconds(FILE *to, const tally_ddp *ddp, const char *name, uint64_t ns)
 {
     put_name(to, ddp, name);
-    (void)fprintf(to, "} %.9f\n", tally__seconds(ns));
+    put_ns(to, ns);
 }
 
 static void put_bytes(FILE *to, const tally_ddp *ddp)
@@ -141,7 +162,7 @@ static void put_lateness(FILE *to, const tally_ddp *ddp)
     for (int c = 0; c < TALLY__N_LATE_CAUSES; c++) {
         put_name(to, ddp, "tally_late_seconds_total");
         put_label(to, "cause", causes[c]);
-        (void)fprintf(to, "} %.9f\n", tally__seconds(own->ns[c]));
+        put_ns(to, own->ns[c]);
     }
     put_family(to, "tally_late_steps", "gauge",
                "The last steps in a row in which the others waited for this rank for more than a "
@@ -151,7 +172,9 @@ static void put_lateness(FILE *to, const tally_ddp *ddp)
 
 static void put_optimizer(FILE *to, const tally_ddp *ddp)
 {
+    static const struct tally__option real = {.type = TALLY__OPTION_REAL};
     struct tally__trace_step facts = {0};
+    char loss_scale[TALLY__MAX_OPTION_VALUE];
     unsigned long long skipped =
         ddp->observer.ask ? ddp->observer.ask(ddp->observer.user).skipped : 0;
 
@@ -163,7 +186,8 @@ static void put_optimizer(FILE *to, const tally_ddp *ddp)
     put_count(to, ddp, "tally_skipped_steps_total", skipped);
     put_family(to, "tally_loss_scale", "gauge", "The loss scale; 0 without an optimizer.");
     put_name(to, ddp, "tally_loss_scale");
-    (void)fprintf(to, "} %.17g\n", facts.loss_scale);
+    tally__option_write(&real, facts.loss_scale, loss_scale);
+    (void)fprintf(to, "} %s\n", loss_scale);
 }
 
 static void put_all(FILE *to, const tally_ddp *ddp)

@@ -84,6 +84,12 @@ static void want_no_packing(const void *state, struct tally__packing *packing)
     *packing = (struct tally__packing){0};
 }
 
+static double know_no_error(const void *state)
+{
+    (void)state;
+    return -1;
+}
+
 static uint64_t count_nothing(const void *state)
 {
     (void)state;
@@ -114,6 +120,7 @@ static void fill_defaults(tally_hook_table *table, struct tally__hook_private *p
     DEFAULT(private->step_end, end_no_step);
     DEFAULT(private->step_over, note_no_step);
     DEFAULT(private->get_packing, want_no_packing);
+    DEFAULT(private->get_error, know_no_error);
     DEFAULT(private->n_explained, count_nothing);
     DEFAULT(private->explain, explain_nothing);
 }

@@ -58,6 +58,9 @@ struct tally__hook_private {
      * the next step, and they get a new generation. Otherwise, or without memory for it, they stay.
      */
     void (*get_packing)(const void *state, struct tally__packing *packing);
+    /* The part that this rank's own contributions to the last step left out, relative to them: a
+     * quotient of norms. Below 0: the hook has not measured it in this step. Between steps. */
+    double (*get_error)(const void *state);
     /* Changes whenever explain says something new that a trace should have; 0: nothing so far. */
     uint64_t (*n_explained)(const void *state);
     /* Fills in the decision for a bucket; hook and measured_s are set. Between steps. */

@@ -86,7 +86,8 @@ static int make_power(const char *name, struct tally__power_options options, tal
         .load = tally__power_load,
         .destroy = destroy,
     };
-    const struct tally__hook_private private = {.layout_bound = options.batched};
+    const struct tally__hook_private private = {.layout_bound = options.batched,
+                                                .get_error = tally__power_error};
     struct tally__power *power = tally__alloc(sizeof *power, "a hook");
 
     if (!power) {

@@ -50,6 +50,14 @@ struct tally__power_matrix {
     const tally_bucket_param *parts; /* of the bucket, in the layout in which they are held */
 };
 
+/* Squares of norms in the step that was measured last: of what this rank had to send for a bucket,
+ * and of the part that it left out. */
+struct tally__power_error {
+    uint64_t step; /* steps of the hook before */
+    double all;
+    double left;
+};
+
 /* The plan of one bucket. */
 struct tally__power_plan {
     unsigned generation; /* of the layout it was made for */
@@ -60,7 +68,8 @@ struct tally__power_plan {
     size_t p_count; /* elements of all P, of the rest, and of all Q */
     size_t rest_count;
     size_t q_count;
-    size_t q_most;  /* elements of the largest Q */
+    size_t q_most; /* elements of the largest Q */
+    struct tally__power_error error;
     float *message; /* room for the larger message */
     float *start;   /* room for the largest Q */
 };
@@ -99,6 +108,9 @@ bool tally__power_worth(const struct tally__power_options *options, size_t n, si
 
 /* power_step.c: the reduce of the hooks. */
 int tally__power_reduce(void *state, tally_lane *lane, const tally_bucket *bucket);
+
+/* tally__hook_private.get_error. */
+double tally__power_error(const void *state);
 
 /* power_residual.c */
 /* Holds the residual of a matrix, if it is not held: of the parameter, or, batched, of all

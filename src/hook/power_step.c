@@ -12,6 +12,7 @@
  * direction matters. Buckets that are not fp32 travel unchanged. Lanes enter, several at once.
  * State: hook/power.h.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/checksum.h"
@@ -24,6 +25,8 @@
 
 /* Gradients beyond this do not stay in the caches between two passes over them. */
 #define CACHED_BYTES ((size_t)16 << 20)
+/* Steps of which one is measured: that takes another pass over the gradient. */
+#define MEASURED_EVERY 32
 
 /* One bucket in one step. */
 struct step {
@@ -110,6 +113,57 @@ static void sit_out(const struct step *step, int k)
     if (step->power->options.feedback) {
         tally__power_take_away(matrix_of(step, k), corrected_of(step, k));
     }
+}
+
+/* Whether this rank measures what the step leaves out: one step in MEASURED_EVERY, from the first
+ * that is compressed. */
+static bool is_measured(const struct step *step)
+{
+    uint64_t start = step->power->options.start;
+
+    return !step->bucket->shadows && (step->number - start) % MEASURED_EVERY == 0;
+}
+
+static void measure_first(const struct step *step)
+{
+    struct tally__power_error *error = &step->plan->error;
+
+    *error = (struct tally__power_error){.step = step->number};
+    for (int k = 0; k < step->plan->n_matrices; k++) {
+        error->left += tally__sqnorm_f32(matrix_of(step, k)->shape.size, corrected_of(step, k));
+    }
+    error->all = error->left;
+    for (int k = 0; k < step->plan->n_rest; k++) {
+        const tally_bucket_param *param = &step->bucket->params[step->plan->rest[k]];
+
+        error->all += tally__sqnorm_f32(param->n, param->gradient);
+    }
+}
+
+/* P has orthonormal columns: P Q^T leaves out |C|^2 - |Q|^2. */
+static void measure_second(const struct step *step)
+{
+    for (int k = 0; k < step->plan->n_matrices; k++) {
+        const struct tally__power_matrix *matrix = matrix_of(step, k);
+
+        step->plan->error.left -= tally__sqnorm_f32(q_count(matrix), matrix->own_q);
+    }
+}
+
+double tally__power_error(const void *state)
+{
+    const struct tally__power *power = state;
+    uint64_t last = tally__power_steps(power) - 1;
+    double all = 0;
+    double left = 0;
+
+    for (size_t i = 0; i < power->n_params; i++) {
+        const struct tally__power_error *error = &power->plans[i].error;
+
+        all += error->step == last ? error->all : 0;
+        left += error->step == last ? error->left : 0;
+    }
+    return all > 0 && isfinite(all) ? sqrt(fmax(left, 0) / all) : -1;
 }
 
 /* 1: all P, followed by the parameters that travel unchanged. */
@@ -275,9 +329,15 @@ static int compress(tally_lane *lane, const struct step *step)
 
     TRY(hold(step));
     fill_first(step);
+    if (is_measured(step)) {
+        measure_first(step);
+    }
     rc = send_mean(lane, step->bucket, plan->message, plan->p_count + plan->rest_count);
     if (rc == TALLY_OK) {
         fill_second(step);
+        if (is_measured(step)) {
+            measure_second(step);
+        }
         rc = send_mean(lane, step->bucket, plan->message, plan->q_count);
     }
     if (rc != TALLY_OK) {

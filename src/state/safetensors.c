@@ -7,30 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "state/container.h"
-
-/* The bytes of the UTF-8 character at text; 0: there is none. */
-static size_t utf8_bytes(const unsigned char *text)
-{
-    /* Of the second byte, for first bytes with their own range: shorter forms, surrogates, and
-     * what is beyond U+10FFFF are not characters. */
-    unsigned char least = text[0] == 0xe0 ? 0xa0 : (text[0] == 0xf0 ? 0x90 : 0x80);
-    unsigned char most = text[0] == 0xed ? 0x9f : (text[0] == 0xf4 ? 0x8f : 0xbf);
-    size_t n = text[0] < 0xe0 ? 2 : (text[0] < 0xf0 ? 3 : 4);
-
-    if (text[0] < 0x80) {
-        return 1;
-    }
-    if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < least || text[1] > most) {
-        return 0;
-    }
-    for (size_t i = 2; i < n; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    return n;
-}
 
 /* A byte that is not part of UTF-8 becomes the character with its number: readers refuse a file
  * with anything else. */
@@ -39,7 +17,7 @@ void tally__json_string(struct tally__growing *to, const char *text)
     tally__grow_bytes(to, "\"", 1);
     while (*text) {
         unsigned char first = (unsigned char)*text;
-        size_t n = utf8_bytes((const unsigned char *)text);
+        size_t n = tally__utf8_bytes(text);
 
         if (first == '"' || first == '\\') {
             tally__grow(to, "\\%c", *text);

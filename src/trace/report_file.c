@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reports of failures: one file per rank, written once, without allocating. Records are written one
- * after the other; the head of the segment comes last and counts them. The thread whose call failed
+ * after the other; then the head of the segment counts them. It is written before the events, too:
+ * if the disk is full, the report has at least what comes before them. The thread whose call failed
  * enters; other threads of the rank may go on putting events.
  */
 #include "trace/report_file.h"
@@ -55,6 +56,35 @@ static bool is_first(struct tally__tracer *tracer)
     return !atomic_exchange_explicit(&tracer->has_reported, true, memory_order_relaxed);
 }
 
+/* Counts the records: from now on a reader sees them. */
+static void count_records(struct tally__report *report)
+{
+    if (!report->has_failed &&
+        pwrite(report->fd, &report->segment, sizeof report->segment,
+               sizeof(struct tally__trace_head)) != (ssize_t)sizeof report->segment) {
+        fail(report);
+    }
+}
+
+/* False after a log line. */
+static bool create(const struct tally__tracer *tracer, struct tally__report *report)
+{
+    int n = snprintf(report->path, sizeof report->path, "%s/tally-%ld.%d",
+                     tally__env_text(TALLY__ENV_REPORT_DIR), (long)getpid(), tracer->words.rank);
+
+    if (n < 0 || (size_t)n >= sizeof report->path) {
+        errno = ENAMETOOLONG;
+        report->fd = -1;
+    } else {
+        report->fd = tally__create_in_shared_folder(report->path);
+    }
+    if (report->fd < 0) {
+        tally__log(TALLY_LOG_WARN, "TALLY_REPORT_DIR: cannot create %s: %s", report->path,
+                   strerror(errno));
+    }
+    return report->fd >= 0;
+}
+
 bool tally__report_begin(struct tally__tracer *tracer, struct tally__report *report)
 {
     struct tally__trace_head head;
@@ -69,12 +99,7 @@ bool tally__report_begin(struct tally__tracer *tracer, struct tally__report *rep
         return false;
     }
     memset(report, 0, sizeof *report);
-    (void)snprintf(report->path, sizeof report->path, "%s/tally-%ld.%d",
-                   tally__env_text(TALLY__ENV_REPORT_DIR), (long)getpid(), tracer->words.rank);
-    report->fd = tally__create_in_shared_folder(report->path);
-    if (report->fd < 0) {
-        tally__log(TALLY_LOG_WARN, "TALLY_REPORT_DIR: cannot create %s: %s", report->path,
-                   strerror(errno));
+    if (!create(tracer, report)) {
         return false;
     }
     tally__trace_head_fill(&tracer->words, 1, MOST_BYTES, &head);
@@ -117,6 +142,7 @@ void tally__report_events(struct tally__report *report, struct tally__tracer *tr
 {
     const struct tally__ring *ring = NULL;
 
+    count_records(report);
     while ((ring = tally__ring_next(tracer->id, ring)) != NULL) {
         write_ring(report, ring);
     }
@@ -124,11 +150,7 @@ void tally__report_events(struct tally__report *report, struct tally__tracer *tr
 
 void tally__report_end(struct tally__report *report)
 {
-    if (!report->has_failed &&
-        pwrite(report->fd, &report->segment, sizeof report->segment,
-               sizeof(struct tally__trace_head)) != (ssize_t)sizeof report->segment) {
-        fail(report);
-    }
+    count_records(report);
     (void)close(report->fd);
     if (!report->has_failed) {
         tally__log(TALLY_LOG_WARN, "wrote a report of the failure: %s", report->path);

@@ -10,8 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -101,31 +104,80 @@ void tally__trace_head_fill(const struct tally__trace_rank_words *of, uint32_t n
 }
 
 /* The name of a rank's file: "%r" in name becomes the rank; without it, ".RANK" is appended. A
- * result that is too long is an error: ARG. */
+ * name of a folder, or a result that is too long, is an error: ARG. */
 static int find_path(const char *name, int rank, char *path, size_t bytes)
 {
     const char *mark = strstr(name, "%r");
+    size_t length = strlen(name);
     int n = mark ? snprintf(path, bytes, "%.*s%d%s", (int)(mark - name), name, rank, mark + 2)
                  : snprintf(path, bytes, "%s.%d", name, rank);
 
+    if (length > 0 && name[length - 1] == '/') {
+        return tally__fail(TALLY_ARG, "'%s' is a folder; give the name of a file in it", name);
+    }
     return n >= 0 && (size_t)n < bytes
                ? TALLY_OK
                : tally__fail(TALLY_ARG, "the name of the file is too long: '%.60s...'", name);
 }
 
-/* Whether this process, or the one it was forked from, wrote the file. */
-static bool is_ours(const char *path)
+/* When this process, or the one it was forked from, opened its first file; 0: not yet. Relaxed:
+ * only the value counts, and it was stored before any file of this process was written. */
+static _Atomic uint64_t first_opened_ns;
+
+static void note_opened(uint64_t ns)
+{
+    uint64_t known = atomic_load_explicit(&first_opened_ns, memory_order_relaxed);
+
+    while ((known == 0 || ns < known) &&
+           !atomic_compare_exchange_weak_explicit(&first_opened_ns, &known, ns,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+/* Whether this process, or the one it was forked from, wrote the file. In a container, the process
+ * of the run before may have had the same number. */
+static bool is_ours(const char *path, const struct tally__trace_head *own)
 {
     struct tally__trace_head head;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     bool is = fd >= 0 && read(fd, &head, sizeof head) == (ssize_t)sizeof head &&
               memcmp(head.magic, TALLY__TRACE_MAGIC, sizeof head.magic) == 0 &&
-              (head.pid == getpid() || head.pid == getppid());
+              (head.pid == own->pid || head.pid == getppid()) &&
+              memcmp(head.boot_id, own->boot_id, sizeof head.boot_id) == 0 &&
+              head.opened_ns >= atomic_load_explicit(&first_opened_ns, memory_order_relaxed);
 
     if (fd >= 0) {
         (void)close(fd);
     }
     return is;
+}
+
+/* A lock of an open file, since a process may write several: it goes with the last descriptor.
+ * Where the file system has no locks, nobody is seen. */
+static bool is_locked(int fd)
+{
+    return flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+/* Opens file->path and empties it. False, with errno EEXIST: somebody writes it, or this process
+ * wrote it. */
+static bool open_free(struct tally__trace_file *file)
+{
+    /* Without O_NONBLOCK a FIFO would wait for a reader. */
+    int fd = open(file->path, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+    struct stat about;
+
+    if (fd < 0) {
+        return false;
+    }
+    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) &&
+        (is_locked(fd) || is_ours(file->path, &file->head) || ftruncate(fd, 0) != 0)) {
+        (void)close(fd);
+        errno = EEXIST;
+        return false;
+    }
+    file->fd = fd;
+    return true;
 }
 
 /* Opens the file and writes its head: a full disk is an error here, and a line of the log later. */
@@ -136,14 +188,13 @@ static int open_path(struct tally__trace_file *file, const char *name, int rank)
 
     TRY(find_path(name, rank, path, sizeof path));
     (void)snprintf(file->path, sizeof file->path, "%s", path);
-    for (unsigned i = 2; is_ours(file->path) && i < N_NAMES; i++) {
+    note_opened(file->head.opened_ns);
+    for (unsigned i = 2; !open_free(file); i++) {
+        if (errno != EEXIST || i == N_NAMES) {
+            return tally__fail_errno(TALLY_SYSTEM, errno, "cannot create the trace file %s",
+                                     file->path);
+        }
         (void)snprintf(file->path, sizeof file->path, "%s.%u", path, i);
-    }
-    /* Without O_NONBLOCK a FIFO would wait for a reader. */
-    file->fd = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
-    if (file->fd < 0) {
-        return tally__fail_errno(TALLY_SYSTEM, errno, "cannot create the trace file %s",
-                                 file->path);
     }
     n = pwrite(file->fd, &file->head, sizeof file->head, 0);
     return n == (ssize_t)sizeof file->head
@@ -338,6 +389,7 @@ static void free_file(struct tally__trace_file *file)
         file->kept = next;
     }
     if (file->fd >= 0) {
+        (void)flock(file->fd, LOCK_UN); /* a forked child may keep a descriptor of it */
         (void)close(file->fd);
     }
     tally__free(file);
@@ -348,6 +400,7 @@ int tally__trace_file_open(const struct tally__trace_rank_words *of, const char 
 {
     uint64_t segment_bytes = (most_bytes - sizeof(struct tally__trace_head)) / N_SEGMENTS / 8 * 8;
     struct tally__trace_file *made;
+    uint64_t n_segments;
     int rc;
 
     if (most_bytes < TALLY__TRACE_LEAST) {
@@ -360,8 +413,9 @@ int tally__trace_file_open(const struct tally__trace_rank_words *of, const char 
     }
     segment_bytes = segment_bytes > LEAST_SEGMENT ? segment_bytes : LEAST_SEGMENT;
     segment_bytes = segment_bytes < MOST_SEGMENT ? segment_bytes : MOST_SEGMENT;
-    tally__trace_head_fill(of, (uint32_t)((most_bytes - sizeof made->head) / segment_bytes),
-                           segment_bytes, &made->head);
+    n_segments = (most_bytes - sizeof made->head) / segment_bytes;
+    n_segments = n_segments < TALLY__TRACE_SEGMENTS ? n_segments : TALLY__TRACE_SEGMENTS;
+    tally__trace_head_fill(of, (uint32_t)n_segments, segment_bytes, &made->head);
     made->fd = -1;
     rc = open_path(made, name, of->rank);
     if (rc != TALLY_OK) {

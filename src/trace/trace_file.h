@@ -26,9 +26,9 @@ void tally__trace_head_fill(const struct tally__trace_rank_words *of, uint32_t n
 #define TALLY__TRACE_LEAST ((uint64_t)256 << 10)
 
 /*
- * Creates a file that never exceeds most_bytes. A file of this name that another process wrote is
- * replaced; after one of this process or its parent, a number is appended to the name. Errors: ARG
- * for too few bytes, NOMEM, SYSTEM naming the file.
+ * Creates a file that never exceeds most_bytes. A file of this name is replaced, unless somebody
+ * writes it, or this process or its parent wrote it: then a number is appended to the name. Errors:
+ * ARG for too few bytes or the name of a folder, NOMEM, SYSTEM naming the file.
  */
 int tally__trace_file_open(const struct tally__trace_rank_words *of, const char *name,
                            uint64_t most_bytes, struct tally__trace_file **file);

@@ -81,6 +81,9 @@ _Static_assert(sizeof(struct tally__trace_event) == 32, "two events are a cache 
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
+/* Segments of a file, at most. */
+#define TALLY__TRACE_SEGMENTS ((uint64_t)1 << 20)
+
 struct tally__trace_head {
     char magic[8];
     uint32_t version;
@@ -184,10 +187,11 @@ struct tally__trace_step {
     uint64_t comm_ns;
     uint64_t update_ns; /* of the optimizer, on lanes or in wait */
     uint64_t wire_bytes;
-    uint64_t plain_bytes;     /* that an uncompressed all-reduce of these buckets would send */
-    double loss_scale;        /* 0: no loss scaling */
-    double compression_error; /* norm of the part left out / norm of the gradient; below 0: unknown
-                               */
+    uint64_t plain_bytes; /* that an uncompressed all-reduce of these buckets would send */
+    double loss_scale;    /* 0: no loss scaling */
+    /* Norm of what the hook left out of this rank's contribution / norm of that, with what feedback
+     * adds from the steps before; below 0: not measured in this step. */
+    double compression_error;
 };
 
 /* Waiting for ranks, added up since the ddp was created, as tally_ddp_get_rank_stats reports it. */

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The report of a failure: a rank that waits in vain writes one file, once, which says what failed,
- * which ranks had arrived and what they did, and its last events. A link of its name is refused.
+ * which ranks had arrived and what they did, and its last events: the latter only if the disk has
+ * room. A link of its name is refused.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,6 +20,9 @@
 #include "support/trace_reader.h"
 
 static const struct ddp_spec specs[1] = {{"weights", TALLY_F32, 0, 1, {5000}}};
+
+/* The error and the lines of two ranks take less, the events of three steps more. */
+#define FULL_BYTES 1792
 
 static char folder[] = "/tmp/tally-report-XXXXXX";
 static char victim[sizeof folder + sizeof "-victim"];
@@ -53,7 +59,11 @@ static int look(tally_group *group, const struct tally__trace_record *record,
     return 0;
 }
 
-static int check_report(tally_group *group, const char *path)
+/* What happens to the report. */
+enum report_case { WRITTEN, LINK, DISK_FULL };
+
+/* Of a full disk: all except the events. */
+static int check_report(tally_group *group, const char *path, enum report_case how)
 {
     struct found found = {0};
     struct trace trace;
@@ -65,7 +75,7 @@ static int check_report(tally_group *group, const char *path)
     CHECK_STATUS(group, found.error.status, TALLY_TIMEOUT);
     CHECK(group, found.error.step == 3 && found.error.ddp == 1);
     CHECK_TEXT(group, found.error.text, "rank 1 did not arrive");
-    CHECK(group, found.n_lines == 1 && found.n_events > 3 * 4);
+    CHECK(group, found.n_lines == 1 && (how == DISK_FULL || found.n_events > 3 * 4));
     CHECK(group, found.line[0].rank == 0 && found.line[0].state == TALLY__ARRIVAL_ARRIVED);
     CHECK_TEXT(group, found.line[0].doing, "step 4 (bucket 0: 'weights')");
     CHECK(group, found.line[1].rank == 1 && found.line[1].state == TALLY__ARRIVAL_MISSING);
@@ -89,11 +99,20 @@ static int check_no_report(tally_group *group, const char *path)
     return 0;
 }
 
-/* Rank 1 leaves out the fourth step until rank 0 has given up. user: whether a link has the name of
- * the report. */
+/* From now on, files have room for the error and the lines, and not for the events. */
+static int fill_disk(tally_group *group)
+{
+    const struct rlimit small = {FULL_BYTES, FULL_BYTES};
+
+    CHECK(group, signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK(group, setrlimit(RLIMIT_FSIZE, &small) == 0);
+    return 0;
+}
+
+/* Rank 1 leaves out the fourth step until rank 0 has given up. user: enum report_case. */
 static int late_body(tally_group *group, void *user)
 {
-    const bool *is_link = user;
+    enum report_case how = *(const enum report_case *)user;
     struct ddp_model model;
     char path[80];
     tally_ddp *ddp;
@@ -105,9 +124,11 @@ static int late_body(tally_group *group, void *user)
     }
     if (tally_group_rank(group) == 0) {
         (void)snprintf(path, sizeof path, "%s/tally-%d.0", folder, (int)getpid());
-        CHECK(group, !*is_link || symlink(victim, path) == 0);
+        CHECK(group, how != LINK || symlink(victim, path) == 0);
+        CHECK(group, how != DISK_FULL || fill_disk(group) == 0);
         CHECK_STATUS(group, step(group, ddp), TALLY_TIMEOUT);
-        CHECK_OK(group, (*is_link ? check_no_report : check_report)(group, path));
+        CHECK_OK(group,
+                 how == LINK ? check_no_report(group, path) : check_report(group, path, how));
         /* Only once. */
         (void)unlink(path);
         CHECK_STATUS(group, tally_ddp_wait(ddp), TALLY_ABORTED);
@@ -121,18 +142,18 @@ static int late_body(tally_group *group, void *user)
     return 0;
 }
 
-static void run(enum ranks_kind kind, bool is_link)
+static void run(enum ranks_kind kind, enum report_case how)
 {
     const struct ranks two = {
         .kind = kind, .world = 2, .lanes = 1, .timeout_s = 5, .may_leak = true};
 
-    assert_int_equal(ranks_run(&two, late_body, &is_link), 0);
+    assert_int_equal(ranks_run(&two, late_body, &how), 0);
 }
 
 static void test_threads(void **state)
 {
     (void)state;
-    run(RANKS_THREADS, false);
+    run(RANKS_THREADS, WRITTEN);
 }
 
 static void test_processes(void **state)
@@ -141,13 +162,14 @@ static void test_processes(void **state)
     if (!ranks_have_processes()) {
         skip();
     }
-    run(RANKS_PROCESSES, false);
+    run(RANKS_PROCESSES, WRITTEN);
+    run(RANKS_PROCESSES, DISK_FULL);
 }
 
 static void test_link(void **state)
 {
     (void)state;
-    run(RANKS_THREADS, true);
+    run(RANKS_THREADS, LINK);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check_metrics.py TALLY RUN_TRAIN RUN_LATE: what ranks write to TALLY_METRICS is OpenMetrics text, complete whenever it
+"""check_metrics.py TALLY RUN_LATE: what ranks write to TALLY_METRICS is OpenMetrics text, complete whenever it
 is read, with the figures of the run; it is replaced after 15 s; and where it cannot be written, one log line per rank
 says so, and training goes on."""
 import os
@@ -86,10 +86,12 @@ def figures_of_a_late_rank(tally, late, folder):
             assert value(samples, "tally_late_seconds", rank=str(rank), cause=cause) >= 0
 
 
-def replaced_while_it_runs(tally, train, folder):
-    """Whoever reads the file sees a whole one, and after 15 s a later one."""
-    env = {**os.environ, "TALLY_METRICS": f"{folder}/rank%r.prom"}
-    with subprocess.Popen([tally, "run", "-n", "2", train], env=env, stderr=subprocess.DEVNULL) as job:
+def replaced_while_it_runs(tally, late, folder):
+    """Whoever reads the file sees a whole one, and after 15 s a later one, which says who is late and why.
+    The program's numbers have a comma, if the machine has such a locale."""
+    env = {**os.environ, "TALLY_METRICS": f"{folder}/rank%r.prom", "LC_NUMERIC": "comma"}
+    with subprocess.Popen([tally, "run", "-n", "2", late, "computes", "1", "3000"], env=env, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as job:
         try:
             deadline = time.monotonic() + 60
             path, steps = f"{folder}/rank1.prom", set()
@@ -99,10 +101,21 @@ def replaced_while_it_runs(tally, train, folder):
                     samples = read(path)
                     steps.add(value(samples, "tally_steps", rank="1"))
             assert len(steps) == 2 and min(steps) == 1, steps
-            assert value(samples, "tally_step_seconds", rank="1") > 14, samples
+            seconds = value(samples, "tally_step_seconds", rank="1")
+            assert seconds > 14, samples
+            waited = {cause: value(samples, "tally_late_seconds", rank="1", cause=cause) for cause in ("computes", "lane", "link")}
+            assert 0.1 * seconds < waited["computes"] <= seconds and waited["computes"] == max(waited.values()), samples
         finally:
             job.terminate()
     assert [name for name in os.listdir(folder) if not name.endswith(".prom")] == []
+
+
+def names_of_hooks(tally, late, folder):
+    """A hook's name may be any text: readers refuse a file that is not UTF-8."""
+    for name, label in ((b'q"\\\n<b>\r\xff\xc3', 'q\\"\\\\\\n<b>???'), ("ä".encode() * 40, "ä" * 31 + "?")):
+        env = {**os.environb, b"TALLY_METRICS": f"{folder}/job.prom".encode(), b"RUN_LATE_HOOK": name}
+        subprocess.run([tally, "run", "-n", "1", late, "lane", "0", "1"], env=env, check=True, stdout=subprocess.DEVNULL)
+        value(read(f"{folder}/job.0.prom"), "tally_wire_bytes", rank="0", hook=label)
 
 
 def where_it_cannot_be_written(tally, late, folder):
@@ -115,6 +128,10 @@ def where_it_cannot_be_written(tally, late, folder):
     done = subprocess.run([tally, "run", "-n", "1", late, "none", "0", "1"], env=env, check=True, text=True,
                           stdout=subprocess.PIPE)
     assert "the name of the file is too long" in done.stdout, done.stdout
+    env["TALLY_METRICS"] = folder + "/"
+    done = subprocess.run([tally, "run", "-n", "1", late, "none", "0", "1"], env=env, check=True, text=True,
+                          stdout=subprocess.PIPE)
+    assert "is a folder; give the name of a file" in done.stdout, done.stdout
 
 
 def where_a_fifo_or_a_link_is_in_the_way(tally, late, folder):
@@ -135,12 +152,11 @@ def where_a_fifo_or_a_link_is_in_the_way(tally, late, folder):
 
 
 def main():
-    tally, train, late = sys.argv[1:]
-    for case, program in ((figures_of_a_late_rank, late), (where_it_cannot_be_written, late),
-                          (where_a_fifo_or_a_link_is_in_the_way, late),
-                          (replaced_while_it_runs, train)):
+    tally, late = sys.argv[1:]
+    for case in (figures_of_a_late_rank, where_it_cannot_be_written, where_a_fifo_or_a_link_is_in_the_way, names_of_hooks,
+                 replaced_while_it_runs):
         with tempfile.TemporaryDirectory() as folder:
-            case(tally, program, folder)
+            case(tally, late, folder)
             print(f"{case.__name__}: good")
 
 

@@ -93,6 +93,31 @@ def check_theme(page):
     expect(dark)  # the button's choice stays
 
 
+def check_grey(page):
+    """Neighbours differ in grey too, in both themes."""
+    for scheme in ("light", "dark"):
+        page.prefer(scheme)
+        page.until(f"document.documentElement.dataset.theme === '{scheme}'")
+        for names in (["compute", "exposed", "optimizer"], ["encode", "send", "waitrank", "reduce", "decode"]):
+            greys = page.value("""%s.map((name) => { const hex = colour(name);
+                const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+                return 0.3 * r + 0.59 * g + 0.11 * b; })""" % names)
+            gaps = [abs(a - b) for a, b in zip(greys, greys[1:])]
+            assert min(gaps) >= 35, (scheme, names, greys)
+
+
+def check_narrow(page, width):
+    """On a telephone only tables and the timeline scroll sideways, not the page."""
+    page.resize(width, 900)
+    page.until(f"innerWidth === {width}")
+    assert page.value("document.documentElement.scrollWidth") <= width
+    # The name of a setting is in one line.
+    assert page.value("""[...document.querySelectorAll('#notes-table td:first-child')].every((key) => {
+        const range = document.createRange();
+        range.selectNodeContents(key);
+        return range.getClientRects().length === 1; })""")
+
+
 def check_names(page):
     """Names from files are texts."""
     assert page.value("document.querySelectorAll('img').length") == 0
@@ -104,6 +129,12 @@ def check_post(page):
     assert page.value("$('post').getBoundingClientRect().top < 200")
     assert page.value("document.querySelector('#post .missing').innerText").startswith("2\tmissing")
     assert page.value("timeline.rows.length") > 0
+
+
+def check_bare(page):
+    """A failure without events, as a full disk leaves it: no empty timeline."""
+    assert page.value("document.querySelector('#post .missing').innerText").startswith("2\tmissing")
+    assert page.value("$('timeline').hidden") is True
 
 
 def check_choices(page):
@@ -119,12 +150,13 @@ def main():
         print("skipped: no Chromium; scripts/setup --ci installs it")
         return 77
     keep = sys.argv[2] if len(sys.argv) > 2 else None
-    pages = [("plain", ["world=3", "worst=7"], [check_hover, check_zoom, check_steps, check_theme]),
+    pages = [("plain", ["world=3", "worst=7"], [check_hover, check_zoom, check_steps, check_grey, check_theme]),
              ("straggler", ["world=4", "buckets=10", "steps=200", "straggler=2", "worst=40", "segment=131072"], []),
              ("odd", ["odd=1", "choices=1"], [check_names]),
              ("chosen", ["choices=1"], [check_choices]),
              ("hosts", ["world=8", "hosts=2", "only=-1"], []),
-             ("failed", ["world=3", "failed=1"], [check_post])]
+             ("failed", ["world=3", "failed=1"], [check_post]),
+             ("bare", ["world=3", "failed=1", "steps=0", "events=0"], [check_bare])]
     with tempfile.TemporaryDirectory() as temporary:
         folder = keep or temporary
         page = browser.Browser()
@@ -136,6 +168,8 @@ def main():
                 page.open(path)
                 for check in checks:
                     check(page)
+                check_narrow(page, 390)
+                page.resize(1200, 900)
                 if keep:
                     page.open(path)
                     for scheme in ("light", "dark"):

@@ -134,9 +134,10 @@ class Rank:
     def fail(self, step, begin):
         """A failure: the last rank never comes."""
         asked, end = self.asked, begin + 30_000_000_000
-        self.event("main", step, "launch", begin + FORWARD, begin + FORWARD, 0)
-        self.event("main", step, "wait", begin + FORWARD + 5000, end)
-        self.event("main", step, "error", end, end, 0xffff, 0, -6)
+        if asked["events"]:
+            self.event("main", step, "launch", begin + FORWARD, begin + FORWARD, 0)
+            self.event("main", step, "wait", begin + FORWARD + 5000, end)
+            self.event("main", step, "error", end, end, 0xffff, 0, -6)
         self.take_threads()
         words = f"no sign of rank {asked['world'] - 1} for 30 s in step {step}" + (ODD if asked["odd"] else "")
         self.record(ERROR, struct.pack("<iIQQ", -6, 1, step - 1, end + self.clock) + text(words, 512))
@@ -172,7 +173,7 @@ class Rank:
 
 def main():
     """Reads the keys and writes the files."""
-    asked = {"world": 2, "accounts": 1, "choices": 0, "steps": 20, "buckets": 4, "params": 3, "straggler": -1, "hiccup": 0, "turns": 0, "cause": "computes", "hosts": 1, "odd": 0,
+    asked = {"world": 2, "accounts": 1, "choices": 0, "steps": 20, "buckets": 4, "params": 3, "straggler": -1, "hiccup": 0, "turns": 0, "events": 1, "cause": "computes", "hosts": 1, "odd": 0,
              "failed": 0, "only": -1, "segment": 1 << 16, "ring": 1000, "worst": -1, "later": 0, "endless": 0, "program": "make_trace"}
     for word in sys.argv[2:]:
         key, value = word.split("=")

@@ -6,12 +6,14 @@
  *   computes   it sleeps for another 20 ms in its backward pass
  *   lane       its lane, and no other thread, may run on the last CPU only, where something else
  *              runs; the hook works for 15 ms on the bucket that is complete first, as one that
- *              compresses: a lane with a CPU for itself does that in time, on every machine
+ *              compresses: a lane with a CPU for itself does that in time, on every machine.
+ *              RUN_LATE_HOOK is the name of that hook
  *   none       nothing is late; so with link, where a test has slowed the link of rank LATE
  *
  * Rank 0 prints a line "RANK CAUSE STEP" for each rank that the statistics call late for ten steps,
  * and "logged: TEXT" for each line of the log about one. Warnings are printed, too.
  */
+#include <locale.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,8 +83,9 @@ static int work_and_reduce(void *state, tally_lane *lane, const tally_bucket *bu
 
 static int attach_worker(tally_ddp *ddp)
 {
+    const char *name = getenv("RUN_LATE_HOOK");
     const tally_hook_table table = {
-        .size = sizeof table, .name = "worker", .reduce = work_and_reduce};
+        .size = sizeof table, .name = name ? name : "worker", .reduce = work_and_reduce};
     tally_hook *hook = NULL;
     int rc = tally_hook_create(&table, NULL, &hook);
 
@@ -179,6 +182,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "usage: run_late CASE LATE STEPS\n");
         return 2;
     }
+    (void)setlocale(LC_NUMERIC, ""); /* as programs with windows do */
     (void)tally_log_set(show, NULL, TALLY_LOG_INFO);
     is_good = tally_group_open(NULL, &group) == TALLY_OK &&
               create(group, late, argv[1], &ddp) == TALLY_OK;

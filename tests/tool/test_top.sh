@@ -54,7 +54,7 @@ first=$pid
 page job rank=1 world=3 state=2 bucket=7 waits_for=2
 page job rank=2 world=3
 shows 'len(jobs) == 1 and jobs[0]["world"] == 3 and [r["state"] for r in ranks] == ["waiting", "waiting", "computing"]' "$first"
-shows 'ranks[0]["words"].startswith("bucket 7 of 20 waits for rank 2 (") and ranks[0]["waits_for"] == 2' "$first"
+shows 'ranks[0]["words"].startswith("waits for rank 2 (") and ranks[0]["words"].endswith(" s) in bucket 7 of 20") and ranks[0]["waits_for"] == 2' "$first"
 shows '"waits_for" not in ranks[2] and ranks[2]["steps"] == 1000 and ranks[2]["exposed"] == 0.2' "$first"
 kill -STOP "$pid"
 shows 'ranks[2]["state"] == "stopped" and ranks[2]["steps_per_s"] == 0' "$first"
@@ -66,6 +66,15 @@ kill -CONT "$pid"
 kill "$pid"
 wait "$pid" 2>/dev/null
 accepts '^ +2 +not found: ended' "$tally" top --once "$first"
+
+# A rank that is stopped waits for nobody, whatever its page says.
+page stopped rank=0 world=2 state=2 waits_for=1
+page stopped rank=1 world=2 state=2 waits_for=0
+kill -STOP "$pid"
+out=$("$tally" top --once "$pid")
+grep -q '^rank 0 waits for rank 1 (stopped)' <<<"$out" || complain "a stopped rank is waited for: $out"
+grep -q '^rank 1 waits' <<<"$out" && complain "a stopped rank waits: $out"
+kill -CONT "$pid"
 
 # Two jobs are two lines.
 page other
@@ -104,10 +113,15 @@ out=$("$tally" top --once "$pid" | grep 'wait for rank 8999999')
 named=$(grep -o '80000[0-9][0-9]' <<<"$out" | wc -l)
 grep -qE "^ranks 8000001, 8000002, .*[0-9] and $((16 - named)) more wait for rank 8999999 " <<<"$out" ||
     complain "of 16 ranks that wait, $named are named: $out"
+# Below a table that is longer than the screen, the sentences are in sight.
+out=$("$terminal" 0 q "$tally" top --interval 0.1 "$pid")
+grep -q 'ranks 8000001, 8000002, ' <<<"$out" || complain "a long table hides who waits for whom: $out"
+grep -q 'page down: more' <<<"$out" || complain "no word that there is more: $out"
 
 # A failure, a text that is being written, and bytes that move the cursor.
 page failed state=7 error='rank 1 is dead'
 shows 'ranks[0]["state"] == "failed" and ranks[0]["error"] == "rank 1 is dead"' "$pid"
+accepts '^rank 0 failed: rank 1 is dead$' "$tally" top --once "$pid"
 page torn sequence=3 hook=half
 shows 'ranks[0]["hook"] == ""' "$pid"
 page hostile hook=$'\033[2J\nx' error=$'\377'
@@ -158,6 +172,10 @@ out=$("$terminal" 0 q "$tally" top --interval 0.1 "$first") || complain "tally t
 grep -q $'\033\[?1049h' <<<"$out" || complain "the screen is not taken"
 grep -q $'\033\[?1049l' <<<"$out" || complain "the screen is not given back"
 grep -q 'STEPS/S' <<<"$out" || complain "nothing is on the screen"
+# What a failed call said is not cut at the edge of the screen.
+page long state=7 error="$(printf '%0100d' 0) and $(printf '%060d' 0) to the end"
+out=$("$terminal" 0 q "$tally" top --interval 0.1 "$pid")
+grep -q 'to the end' <<<"$out" || complain "a long error is cut: $out"
 # shellcheck disable=SC2016 # the dollars are for the inner shell
 out=$("$terminal" 99 q bash -c '"$0" top --interval 0.1 "$1" & p=$!; sleep 0.5; kill $p; wait $p; stty -a' "$tally" "$first")
 grep -q $'\033\[?1049l' <<<"$out" || complain "the screen is not given back after a signal"

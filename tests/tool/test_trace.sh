@@ -67,6 +67,8 @@ fails 'empty is empty' "$tally" trace "$work/empty" -o "$work/out"
 fails 'test_trace.sh is not a trace file of tally$' "$tally" trace "$here/test_trace.sh" -o "$work/out"
 fails 'nothing cannot be opened: No such file' "$tally" trace "$work/nothing" -o "$work/out"
 fails ' is not a file$' "$tally" trace "$work" -o "$work/out"
+mkfifo "$work/fifo"
+fails 'fifo is not a file$' timeout 60 "$tally" trace "$work/fifo" -o "$work/out"
 cp "$work/run.0" "$work/damaged"
 printf '\377\377\377' | dd of="$work/damaged" bs=1 seek=316 conv=notrunc 2>/dev/null
 fails 'damaged is damaged: ' "$tally" trace "$work/damaged" -o "$work/out"
@@ -91,5 +93,10 @@ if [ -e /dev/full ]; then
 fi
 rejects 'expected trace files' "$tally" trace
 rejects '--steps 3..1 is not a range' "$tally" trace "$work/run.0" --steps 3..1
+fails 'the files have no step from 13 to 999; they have steps 1 to 12$' "$tally" trace "$work"/run.? --steps 13..999 -o "$work/none.json"
+[ -e "$work/none.json" ] && complain "a file without steps was left"
+make idle steps=0
+fails 'the files have no events$' "$tally" trace "$work"/idle.? -o "$work/out"
+rejects '--steps 99999999999999999999 is not a range' "$tally" trace "$work/run.0" --steps 99999999999999999999
 rejects '--steps x is not a range' "$tally" trace "$work/run.0" --steps x
 exit $((failures > 0))

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <limits.h>
+#include <locale.h>
 #include <pthread.h>
 #include <tally.h>
 #include <unistd.h>
@@ -233,6 +235,37 @@ static void test_env_choice(void **state)
     (void)unsetenv("TALLY_ISA");
 }
 
+static void test_env_numbers(void **state)
+{
+    static const char *const bad_seconds[] = {"0", "-1", "0,5", "half", "nan", "1e9", "1s"};
+    double seconds;
+    int count;
+
+    (void)state;
+    assert_int_equal(setenv("TALLY_TRACE_BYTES", "2147483647", 1), 0);
+    assert_int_equal(tally__env_count(TALLY__ENV_TRACE_BYTES, &count), TALLY_OK);
+    assert_int_equal(count, INT_MAX);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(setenv("TALLY_TRACE_BYTES", i ? "99999999999999999999" : "2147483648", 1),
+                         0);
+        assert_int_equal(tally__env_count(TALLY__ENV_TRACE_BYTES, &count), TALLY_ARG);
+        assert_non_null(strstr(tally_last_error(), "use a whole number up to 2147483647"));
+    }
+    (void)unsetenv("TALLY_TRACE_BYTES");
+    /* A program may have chosen a locale whose numbers have a comma. */
+    (void)setlocale(LC_NUMERIC, "comma");
+    assert_int_equal(setenv("TALLY_TIMEOUT", "0.5", 1), 0);
+    assert_int_equal(tally__env_seconds(TALLY__ENV_TIMEOUT, &seconds), TALLY_OK);
+    assert_true(seconds > 0.49 && seconds < 0.51);
+    for (size_t i = 0; i < sizeof bad_seconds / sizeof bad_seconds[0]; i++) {
+        assert_int_equal(setenv("TALLY_TIMEOUT", bad_seconds[i], 1), 0);
+        assert_int_equal(tally__env_seconds(TALLY__ENV_TIMEOUT, &seconds), TALLY_ARG);
+        assert_non_null(strstr(tally_last_error(), "use seconds above 0"));
+    }
+    (void)unsetenv("TALLY_TIMEOUT");
+    (void)setlocale(LC_NUMERIC, "C");
+}
+
 static void test_isa_arguments(void **state)
 {
     const char *name = NULL;
@@ -332,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_log_to_stderr),
         cmocka_unit_test(test_env_table),
         cmocka_unit_test(test_env_choice),
+        cmocka_unit_test(test_env_numbers),
         cmocka_unit_test(test_isa_arguments),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_clock),

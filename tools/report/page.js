@@ -4,6 +4,8 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 data.kinds = data.kinds.map((kind) => kind.toLowerCase());
+// A report on a full disk has no events.
+data.steps = data.steps.filter((step) => step.ranks.some((rank) => rank.threads.some((t) => t.events.length > 0)));
 const $ = (id) => document.getElementById(id);
 
 function el(tag, className, text) {
@@ -200,6 +202,7 @@ function fillChoices(choices) {
 
 function fillBytes(bytes) {
   const largest = Math.max(bytes.wire, bytes.plain);
+  if (largest === 0) return; // one rank
   const body = $("bytes-body");
   const rows = [["sent per step and rank", bytes.wire, "bucket"], ["a plain all-reduce would send", bytes.plain, "compute"]];
   show("bytes");
@@ -217,8 +220,9 @@ function fillBytes(bytes) {
       : "The hook does not compress."));
   }
   if (bytes.error !== null) {
-    body.append(el("p", "", `Compression error: ${(100 * bytes.error).toPrecision(2)} % of the gradient's norm ` +
-      `(mean over the steps${bytes.error_max !== null ? `; at most ${(100 * bytes.error_max).toPrecision(2)} %` : ""}).`));
+    body.append(el("p", "", `Compression error: a step leaves out ${(100 * bytes.error).toPrecision(2)} % of the gradient's norm ` +
+      `(mean of the steps measured${bytes.error_max !== null ? `; at most ${(100 * bytes.error_max).toPrecision(2)} %` : ""}). ` +
+      "With error feedback, later steps deliver it."));
   }
 }
 

@@ -43,7 +43,7 @@ function drawSteps() {
   const c = fitCanvas($("steps"), chart.height);
   const right = to.x(to.last);
   c.textAlign = "right";
-  for (const t of ticks(0, to.high, 4)) {
+  for (const t of ticks(0, to.high, 5)) {
     c.fillStyle = colour("line");
     c.fillRect(chart.left, Math.round(to.y(t)), right - chart.left, 1);
     c.fillStyle = colour("quiet");
@@ -68,7 +68,7 @@ function drawSteps() {
   nameCutSteps(c, to, right);
   c.textAlign = "center";
   c.fillStyle = colour("quiet");
-  for (const t of ticks(to.first, to.last, Math.max((right - chart.left) / 110, 2))) {
+  for (const t of ticks(to.first, to.last, Math.max((right - chart.left) / 80, 2))) {
     if (Number.isInteger(t) && to.x(t) < right - 12) c.fillText(t, to.x(t), chart.height - 9);
   }
   c.strokeStyle = colour("accent");

@@ -128,7 +128,7 @@ function drawAxis(c, width, top) {
   c.fillStyle = colour("card");
   c.fillRect(0, top, width, AXIS - 3);
   c.textAlign = "center";
-  for (const t of ticks(timeline.from, timeline.to, Math.max((width - GUTTER) / 120, 2))) {
+  for (const t of ticks(timeline.from, timeline.to, Math.max((width - GUTTER) / 85, 2))) {
     const x = Math.round(xOf(t, width));
     c.fillStyle = colour("line");
     c.fillRect(x, top + AXIS - 7, 1, 4);
@@ -163,7 +163,7 @@ function drawTimeline() {
   const width = canvas.parentElement.clientWidth;
   const c = fitCanvas(canvas, timeline.height);
   timeline.drawn = [];
-  for (const t of ticks(timeline.from, timeline.to, Math.max((width - GUTTER) / 120, 2))) {
+  for (const t of ticks(timeline.from, timeline.to, Math.max((width - GUTTER) / 85, 2))) {
     c.fillStyle = colour("line");
     c.fillRect(Math.round(xOf(t, width)), AXIS, 1, timeline.height);
   }
