@@ -22,17 +22,16 @@ struct tally_future {
     tally_future *next;        /* in a queue, or among the free ones */
     tally_future *next_of_all; /* list of every future ever made, for the end */
     bool has_run;              /* only its callback is left; guarded by the queue's running */
-    /* TALLY__DONE, with release, when status, text and bytes_sent are final. Readers acquire; it is
-     * the futex word of waiting threads, which say so before they sleep. */
+    /* TALLY__DONE, with release, when outcome and bytes_sent are final. Readers acquire; it is the
+     * futex word of waiting threads, which say so before they sleep. */
     _Atomic uint32_t is_done;
-    int status;
     uint64_t bytes_sent;
     /* Guarded by the threads' mutex. */
     bool abandoned; /* no handle is left: the future is freed when it is done */
     tally_done_fn done;
     void *done_user;
     bool adapts; /* the first wait for it tells whether later submissions have to wake */
-    char text[TALLY__ERROR_BYTES]; /* last: it is not cleared when the future is used again */
+    struct tally__outcome outcome; /* last: it is not cleared when the future is used again */
 };
 
 struct tally__threads {
