@@ -187,17 +187,17 @@ static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
 
 static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
 {
-    tally_ddp_config own = {.size = sizeof own};
+    tally_ddp_config copy = {.size = sizeof copy};
 
     if (config) {
-        TRY(tally__sized_read(DDP_CONFIG, "tally_ddp_create: config", config, &own));
+        TRY(tally__sized_read(DDP_CONFIG, "tally_ddp_create: config", config, &copy));
     }
-    if (own.n_buffers > 0 && !own.buffers) {
-        return tally__fail(TALLY_ARG, "config: %zu buffers, but buffers is NULL", own.n_buffers);
+    if (copy.n_buffers > 0 && !copy.buffers) {
+        return tally__fail(TALLY_ARG, "config: %zu buffers, but buffers is NULL", copy.n_buffers);
     }
-    TRY(copy_caps(ddp, &own));
-    TRY(copy_buffers(ddp, &own));
-    ddp->config = own;
+    TRY(copy_caps(ddp, &copy));
+    TRY(copy_buffers(ddp, &copy));
+    ddp->config = copy;
     return TALLY_OK;
 }
 

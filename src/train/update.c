@@ -357,7 +357,7 @@ int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats 
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_optimizer_stats, mean_exposed_update_s);
     const struct tally__update_times *times;
-    tally_optimizer_stats own = {0};
+    tally_optimizer_stats answer = {0};
     double n;
 
     if (!optimizer) {
@@ -371,16 +371,16 @@ int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats 
     (void)pthread_mutex_lock(&optimizer->ddp->mutex);
     times = &optimizer->times;
     n = times->n > 0 ? (double)times->n : 1;
-    own.step = optimizer->n_updates;
-    own.skipped = optimizer->n_skipped;
-    own.loss_scale = tally_optimizer_loss_scale(optimizer);
-    own.norm = optimizer->norm;
-    own.state_bytes = state_bytes(optimizer);
-    own.update_s = tally__seconds(times->update_ns);
-    own.exposed_update_s = tally__seconds(times->exposed_ns);
-    own.mean_update_s = tally__seconds(times->total_update_ns) / n;
-    own.mean_exposed_update_s = tally__seconds(times->total_exposed_ns) / n;
+    answer.step = optimizer->n_updates;
+    answer.skipped = optimizer->n_skipped;
+    answer.loss_scale = tally_optimizer_loss_scale(optimizer);
+    answer.norm = optimizer->norm;
+    answer.state_bytes = state_bytes(optimizer);
+    answer.update_s = tally__seconds(times->update_ns);
+    answer.exposed_update_s = tally__seconds(times->exposed_ns);
+    answer.mean_update_s = tally__seconds(times->total_update_ns) / n;
+    answer.mean_exposed_update_s = tally__seconds(times->total_exposed_ns) / n;
     (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
-    tally__sized_write(kind, &own, stats);
+    tally__sized_write(kind, &answer, stats);
     return TALLY_OK;
 }
