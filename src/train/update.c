@@ -313,7 +313,7 @@ int tally_optimizer_step(tally_optimizer *optimizer)
 /* The part of start..done after from. */
 static uint64_t part_behind(uint64_t from_ns, uint64_t start_ns, uint64_t done_ns)
 {
-    return tally__ns_between(start_ns > from_ns ? start_ns : from_ns, done_ns);
+    return tally__ns_between(tally__larger_ns(start_ns, from_ns), done_ns);
 }
 
 uint64_t tally__update_take(tally_optimizer *optimizer, uint64_t called_ns)
@@ -331,11 +331,11 @@ uint64_t tally__update_take(tally_optimizer *optimizer, uint64_t called_ns)
     for (size_t b = 0; b < ddp->buckets.n; b++) {
         const struct tally__bucket_times *now = &ddp->buckets.bucket[b].now;
         /* Lanes that are busy at the same time count once. */
-        uint64_t from_ns = now->done_ns > busy_until_ns ? now->done_ns : busy_until_ns;
+        uint64_t from_ns = tally__larger_ns(now->done_ns, busy_until_ns);
 
         update_ns += part_behind(0, from_ns, now->after_ns);
         exposed_ns += part_behind(called_ns, from_ns, now->after_ns);
-        busy_until_ns = now->after_ns > busy_until_ns ? now->after_ns : busy_until_ns;
+        busy_until_ns = tally__larger_ns(now->after_ns, busy_until_ns);
     }
     note_time(optimizer, update_ns, exposed_ns);
     return exposed_ns;
