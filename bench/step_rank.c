@@ -244,7 +244,7 @@ static int measure(struct rank_state *s, enum step_side side, size_t step, struc
     span->start_ns = rank_board_now(&s->board);
     TRY(sides[side].run(s, span));
     span->end_ns = rank_board_now(&s->board);
-    /* Whoever is done first must not take memory, or a CPU, from those who are not. */
+    /* A rank that is done first must not take memory, or a CPU, from the others. */
     TRY(rank_board_meet(&s->board));
     return verify(s, side);
 }

@@ -5,7 +5,7 @@
 
 #include "tools/top_view.h"
 
-/* Takes the screen. False if standard output is no terminal. */
+/* Takes the screen. False if standard output is not a terminal. */
 bool top_screen_open(void);
 
 /* Shows lines, cut at the width of the terminal; first is the first line that scrolls. Corrects

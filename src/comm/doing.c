@@ -146,7 +146,7 @@ void tally__describe_line(const tally_group *group, const struct tally__line *li
 #define OF_SUB_GROUP " of this sub-group)"
 
 /* The group whose rank numbers the application sees. Groups inside a ddp are tally's own, and the
- * ddp's group, which has threads of its own, has the ranks of the group that it was created with.
+ * ddp's group, which has its own threads, has the ranks of the group that it was created with.
  */
 static const tally_group *visible_group(const tally_group *group)
 {

@@ -41,7 +41,7 @@ struct tally__call {
     uint64_t offset;  /* offset of this rank's data in its memory, or TALLY__NOT_SHARED */
     int32_t status;   /* not TALLY_OK: this rank's job has failed; the text says why */
     uint32_t payload; /* bytes of this rank's stage that belong to the line */
-    uint64_t word;    /* what this rank says in an agreement (agree.h) */
+    uint64_t word;    /* this rank's word in an agreement (agree.h) */
 };
 
 #define TALLY__NOT_SHARED UINT64_MAX

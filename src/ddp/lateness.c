@@ -15,8 +15,8 @@
 #include "comm/messages.h"
 #include "ddp/ddp.h"
 
-/* More than this part of a step, in so many steps in a row, except for one of them: a straggler. A
- * program that takes a rank's CPU leaves it alone for a step now and then. */
+/* A straggler is late by more than 1 / PART of a step, in N_STEPS steps in a row, except for one of
+ * them: a program that takes a rank's CPU leaves it alone for a step now and then. */
 #define PART 10
 #define N_STEPS 10
 /* Steps before the log names the same rank again. */

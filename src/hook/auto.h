@@ -193,7 +193,7 @@ struct tally__auto {
 
     /* The bucket cap. */
     size_t cap_bytes;  /* that it would choose; 0: not computed, or not tried again yet */
-    double cap_gain;   /* what that would gain, as a part of a step */
+    double cap_gain;   /* the gain of that, as a part of a step */
     bool is_cap_asked; /* since the choice was settled */
     uint64_t cap_tick; /* before this step no other cap is tried */
     size_t trial_cap;  /* the last that was tried */

@@ -330,7 +330,7 @@ static int lose_rank(bool is_killed)
     CHECK(tally_group_open(&config, &group) == TALLY_OK);
     CHECK(check_sum(group) == 0);
     if (tally_group_rank(group) == 1) {
-        /* When MPICH's launcher has something to say to a rank that dies, it ends. */
+        /* MPICH's launcher ends when it has something to say to a rank that died. */
         (void)sleep(is_killed ? 1 : 4);
         (void)raise(SIGKILL);
     }

@@ -123,7 +123,7 @@ static void test_upstream_sizes(void **state)
     }
 }
 
-/* Whatever the sizes: no rank has more than its share and one parameter. */
+/* With any sizes, no rank has more than its share and one parameter. */
 static void test_params(void **state)
 {
     uint64_t random = 7;
