@@ -160,7 +160,7 @@ static int with_failure(tally_group *group, size_t n, bool *met)
         atomic_store(&ranks_words()[1], counting_memory_calls() - before >= n);
     }
     CHECK_OK(group, end(group, &scene));
-    /* Freeing waits for nobody. */
+    /* Freeing does not wait for other ranks. */
     CHECK_OK(group, tally_barrier(group, &future));
     CHECK_OK(group, ranks_finish(future));
     *met = atomic_load(&ranks_words()[1]) != 0;
@@ -185,7 +185,7 @@ static int fail_body(tally_group *group, void *user)
 
 int main(void)
 {
-    /* As processes: a failure that is meant for one rank reaches no other. */
+    /* As processes: a failure meant for one rank must not reach another. */
     const struct ranks pair = {.kind = RANKS_PROCESSES, .world = 2, .lanes = 1};
     int n_failures = 0;
 

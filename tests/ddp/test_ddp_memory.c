@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory: after warm-up a step allocates nothing, whatever it does; and every allocation there is
- * may fail, once, without a leak, a hang or a wrong mean.
+ * Memory: after warm-up no step allocates; and each allocation may fail once, without a leak, a
+ * hang or a wrong mean.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A process of the same user that comes to the rendezvous and speaks the protocol by hand: with
- * memory that is not what it says, with too many descriptors or none, with half a message, or with
- * nothing to say. Ranks give a clear error, or wait on for who should come; they never crash and
- * keep no descriptor. And two ranks in one process, which is a stranger mistake.
+ * memory that is not valid, too many descriptors or none, half a message, or no message. Ranks give
+ * a clear error, or continue to wait for the true rank; they never crash and keep no descriptor.
+ * Also two ranks in one process, which is a stranger mistake.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -133,7 +133,7 @@ static int make_file(const struct gift *gift)
     return fd;
 }
 
-/* Of a sign of life that nobody keeps up, or of something else. */
+/* The descriptor of a sign of life whose process has ended, or of another file. */
 static int open_life(const struct gift *gift)
 {
     int fd = gift->is_no_life ? dup(0) : memfd_create("stranger", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -173,7 +173,7 @@ int main(void)
 
     oracle_start();
     for (size_t w = 0; w < COUNT(worlds); w++) {
-        /* As processes: a failure that is meant for one rank reaches no other. */
+        /* As processes: a failure meant for one rank must not reach another. */
         const struct ranks ranks = {
             .kind = RANKS_PROCESSES, .world = worlds[w], .lanes = worlds[w] == 3 ? 3 : 1};
 

@@ -64,8 +64,8 @@ static int run_plan(tally_group *group, struct plan *plan, int lane)
 
     CHECK_OK(group, tally_submit(group, lane, failing_job, plan, &future));
     CHECK_STATUS(group, tally_future_wait(future), TALLY_NUMERIC);
-    /* All ranks hear of the lowest rank that failed, in its own words; what all say alike is
-     * nobody's fault. */
+    /* All ranks hear of the lowest rank that failed, in its own words; if all say the same, no rank
+     * is blamed. */
     if (plan->silent && plan->who == (1u << tally_group_size(group)) - 1 &&
         tally_group_size(group) > 1) {
         (void)snprintf(expected, sizeof expected, "%s", tally_status_text(TALLY_NUMERIC));

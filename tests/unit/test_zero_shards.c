@@ -149,7 +149,7 @@ static void test_params(void **state)
     }
 }
 
-/* Buckets of one parameter each go round: nobody gets a second before all have one. */
+/* Buckets of one parameter each: no rank gets a second before all have one. */
 static void test_buckets_balance(void **state)
 {
     static const size_t size = 1000;
