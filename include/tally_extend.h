@@ -79,7 +79,7 @@ TALLY_API int tally_submit(tally_group *group, int lane, tally_job_fn job, void 
 /*
  * Waits for the job and returns its status; tally_last_error() then has its text. It may be called
  * several times. If the lane is idle, it runs the jobs submitted so far, up to this one, except
- * jobs with a callback and jobs behind them; with lanes = 0 it runs these too. Any thread; blocks.
+ * jobs with a callback and jobs after them; with lanes = 0 it runs these too. Any thread; blocks.
  * Errors: those of the job.
  */
 TALLY_API int tally_future_wait(tally_future *future);
@@ -349,7 +349,7 @@ TALLY_API tally_group *tally_ddp_group(const tally_ddp *ddp);
 TALLY_API const char *tally_ddp_param_name(const tally_ddp *ddp, int i);
 TALLY_API size_t tally_ddp_param_count(const tally_ddp *ddp, int i);
 
-/* ---- buckets that belong to somebody else --------------------------------------------------- */
+/* ---- reducers: buckets that belong to a framework ------------------------------------------- */
 
 /*
  * A framework that collects gradients in its own buckets, such as PyTorch, hands each bucket to a

@@ -44,7 +44,7 @@ struct tally__outcome {
     char text[TALLY__ERROR_BYTES];
 };
 
-/* Keep a status, with the calling thread's error text; the first writes no byte behind the text. */
+/* Keep a status, with the calling thread's error text; the first writes no byte after the text. */
 void tally__outcome_set(struct tally__outcome *outcome, int status);
 struct tally__outcome tally__outcome_of(int status);
 

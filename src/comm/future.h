@@ -60,7 +60,7 @@ int tally__future_wait_in_job(tally_future *future);
 
 /*
  * Runs queued jobs on this thread, in order, until one future is done, or all with NULL. If there
- * are lane threads: none if one is running, and no job with a callback nor a job behind it; they
+ * are lane threads: none if one is running, and no job with a callback nor a job after it; they
  * are left to the lane thread, which is then awake. until is not NULL then.
  */
 void tally__queue_run_here(struct tally__queue *queue, const tally_future *until);

@@ -6,7 +6,7 @@
  * short:
  *
  *   - A rank arrives at round k by writing line[k % 2].call and then storing k in that line's
- *     round. It goes on when the round in every rank's line[k % 2] has reached k.
+ *     round. It continues when the round in every rank's line[k % 2] has reached k.
  *   - No rank arrives at k + 2 before all have arrived at k + 1, and a rank arrives at k + 1
  *     only when it has read what it needs of round k. So two lines are enough.
  *   - A rank writes data of round k to stage k % 3 after all ranks have arrived at k - 1. The

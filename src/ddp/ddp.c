@@ -31,7 +31,7 @@ void tally_ddp_config_init(tally_ddp_config *config, size_t size)
     tally__sized_init(DDP_CONFIG, &unset, config, size);
 }
 
-/* A job behind an agreement. */
+/* A job that begins with an agreement. */
 struct agreed_job {
     const tally_ddp *ddp;
     struct tally__outcome before; /* of the part on this rank */
@@ -378,7 +378,7 @@ void tally__ddp_free(tally_ddp *ddp)
                           ddp->words.object, ddp->step + ddp->steps_before + 1);
         (void)tally__step_abort(ddp, TALLY_ABORTED);
     }
-    /* Nobody has waited for the jobs of a reducer, and they use the hook's state. */
+    /* No thread has waited for the jobs of a reducer, and they use the hook's state. */
     for (int i = 0; ddp->is_reducer && i < ddp->group->n_lanes; i++) {
         (void)tally__drain(&ddp->group->lanes[i]);
     }

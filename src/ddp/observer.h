@@ -53,7 +53,7 @@ struct tally__observer {
     /* On the bucket's lane, after reduce, unless the bucket was skipped: uses the mean. Sets
      * bucket->now.after_ns if it did something. */
     int (*after_reduce)(void *user, tally_lane *lane, struct tally__bucket *bucket);
-    /* In a job on lane 0, behind all buckets, maybe before the application calls wait: all ranks
+    /* In a job on lane 0, after all buckets, maybe before the application calls wait: all ranks
      * know the means, and which parameters have one. Collective. */
     int (*step_end)(void *user, tally_lane *lane);
     /* In wait, with the ddp's mutex held: records the observer's times of this step; returns the

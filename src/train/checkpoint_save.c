@@ -17,7 +17,7 @@
 
 #define CALL "tally_checkpoint_save"
 
-/* The nice value of a thread that writes behind training. */
+/* The nice value of a thread that writes during training. */
 #define BEHIND_NICE 10
 
 /* ---- the saves of a ddp ---- */
