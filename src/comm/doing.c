@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/sheet.h"
 #include "base/status.h"
 #include "comm/ending.h"
 #include "comm/messages.h"
@@ -179,7 +180,6 @@ struct tally__rank_text tally__rank_text(const tally_group *group, int rank)
 void tally__rank_list_add(struct tally__rank_list *list, const tally_group *group, int rank)
 {
     int number = tally__number_of(group, rank);
-    size_t used = strlen(list->text);
 
     list->n++;
     if (list->n == 1) {
@@ -187,10 +187,8 @@ void tally__rank_list_add(struct tally__rank_list *list, const tally_group *grou
         memcpy(list->text, tally__rank_text(group, rank).text, sizeof(struct tally__rank_text));
     } else if (list->n == 2) {
         (void)snprintf(list->text, sizeof list->text, "ranks %d, %d", list->first, number);
-    } else if (used + 16 < sizeof list->text) {
-        (void)snprintf(list->text + used, sizeof list->text - used, ", %d", number);
-    } else if (list->text[used - 1] != '.') {
-        (void)snprintf(list->text + used, sizeof list->text - used, ", ...");
+    } else {
+        tally__list_add(list->text, sizeof list->text, "%d", number);
     }
 }
 

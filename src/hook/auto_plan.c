@@ -189,7 +189,7 @@ static struct tally__list names_of(const struct tally__auto *self)
     struct tally__list list = {""};
 
     for (size_t h = 0; h < self->n; h++) {
-        tally__list_add(&list, self->candidates[h]->table.name);
+        tally__list_name(&list, self->candidates[h]->table.name);
     }
     return list;
 }
