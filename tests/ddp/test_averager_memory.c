@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "support/averager_scene.h"
-#include "support/counting_memory.h"
+#include "support/counting_ranks.h"
 #include "support/oracle.h"
 
 #define MANY 10000
@@ -79,15 +79,11 @@ static int count_body(tally_group *group, void *user)
     for (unsigned s = 0; s < 5; s++) {
         CHECK_OK(group, step(group, &scene, s));
     }
-    CHECK(group, ranks_meet(group) == 0);
-    before = counting_memory_calls();
-    CHECK(group, ranks_meet(group) == 0);
+    CHECK_OK(group, counting_ranks_begin(group, &before));
     for (unsigned s = 5; s < 11; s++) {
         CHECK_OK(group, step(group, &scene, s));
     }
-    CHECK(group, ranks_meet(group) == 0);
-    CHECK(group, counting_memory_calls() == before);
-    CHECK(group, ranks_meet(group) == 0);
+    CHECK_OK(group, counting_ranks_none(group, before));
     CHECK_OK(group, end(group, &scene));
     return 0;
 }
