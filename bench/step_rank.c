@@ -166,7 +166,7 @@ static const struct {
     [STEP_SERIAL] = {"the serial step", do_serial},
     [STEP_BACKWARD] = {"the backward alone", do_backward},
     [STEP_UPDATED_ON_CALL] = {"the step with an optimizer on call", do_on_call},
-    [STEP_UPDATED_BEHIND] = {"the step with an optimizer behind the hook", do_behind_hook},
+    [STEP_UPDATED_BEHIND] = {"the step with an optimizer after the hook", do_behind_hook},
     [STEP_TRAFFIC] = {"the traffic of an update", do_traffic},
     [STEP_ALL_REDUCE] = {"the all-reduce", do_all_reduce},
     [STEP_AT_ONCE] = {"the step without a backward", do_at_once},

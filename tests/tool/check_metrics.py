@@ -87,7 +87,7 @@ def figures_of_a_late_rank(tally, late, folder):
 
 
 def replaced_while_it_runs(tally, train, folder):
-    """Whoever reads the file sees a whole one, and after 15 s a later one."""
+    """A reader of the file sees a whole one, and after 15 s a later one."""
     env = {**os.environ, "TALLY_METRICS": f"{folder}/rank%r.prom"}
     with subprocess.Popen([tally, "run", "-n", "2", train], env=env, stderr=subprocess.DEVNULL) as job:
         try:
