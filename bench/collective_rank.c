@@ -104,7 +104,7 @@ static int measure(tally_lane *lane, struct rank_state *s, enum collective_time 
     rc = things[what](lane, s);
     span.end_ns = tally__now_ns();
     TRY(rc);
-    /* Whoever is done early must not take a CPU from those who are not, by looking at its result.
+    /* A rank that is done early must not take a CPU from the others, by looking at its result.
      */
     TRY(tally_lane_barrier(lane));
     keep(s, what, repetition, span);
@@ -273,7 +273,7 @@ int collective_rank(int rank, void *user)
     TRY(rank_group_open(&wanted, &s.group));
     TRY(rank_board_join(&s.board, rank, wanted.is_launched ? s.group : NULL));
     TRY(measure_in_group(&s));
-    /* Whoever was launched has only its own record so far. */
+    /* A rank that a launcher started has only its own record so far. */
     TRY(rank_board_meet(&s.board));
     rank_board_leave(&s.board);
     return tally_group_close(s.group);

@@ -27,8 +27,8 @@ enum collective_time {
     COLLECTIVE_N_TIMES
 };
 
-/* When a rank left the barrier, and when it was done: on one clock for all ranks, or, of ranks that
- * a launcher has started, on one that begins then. */
+/* The times at which a rank left the barrier and was done: on one clock for all ranks, or, of ranks
+ * that a launcher has started, on one that begins then. */
 struct collective_span {
     uint64_t start_ns;
     uint64_t end_ns;

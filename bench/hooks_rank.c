@@ -65,7 +65,7 @@ static int measure(struct rank_state *s, const struct side *side, struct hooks_s
     span->start_ns = rank_board_now(&s->board);
     TRY(announce_and_wait(s, side));
     span->end_ns = rank_board_now(&s->board);
-    /* Whoever is done first must not take memory, or a CPU, from those who are not. */
+    /* A rank that is done first must not take memory, or a CPU, from the others. */
     return rank_board_meet(&s->board);
 }
 

@@ -31,7 +31,7 @@ struct samples {
     double all[STEP_N_SIDES][STEP_MAX_STEPS];
     double backward[STEP_MAX_STEPS]; /* of the overlapped step */
     double exposed[STEP_MAX_STEPS];
-    double in_wait[STEP_MAX_STEPS];  /* behind the hook, of the rank that saw most */
+    double in_wait[STEP_MAX_STEPS];  /* after the hook, of the rank that saw most */
     double update[STEP_MAX_STEPS];   /* on call, without what came before */
     double added[2][STEP_MAX_STEPS]; /* by the optimizer to the overlapped step: on call, behind */
 };

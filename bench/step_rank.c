@@ -166,7 +166,7 @@ static const struct {
     [STEP_SERIAL] = {"the serial step", do_serial},
     [STEP_BACKWARD] = {"the backward alone", do_backward},
     [STEP_UPDATED_ON_CALL] = {"the step with an optimizer on call", do_on_call},
-    [STEP_UPDATED_BEHIND] = {"the step with an optimizer behind the hook", do_behind_hook},
+    [STEP_UPDATED_BEHIND] = {"the step with an optimizer after the hook", do_behind_hook},
     [STEP_TRAFFIC] = {"the traffic of an update", do_traffic},
     [STEP_ALL_REDUCE] = {"the all-reduce", do_all_reduce},
     [STEP_AT_ONCE] = {"the step without a backward", do_at_once},
@@ -244,7 +244,7 @@ static int measure(struct rank_state *s, enum step_side side, size_t step, struc
     span->start_ns = rank_board_now(&s->board);
     TRY(sides[side].run(s, span));
     span->end_ns = rank_board_now(&s->board);
-    /* Whoever is done first must not take memory, or a CPU, from those who are not. */
+    /* A rank that is done first must not take memory, or a CPU, from the others. */
     TRY(rank_board_meet(&s->board));
     return verify(s, side);
 }

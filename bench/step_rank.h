@@ -35,7 +35,7 @@ struct step_record {
     unsigned long long wire_bytes;
     double create_ms;                  /* tally_ddp_create */
     uint64_t checksum;                 /* of the parameters with an optimizer */
-    double in_wait_ms[STEP_MAX_STEPS]; /* updates behind the hook that wait saw */
+    double in_wait_ms[STEP_MAX_STEPS]; /* updates after the hook that wait saw */
     struct step_span spans[STEP_N_SIDES][STEP_MAX_STEPS];
 };
 

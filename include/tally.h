@@ -196,7 +196,7 @@ typedef struct tally_group_config {
                                this process was stopped; 0: TALLY_TIMEOUT (600) */
     double open_timeout_s;  /* deadline for all ranks to arrive; 0: TALLY_OPEN_TIMEOUT (60) */
     int lanes;              /* number of lane threads, which communicate in the background; 0: none,
-                               calls that wait do it; -1: TALLY_LANES */
+                               communication happens in calls that wait; -1: TALLY_LANES */
     const int *mpi_comm;    /* the communicator whose processes are the ranks, as MPI_Comm_c2f
                                returns it; tally duplicates it. NULL: all MPI processes */
 } tally_group_config;
@@ -215,9 +215,10 @@ TALLY_API void tally_group_config_init(tally_group_config *config, size_t size);
  *     TALLY_RENDEZVOUS, or by MASTER_ADDR, MASTER_PORT and TORCHELASTIC_RUN_ID;
  *   - OMPI_COMM_WORLD_SIZE, PMI_SIZE or SLURM_STEP_NUM_TASKS above 1: backend "mpi";
  *   - none of these: a world of one.
- * It is an error (ARG), on every backend, if any known launcher names more ranks than the group
- * would have, or if TALLY_RANK, RANK or LOCAL_RANK above 0, or LOCAL_WORLD_SIZE above 1, is set
- * without a number of ranks. Backend "mpi" is UNSUPPORTED in a statically linked program.
+ * It is an error (ARG), on every backend, if the variables of any known launcher name more ranks
+ * than the group would have. So it is if they give no number of ranks, but TALLY_RANK, RANK or
+ * LOCAL_RANK is above 0, or LOCAL_WORLD_SIZE above 1. Backend "mpi" is UNSUPPORTED in a statically
+ * linked program.
  *
  * Collective over all ranks; blocks until all have arrived or open_timeout_s has passed. Errors:
  * ARG; TIMEOUT naming the missing ranks; MISMATCH if ranks disagree about the number of ranks or
@@ -347,13 +348,15 @@ typedef struct tally_buffer {
  * parts of one flat array. The lane copies gradients into the bucket before the hook and back after
  * it. Nothing is copied if the gradients lie one after the other in one flat array, in the order of
  * parameters, on all ranks: hooks then work on that array. With separate arrays, a hook that treats
- * each element alone takes large gradients from there without a copy. After the first step the
- * buckets are rearranged once, in the order in which gradients became ready on rank 0. They are not
- * rearranged if the group has other ddps or sub-groups, if the optimizer is sharded, or if the hook
- * treats a whole bucket as one matrix or one tensor (batched_powersgd, scope=bucket): the bits of
- * such a hook thus do not depend on the order of announcement. They do depend on the order inside a
- * bucket, which is that of the parameters for a flat array, and the reverse otherwise. Where
- * buckets may be rearranged, the hook "auto" may also change their cap between two steps.
+ * each element alone reads and writes large gradients in their arrays, without a copy.
+ *
+ * After the first step the buckets of copies are rearranged once, in the order in which gradients
+ * became ready on rank 0. They are not rearranged if the group has other ddps or sub-groups, if the
+ * optimizer is sharded, or if the hook treats a whole bucket as one matrix or one tensor
+ * (batched_powersgd, scope=bucket). So the bits of such a hook do not depend on the order of
+ * announcement. They depend on the order of gradients inside a bucket: the order of the parameters
+ * for a flat array, otherwise the reverse. Where buckets may be rearranged, the hook "auto" may
+ * also change their cap between two steps.
  *
  * Gradient ownership. From tally_ddp_grad_ready, or tally_ddp_reduce_delayed, until tally_ddp_wait
  * returns, a gradient belongs to tally: the program must neither read nor write it.
@@ -511,8 +514,8 @@ TALLY_API int tally_ddp_no_sync_begin(tally_ddp *ddp);
 TALLY_API int tally_ddp_no_sync_end(tally_ddp *ddp);
 
 /*
- * Sets all gradients that backward writes to zero; what was announced under no_sync counts no
- * longer. Local; between steps; never blocks. Errors: ARG, STATE.
+ * Sets all gradients that backward writes to zero, and forgets what was announced under no_sync.
+ * Local; between steps; never blocks. Errors: ARG, STATE.
  */
 TALLY_API int tally_ddp_zero_grad(tally_ddp *ddp);
 
@@ -528,8 +531,9 @@ TALLY_API int tally_ddp_clip_grad_norm(tally_ddp *ddp, double max_norm, double *
 
 /*
  * Replace each of n values, or one, by its mean over all ranks, in one exchange: for losses and
- * metrics to be logged. n is the same on all ranks. Collective; between steps, and not once a rank
- * is in tally_ddp_join (MISMATCH); block. Errors: ARG, STATE, NOMEM, exchange errors.
+ * metrics to be logged. n is the same on all ranks. Collective; between steps, before any rank is
+ * in tally_ddp_join; block. Errors: ARG, STATE, NOMEM, exchange errors; MISMATCH if a rank is in
+ * tally_ddp_join.
  */
 TALLY_API int tally_ddp_mean_scalars(tally_ddp *ddp, double *values, size_t n);
 TALLY_API int tally_ddp_mean_scalar(tally_ddp *ddp, double *value);
@@ -625,7 +629,7 @@ typedef enum tally_hook_name {
  * if they had been rearranged.
  *
  * Collective; between steps, before any rank is in tally_ddp_join; block. Errors: ARG; STATE;
- * MISMATCH if ranks give different hooks; NOMEM; what the hook's attach returned on any rank. All
+ * MISMATCH if ranks give different hooks; NOMEM; the error of the hook's attach on any rank. All
  * ranks fail together, and the old hook stays, with its state and all residuals.
  */
 TALLY_API int tally_ddp_set_hook(tally_ddp *ddp, const char *text);
@@ -736,8 +740,8 @@ typedef struct tally_optimizer_config {
     /* > 0: clip the joint 2-norm of all means to this before the update, as
      * tally_ddp_clip_grad_norm does. */
     double max_norm;
-    /* > 0: gradients are of the loss times a scale that starts as this; use a power of two for
-     * exact results. See tally_optimizer_loss_scale. */
+    /* > 0: backward starts from the loss times a scale, and this is its first value; a power of two
+     * gives exact results. See tally_optimizer_loss_scale. */
     double loss_scale;
     double loss_scale_growth;  /* factor after loss_scale_interval good steps in a row; 0: 2 */
     double loss_scale_backoff; /* factor after a skipped step; 0: 0.5 */
@@ -775,7 +779,7 @@ TALLY_API int tally_optimizer_free(tally_optimizer *optimizer);
  * Updates the parameters with the means that tally_ddp_wait has left. Does nothing between
  * tally_ddp_no_sync_begin and tally_ddp_no_sync_end. One thread; between steps; local, never
  * blocks. Errors: ARG; STATE with overlap, or without a new mean; NUMERIC from clipping, with
- * nothing updated; what step_param of your own table returned on this rank. With config.averager
+ * nothing updated; the error of your own table's step_param on this rank. With config.averager
  * the call is collective and blocks, a failure is that of all ranks, and the errors of averaging
  * are added; a step that fails with NUMERIC still advances the averager's and the hook's step
  * counts.
@@ -1040,7 +1044,7 @@ typedef struct tally_checkpoint_info {
  * with the older checkpoints unchanged: ARG, also if directory is itself a checkpoint; STATE, also
  * if another process or another ddp of this one saves into the directory, or if gradients were
  * accumulated since tally_ddp_no_sync_begin, which a checkpoint does not have; SYSTEM naming the
- * file and the rank, if it can; NOMEM; what the hook's save returned; the error of the asynchronous
+ * file and the rank, if it can; NOMEM; the error of the hook's save; the error of the asynchronous
  * save before; exchange errors.
  */
 TALLY_API int tally_checkpoint_save(tally_ddp *ddp, const char *directory,
@@ -1126,7 +1130,7 @@ TALLY_API int tally_checkpoint_inspect(const char *directory, const char *name,
 
 /*
  * Saves the state of the hook and this rank's residuals. Errors: ARG if there is too little room;
- * STATE; what the hook's save returned.
+ * STATE; the error of the hook's save.
  */
 TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
 
@@ -1143,7 +1147,7 @@ TALLY_API int tally_ddp_save(tally_ddp *ddp, void *blob, size_t *bytes);
  * the residuals: nothing is lost, but the bits differ.
  *
  * Errors: ARG naming the blob that is damaged, incomplete or of another kind; MISMATCH if ranks
- * pass different blobs; STATE; NOMEM; what the hook's load returned; exchange errors.
+ * pass different blobs; STATE; NOMEM; the error of the hook's load; exchange errors.
  */
 TALLY_API int tally_ddp_load(tally_ddp *ddp, const void *const *blobs, const size_t *bytes,
                              size_t n);
@@ -1211,8 +1215,7 @@ typedef struct tally_ddp_stats {
     int rebuilt;      /* buckets are arranged by ready order */
     const char *hook; /* its name; valid until the hook is replaced */
     /* Payload this rank sent for the buckets of the last step. With allreduce:engine=native it is
-     * an estimate: MPI does not tell; 2 (W - 1) / W of the bytes is what the best algorithms send.
-     */
+     * an estimate, since MPI does not tell: the best algorithms send 2 (W - 1) / W of the bytes. */
     unsigned long long wire_bytes;
     unsigned long long total_wire_bytes; /* in all steps */
     /* Other payload that this rank sent since the previous step: which rank has which gradient
@@ -1292,10 +1295,10 @@ typedef struct tally_rank_stats {
     double lane_s;               /* TALLY_LATE_LANE, */
     double link_s;               /* TALLY_LATE_LINK */
     double step_waited_s;        /* in the last step */
-    /* The last steps in a row in which the others waited for it for more than a tenth of the step,
-     * and longer than for any other rank by as much; and the main cause in these. Of any ten steps
-     * in a row, one may be an exception. With ten of them, rank 0 logs a line at level info that
-     * names the rank, at most once in 1000 steps. */
+    /* Number of the last steps, in a row, in which the others waited for it longer than for any
+     * other rank, by more than a tenth of the step; and the main cause in these steps. Of any ten,
+     * one may be an exception. At ten steps rank 0 logs a line at level info that names the rank,
+     * at most once in 1000 steps. */
     unsigned long long n_late_steps;
     tally_late_cause cause;
     /* Of a rank on another machine: its monotonic clock minus that of this rank, and the bound of
@@ -1321,11 +1324,11 @@ typedef struct tally_bucket_choice {
     double predicted_s;    /* the bucket's time as computed from measurements; 0: not computed */
     double measured_s;     /* and in the last step; 0: no step yet */
     double runner_up_s;    /* the bucket's time with the runner-up, as computed; 0: not computed */
-    double error;          /* that hook leaves out of a sum over 32 steps, relative to the sum */
+    double error;          /* the part of a sum over 32 steps that this hook leaves out */
     char reason[200];      /* one sentence */
     /* Of the whole step: the bucket_cap_bytes that auto would choose, as computed; 0: the present
      * buckets are as good, or nothing was computed. And the part of a step that it would gain.
-     * Where buckets may move, auto tries it, and reason says what came of it. */
+     * Where buckets may move, auto tries it, and reason has the result. */
     size_t cap_bytes;
     double cap_gain;
 } tally_bucket_choice;
@@ -1362,7 +1365,7 @@ typedef struct tally_optimizer_stats {
     double norm;                /* before clipping, in the last update; 0 without max_norm */
     size_t state_bytes;         /* of state on this rank */
     double update_s;            /* time spent in updates, on lanes or in tally_optimizer_step */
-    double exposed_update_s;    /* the part that tally_ddp_wait or tally_optimizer_step saw */
+    double exposed_update_s;    /* the part inside tally_ddp_wait or tally_optimizer_step */
     double mean_update_s;
     double mean_exposed_update_s;
 } tally_optimizer_stats;

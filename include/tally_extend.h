@@ -49,11 +49,11 @@ TALLY_API int tally_group_free(tally_group *group, void *memory);
  *
  * Each lane has a thread of tally. A thread of the application that waits without a deadline, in
  * tally_future_wait or in any other function that blocks, may run jobs that have not begun in place
- * of that thread, because waking a thread takes longer than a small exchange. A job is the same on
- * both: it must not block except in functions that take the lane, and it has tally's floating-point
- * environment. After some calls of tally_future_wait in a row that came right after the submission,
- * tally expects the next one too; if it does not come, the job starts up to half a millisecond
- * later.
+ * of that thread, because waking a thread takes longer than a small exchange. The rules for
+ * a job are the same on both: it must not block except in functions that take the lane, and it has
+ * tally's floating-point environment. After some calls of tally_future_wait in a row that came
+ * right after the submission, tally expects the next one too; if it does not come, the job starts
+ * up to half a millisecond later.
  *
  * A job that fails on one rank fails on every rank, with the same status and text. The group stays
  * usable.
@@ -79,15 +79,15 @@ TALLY_API int tally_submit(tally_group *group, int lane, tally_job_fn job, void 
 /*
  * Waits for the job and returns its status; tally_last_error() then has its text. It may be called
  * several times. If the lane is idle, it runs the jobs submitted so far, up to this one, except
- * jobs with a callback and jobs behind them; with lanes = 0 it runs these too. Any thread; blocks.
+ * jobs with a callback and jobs after them; with lanes = 0 it runs these too. Any thread; blocks.
  * Errors: those of the job.
  */
 TALLY_API int tally_future_wait(tally_future *future);
 
 /*
  * As tally_future_wait, but returns TIMEOUT if the job is not done after this many seconds. The job
- * continues. It runs no jobs, except with lanes = 0. Any thread; blocks. Errors: those of the job,
- * TIMEOUT.
+ * continues. This call runs no jobs, except with lanes = 0. Any thread; blocks. Errors: those of
+ * the job, TIMEOUT.
  */
 TALLY_API int tally_future_wait_for(tally_future *future, double seconds);
 
@@ -349,7 +349,7 @@ TALLY_API tally_group *tally_ddp_group(const tally_ddp *ddp);
 TALLY_API const char *tally_ddp_param_name(const tally_ddp *ddp, int i);
 TALLY_API size_t tally_ddp_param_count(const tally_ddp *ddp, int i);
 
-/* ---- buckets that belong to somebody else --------------------------------------------------- */
+/* ---- reducers: buckets that belong to a framework ------------------------------------------- */
 
 /*
  * A framework that collects gradients in its own buckets, such as PyTorch, hands each bucket to a
@@ -410,11 +410,11 @@ TALLY_API int tally_reducer_reduce(tally_reducer *reducer, const int *params, si
 
 /*
  * As tally_ddp_set_hook, tally_ddp_attach_hook, tally_ddp_save, tally_ddp_load, tally_ddp_get_stats
- * and tally_ddp_get_rank_stats, which say the rest. A blob of a ddp with the same parameters can be
- * loaded into a reducer, and the other way round. Between steps here means: the futures of all
- * buckets are done, and the last call was for the last bucket of a step, or failed. Of the
- * statistics only steps, buckets, bytes, counts, communication times and errors are set. A rank
- * waits for a step from its call for the last bucket on.
+ * and tally_ddp_get_rank_stats, whose comments say the rest. A blob of a ddp with the same
+ * parameters can be loaded into a reducer, and the other way round. Between steps here means: the
+ * futures of all buckets are done, and the last call was for the last bucket of a step, or failed.
+ * Of the statistics only steps, buckets, bytes, counts, communication times and errors are set. A
+ * rank waits for a step from its call for the last bucket on.
  */
 TALLY_API int tally_reducer_set_hook(tally_reducer *reducer, const char *text);
 TALLY_API int tally_reducer_attach_hook(tally_reducer *reducer, tally_hook *hook);

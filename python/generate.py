@@ -100,7 +100,7 @@ def read_lists(text):
 
 
 def read_headers(paths):
-    """What the headers declare, as C text without comments: the lists, the names of enums, their constants, callbacks
+    """The declarations of the headers, as C text without comments: the lists, the names of enums, their constants, callbacks
     (name: result, arguments), structs (name, body), second names of structs (of, alias), functions (result, name,
     arguments)."""
     text = "\n".join(open(path, encoding="utf-8").read() for path in paths)

@@ -97,7 +97,7 @@ static void print_update_rows(const struct step_bench *bench, const struct step_
     printf("  %-36s %9.2f   the optimizer adds %.2f; its update alone: %.2f\n",
            "then the optimizer, on call", result->on_call_ms, result->exposed_on_call,
            result->update_ms);
-    printf("  %-36s %9.2f   the optimizer adds %.2f", "the optimizer behind the hook",
+    printf("  %-36s %9.2f   the optimizer adds %.2f", "the optimizer after the hook",
            result->behind_ms, result->exposed_behind);
     if (isfinite(result->exposed_ratio)) {
         printf(": %.2f of that", result->exposed_ratio);
@@ -157,7 +157,7 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
         {"views", OPTION_FLAG, &words->views, NULL, "gradients live in the buckets (the default)"},
         {"copies", OPTION_FLAG, &words->copies, NULL, "gradients are copied in and out"},
         {"optimizer", OPTION_TEXT, &words->optimizer, "TEXT",
-         "such as adamw: also time updates, on call and behind the hook"},
+         "such as adamw: also time updates, on call and after the hook"},
         {"params", OPTION_COUNT, &words->n_params, "N", "parameters, of equal size (100)"},
         {"bucket-mb", OPTION_COUNT, &words->bucket_mb, "M",
          "cap of a bucket, in millions of bytes; 0: tally's default (0)"},
@@ -175,7 +175,7 @@ static enum option_result read_words(int argc, char **argv, struct words *words)
         "is the time of tally_ddp_create, which sends the parameters of rank 0 to all. Every\n"
         "element of every mean is checked. overlap is (serial - step) / (serial - backward\n"
         "alone): the part of the communication that backward hides. With --optimizer there\n"
-        "are two more sides, updates after wait (on call) and updates on the lanes behind the\n"
+        "are two more sides, updates after wait (on call) and updates on the lanes after the\n"
         "hook; exposed_..._ms is what each adds to a step, and both must give the same\n"
         "parameters. Ranks are bound to CPUs if there are enough. Under mpirun its ranks are\n"
         "measured over MPI.",

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads a whole number from 1 on, with an optional suffix Ki, Mi or Gi, and moves *text behind it.
+/* Reads a whole number from 1 on, with an optional suffix Ki, Mi or Gi, and moves *text past it.
  * False if there is none. */
 bool size_read(const char **text, size_t *size);
 

@@ -187,7 +187,7 @@ static const struct option *find_option(const struct option_set *set, const char
     return NULL;
 }
 
-/* Reads the option in argv[*next] and its value, and moves *next behind them. */
+/* Reads the option in argv[*next] and its value, and moves *next past them. */
 static enum option_result read_one(const struct option_set *set, char **argv, int *next)
 {
     const char *word = argv[(*next)++];

@@ -68,7 +68,7 @@ enum option_result options_read_before(const struct option_set *set, int argc, c
 
 /*
  * The same for a command that takes words and options in any order, such as file names. Afterwards
- * argv[0] to argv[*n - 1] are the words; all words behind "--" are among them.
+ * argv[0] to argv[*n - 1] are the words; all words after "--" are among them.
  */
 enum option_result options_read_words(const struct option_set *set, int argc, char **argv,
                                       size_t *n);

@@ -72,7 +72,7 @@ struct rank_figures {
     struct late_count late; /* sum over the witnesses */
     size_t n_witnesses;
     struct tally__trace_event last; /* that its files have; NONE: nothing */
-    size_t last_member;             /* whose clock it has */
+    size_t last_member;             /* the member whose clock it has */
 };
 
 struct rank_spans {

@@ -22,7 +22,7 @@ struct headline {
     double error_max;
     size_t n_skipped;
     int straggler;       /* its rank; -1: there is none */
-    double straggler_ns; /* how long the others wait for it, per step */
+    double straggler_ns; /* time that the others wait for it, per step */
 };
 
 /* Merges the steps of all ranks and chooses those that are shown. False after a message. */

@@ -119,8 +119,8 @@ static bool descends(pid_t pid, pid_t ancestor)
 
 /* ---- pages ---- */
 
-/* Reads the page behind a descriptor of a process. False if it is not one that can be read; why is
- * set only if it looks like a page. */
+/* Reads the page that a descriptor of a process refers to. False if it is not one that can be read;
+ * why is set only if it looks like a page. */
 static bool read_page(const char *path, struct top_page *page, char *why, size_t room)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);

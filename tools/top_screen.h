@@ -5,7 +5,7 @@
 
 #include "tools/top_view.h"
 
-/* Takes the screen. False if standard output is no terminal. */
+/* Takes the screen. False if standard output is not a terminal. */
 bool top_screen_open(void);
 
 /* Shows lines; *first is the first row that is shown of those that scroll, and is corrected if

@@ -159,7 +159,7 @@ void trace_file_free(struct trace_file *file)
 
 /* ---- records ---- */
 
-/* Whether a payload has a head and exactly n entries behind it. */
+/* Whether a payload has a head and exactly n entries after it. */
 static bool fits(size_t bytes, size_t head, uint64_t n, size_t entry)
 {
     return bytes >= head && n <= (bytes - head) / entry && head + n * entry == bytes;

@@ -98,13 +98,20 @@ bool tally__take_back(const struct tally__aside *aside, int rc)
     return true;
 }
 
+void tally__outcome_set(struct tally__outcome *outcome, int status)
+{
+    outcome->status = status;
+    outcome->text[0] = '\0';
+    if (status != TALLY_OK) {
+        memcpy(outcome->text, last_error, strlen(last_error) + 1);
+    }
+}
+
 struct tally__outcome tally__outcome_of(int status)
 {
-    struct tally__outcome outcome = {.status = status};
+    struct tally__outcome outcome = {0};
 
-    if (status != TALLY_OK) {
-        memcpy(outcome.text, last_error, strlen(last_error) + 1);
-    }
+    tally__outcome_set(&outcome, status);
     return outcome;
 }
 

@@ -44,7 +44,8 @@ struct tally__outcome {
     char text[TALLY__ERROR_BYTES];
 };
 
-/* With the calling thread's error text. */
+/* Keep a status, with the calling thread's error text; the first writes no byte after the text. */
+void tally__outcome_set(struct tally__outcome *outcome, int status);
 struct tally__outcome tally__outcome_of(int status);
 
 /* Returns the status, and makes its text the calling thread's error text. */

@@ -102,11 +102,11 @@ struct tally__scan {
 /* Skips blanks, and consumes mark if it is the next character. */
 bool tally__scan_mark(struct tally__scan *scan, char mark);
 
-/* "a, b, c", for messages; truncated when full. */
+/* A list in a message (base/sheet.h). */
 struct tally__list {
     char text[512];
 };
-void tally__list_add(struct tally__list *list, const char *name);
+void tally__list_name(struct tally__list *list, const char *name);
 
 /* ---- values of options ---- */
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sheet.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -77,12 +78,9 @@ static void quote(char *quoted, size_t bytes, const char *text)
     quoted[i] = '\0';
 }
 
-void tally__list_add(struct tally__list *list, const char *name)
+void tally__list_name(struct tally__list *list, const char *name)
 {
-    size_t length = strlen(list->text);
-
-    (void)snprintf(list->text + length, sizeof list->text - length, "%s%s", length ? ", " : "",
-                   name);
+    tally__list_add(list->text, sizeof list->text, "%s", name);
 }
 
 static struct tally__list names_of(const struct tally__rows *rows)
@@ -90,7 +88,7 @@ static struct tally__list names_of(const struct tally__rows *rows)
     struct tally__list list = {""};
 
     for (size_t k = 0; k < rows->n; k++) {
-        tally__list_add(&list, rows->row[k]->name);
+        tally__list_name(&list, rows->row[k]->name);
     }
     return list;
 }
@@ -100,7 +98,7 @@ static struct tally__list options_of(const struct tally__row *row)
     struct tally__list list = {""};
 
     for (size_t i = 0; i < row->n_options; i++) {
-        tally__list_add(&list, row->options[i].name);
+        tally__list_name(&list, row->options[i].name);
     }
     return list;
 }
@@ -317,9 +315,9 @@ struct tally__list tally__setting_marks(const struct tally__setting *setting)
     struct tally__list list = {""};
 
     if (setting->has_options) {
-        tally__list_add(&list, "','");
+        tally__list_name(&list, "','");
     } else if (setting->row->n_options > 0) {
-        tally__list_add(&list, "':'");
+        tally__list_name(&list, "':'");
     }
     return list;
 }
@@ -331,7 +329,7 @@ int tally__scan_end(struct tally__scan *scan, const struct tally__list *accepted
     if (is_over(scan)) {
         return TALLY_OK;
     }
-    tally__list_add(&list, "the end");
+    tally__list_name(&list, "the end");
     return TALLY__FAIL_AT(scan, scan->at, "accepted here: %s", list.text);
 }
 

@@ -92,7 +92,7 @@ static bool read_count(const char *text, double *value)
     return text[0] != '\0';
 }
 
-/* The word at an index of a list such as "a|b"; its length is 0 behind the end. */
+/* The word at an index of a list such as "a|b"; its length is 0 after the end. */
 static const char *word_at(const char *list, size_t index, size_t *length)
 {
     for (; index > 0 && *list != '\0'; index--) {

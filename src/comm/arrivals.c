@@ -214,7 +214,7 @@ static const struct tally__one_way *one_way_of(const tally_lane *lane,
     return &arrivals->one_way[tally__number_of(lane->group, rank)];
 }
 
-/* How arrivals are seen. */
+/* The way of looking at arrivals. */
 struct sight {
     bool is_near; /* of near ranks only */
     bool excuses; /* without the time that ranks waited elsewhere */
@@ -237,7 +237,7 @@ static uint64_t far_arrival_of(const tally_lane *lane, const struct tally__arriv
                : undelayed_ns;
 }
 
-/* When rank arrived, in this rank's clock. */
+/* The time at which rank arrived, in this rank's clock. */
 static uint64_t arrival_of(const tally_lane *lane, const struct tally__arrivals *arrivals, int rank,
                            bool delays)
 {
@@ -252,9 +252,9 @@ static uint64_t arrival_of(const tally_lane *lane, const struct tally__arrivals 
 }
 
 struct last {
-    int rank;       /* NOBODY: there is only one */
-    uint64_t at_ns; /* it arrived, and the last of the others */
-    uint64_t before_ns;
+    int rank;           /* NOBODY: there is only one */
+    uint64_t at_ns;     /* the time at which it arrived, */
+    uint64_t before_ns; /* and at which the last of the others did */
 };
 
 static struct last find_last(const tally_lane *lane, const struct tally__arrivals *arrivals,
@@ -395,7 +395,7 @@ static void note_transfers(const tally_lane *lane, struct tally__arrivals *arriv
     }
 }
 
-/* When the applications began to wait for the step, as far as the lines say. */
+/* Notes the times at which the applications began to wait for the step, as far as the lines say. */
 static void note_called(const tally_lane *lane, struct tally__arrivals *arrivals)
 {
     const tally_group *group = lane->group;

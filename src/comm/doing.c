@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/sheet.h"
 #include "base/status.h"
 #include "comm/ending.h"
 #include "comm/messages.h"
@@ -146,7 +147,7 @@ void tally__describe_line(const tally_group *group, const struct tally__line *li
 #define OF_SUB_GROUP " of this sub-group)"
 
 /* The group whose rank numbers the application sees. Groups inside a ddp are tally's own, and the
- * ddp's group, which has threads of its own, has the ranks of the group that it was created with.
+ * ddp's group, which has its own threads, has the ranks of the group that it was created with.
  */
 static const tally_group *visible_group(const tally_group *group)
 {
@@ -179,7 +180,6 @@ struct tally__rank_text tally__rank_text(const tally_group *group, int rank)
 void tally__rank_list_add(struct tally__rank_list *list, const tally_group *group, int rank)
 {
     int number = tally__number_of(group, rank);
-    size_t used = strlen(list->text);
 
     list->n++;
     if (list->n == 1) {
@@ -187,10 +187,8 @@ void tally__rank_list_add(struct tally__rank_list *list, const tally_group *grou
         memcpy(list->text, tally__rank_text(group, rank).text, sizeof(struct tally__rank_text));
     } else if (list->n == 2) {
         (void)snprintf(list->text, sizeof list->text, "ranks %d, %d", list->first, number);
-    } else if (used + 16 < sizeof list->text) {
-        (void)snprintf(list->text + used, sizeof list->text - used, ", %d", number);
-    } else if (list->text[used - 1] != '.') {
-        (void)snprintf(list->text + used, sizeof list->text - used, ", ...");
+    } else {
+        tally__list_add(list->text, sizeof list->text, "%d", number);
     }
 }
 

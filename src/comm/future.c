@@ -41,8 +41,7 @@ int tally__future_take(struct tally__threads *threads, tally_future **future)
         (void)pthread_mutex_unlock(&threads->mutex);
     }
     next_of_all = taken->next_of_all;
-    memset(taken, 0, offsetof(tally_future, text));
-    taken->text[0] = '\0';
+    memset(taken, 0, offsetof(tally_future, outcome));
     taken->threads = threads;
     taken->next_of_all = next_of_all;
     *future = taken;
@@ -69,7 +68,7 @@ bool tally__future_finish(tally_future *future, bool may_call_back)
         if (!may_call_back) {
             return false;
         }
-        future->done(future->done_user, future->status, future->text);
+        future->done(future->done_user, future->outcome.status, future->outcome.text);
         (void)pthread_mutex_lock(&threads->mutex);
     }
     /* Partners: the load in tally__future_is_done, and the exchange in sleep_until_done. */
@@ -111,11 +110,6 @@ static bool sleep_until_done(tally_future *future, uint64_t end)
     return true;
 }
 
-static int status_of(const tally_future *future)
-{
-    return future->status == TALLY_OK ? TALLY_OK : tally__fail(future->status, "%s", future->text);
-}
-
 static void sleep_for_ever(tally_future *future)
 {
     while (!tally__future_is_done(future)) {
@@ -126,7 +120,7 @@ static void sleep_for_ever(tally_future *future)
 int tally__future_wait_in_job(tally_future *future)
 {
     sleep_for_ever(future);
-    return status_of(future);
+    return tally__outcome_return(&future->outcome);
 }
 
 static int check_waitable(const tally_future *future)
@@ -165,7 +159,7 @@ int tally_future_wait_for(tally_future *future, double seconds)
                                seconds);
         }
     }
-    return status_of(future);
+    return tally__outcome_return(&future->outcome);
 }
 
 int tally_future_wait(tally_future *future)
@@ -177,7 +171,7 @@ int tally_future_wait(tally_future *future)
         tally__queue_run_here(future->queue, future);
         sleep_for_ever(future);
     }
-    return status_of(future);
+    return tally__outcome_return(&future->outcome);
 }
 
 int tally_future_test(const tally_future *future, int *done)
@@ -215,7 +209,7 @@ int tally_future_on_done(tally_future *future, tally_done_fn done, void *user)
         return tally__fail(TALLY_STATE, "tally_future_on_done: the future has a callback already");
     }
     if (too_late) {
-        done(user, future->status, future->text);
+        done(user, future->outcome.status, future->outcome.text);
     } else {
         tally__queue_expose(future->queue);
     }

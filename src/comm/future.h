@@ -22,17 +22,16 @@ struct tally_future {
     tally_future *next;        /* in a queue, or among the free ones */
     tally_future *next_of_all; /* list of every future ever made, for the end */
     bool has_run;              /* only its callback is left; guarded by the queue's running */
-    /* TALLY__DONE, with release, when status, text and bytes_sent are final. Readers acquire; it is
-     * the futex word of waiting threads, which say so before they sleep. */
+    /* TALLY__DONE, with release, when outcome and bytes_sent are final. Readers acquire; it is the
+     * futex word of waiting threads, which say so before they sleep. */
     _Atomic uint32_t is_done;
-    int status;
     uint64_t bytes_sent;
     /* Guarded by the threads' mutex. */
     bool abandoned; /* no handle is left: the future is freed when it is done */
     tally_done_fn done;
     void *done_user;
     bool adapts; /* the first wait for it tells whether later submissions have to wake */
-    char text[TALLY__ERROR_BYTES]; /* last: it is not cleared when the future is used again */
+    struct tally__outcome outcome; /* last: it is not cleared when the future is used again */
 };
 
 struct tally__threads {
@@ -61,7 +60,7 @@ int tally__future_wait_in_job(tally_future *future);
 
 /*
  * Runs queued jobs on this thread, in order, until one future is done, or all with NULL. If there
- * are lane threads: none if one is running, and no job with a callback nor a job behind it; they
+ * are lane threads: none if one is running, and no job with a callback nor a job after it; they
  * are left to the lane thread, which is then awake. until is not NULL then.
  */
 void tally__queue_run_here(struct tally__queue *queue, const tally_future *until);

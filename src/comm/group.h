@@ -118,8 +118,8 @@ struct tally_group {
     atomic_int given_up;
     char reason[TALLY__TEXT_BYTES];
     _Atomic uint64_t bytes_sent; /* relaxed: a statistic */
-    char farewell[128]; /* what this rank did before it closed the group, for ranks that still wait
-                           for it */
+    char farewell[128]; /* a text for ranks that still wait for this one when it has closed the
+                           group: its last act */
     /* Guards closed and memory. */
     pthread_mutex_t closed_mutex;
     struct tally__piece *memory; /* allocations of tally_group_alloc that were not freed */

@@ -339,23 +339,23 @@ static int find_limits(const tally_group_config *config, struct tally__settings 
 
 int tally__group_config_resolve(const tally_group_config *config, struct tally__settings *settings)
 {
-    tally_group_config own;
+    tally_group_config copy;
     const char *backend;
 
-    tally_group_config_init(&own, sizeof own);
+    tally_group_config_init(&copy, sizeof copy);
     if (config) {
-        TRY(tally__sized_read(TALLY__GROUP_CONFIG, "tally_group_open: config", config, &own));
+        TRY(tally__sized_read(TALLY__GROUP_CONFIG, "tally_group_open: config", config, &copy));
     }
     *settings = (struct tally__settings){0};
-    backend = own.backend;
+    backend = copy.backend;
     if (!backend) {
         TRY(tally__env_choice(TALLY__ENV_BACKEND, &backend));
     }
-    TRY(find_mpi(&own, backend, settings));
+    TRY(find_mpi(&copy, backend, settings));
     if (!settings->is_mpi) {
-        TRY(find_rank_and_world(&own, settings));
+        TRY(find_rank_and_world(&copy, settings));
         TRY(find_backend(backend, settings));
-        TRY(find_rendezvous(&own, settings));
+        TRY(find_rendezvous(&copy, settings));
     }
-    return find_limits(&own, settings);
+    return find_limits(&copy, settings);
 }

@@ -152,7 +152,7 @@ bool tally__queue_look(struct tally__queue *queue)
 
     lock(queue);
     has_job = queue->first != NULL;
-    /* Nobody waited for it: the application has work to overlap. */
+    /* No thread waited for it: the application has work to overlap. */
     if (has_job && is_quiet(queue) && tally__now_ns() - queue->last_ns > PROMPT_NS) {
         queue->n_prompt = 0;
     }

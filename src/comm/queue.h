@@ -22,7 +22,7 @@ struct tally__queue {
     unsigned n_prompt; /* waits in a row that came right after the submission */
     uint64_t last_ns;  /* when the last job that adapts was submitted */
     bool dozes;        /* the lane thread looks at the queue again within DOZE_NS */
-    /* A job was submitted while the lane thread dozed, and nobody has taken it yet. Relaxed: a
+    /* A job was submitted while the lane thread dozed, and no thread has taken it yet. Relaxed: a
      * thread that has the job's future sees its submission. */
     atomic_bool is_quiet;
     /* Counts wake-ups: futex word of an idle lane thread. */

@@ -224,7 +224,8 @@ static int arrive(tally_lane *lane, const struct tally__call *call, const char *
     return TALLY_OK;
 }
 
-/* Whether a rank has continued to the next round: then this round succeeded, whatever came later.
+/* Whether a rank has continued to the next round: then this round succeeded, also if a later one
+ * failed.
  */
 static bool has_continued(const tally_lane *lane)
 {

@@ -6,7 +6,7 @@
  * short:
  *
  *   - A rank arrives at round k by writing line[k % 2].call and then storing k in that line's
- *     round. It goes on when the round in every rank's line[k % 2] has reached k.
+ *     round. It continues when the round in every rank's line[k % 2] has reached k.
  *   - No rank arrives at k + 2 before all have arrived at k + 1, and a rank arrives at k + 1
  *     only when it has read what it needs of round k. So two lines are enough.
  *   - A rank writes data of round k to stage k % 3 after all ranks have arrived at k - 1. The
@@ -41,7 +41,7 @@ struct tally__call {
     uint64_t offset;  /* offset of this rank's data in its memory, or TALLY__NOT_SHARED */
     int32_t status;   /* not TALLY_OK: this rank's job has failed; the text says why */
     uint32_t payload; /* bytes of this rank's stage that belong to the line */
-    uint64_t word;    /* what this rank says in an agreement (agree.h) */
+    uint64_t word;    /* this rank's word in an agreement (agree.h) */
 };
 
 #define TALLY__NOT_SHARED UINT64_MAX

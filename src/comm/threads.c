@@ -9,7 +9,6 @@
 
 #include <assert.h>
 #include <signal.h>
-#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -56,18 +55,13 @@ int tally__end_job(tally_lane *lane, enum tally__job_end end, int status)
     return end == TALLY__ENDS_WITH_ROUND ? tally__round(lane, &call) : TALLY_OK;
 }
 
-static int run_function(tally_future *future)
-{
-    return tally__end_job(future->lane, future->end, future->fn(future->lane, future->user));
-}
-
 /* Runs the job with an empty error text: if it fails without a text, it must not report that of an
- * earlier failure. The thread then has its text back, which may be the application's. */
+ * earlier failure. Afterwards the thread has its own text again, which may be the application's. */
 static void run_job(tally_future *future)
 {
     tally_lane *lane = future->lane;
     tally__fpenv saved = tally__fpenv_enter();
-    char before[TALLY__ERROR_BYTES];
+    struct tally__aside before;
     int status;
 
     assert(is_lane_thread && !tally__future_is_done(future));
@@ -81,27 +75,16 @@ static void run_job(tally_future *future)
     lane->job.borrowed = NULL;
     lane->job.arrivals = NULL;
     lane->job.serial = ++future->queue->n_run;
-    before[0] = '\0';
-    if (tally_last_error()[0] != '\0') {
-        (void)snprintf(before, sizeof before, "%s", tally_last_error());
-        (void)tally__fail(TALLY_OK, "%s", "");
-    }
+    tally__put_aside(&before);
     status = tally__check_alive(lane->group);
     if (status == TALLY_OK) {
-        status = run_function(future);
+        status = tally__end_job(lane, future->end, future->fn(lane, future->user));
     }
     tally__fpenv_leave(saved);
     tally__waits_show(NULL);
-    future->status = status;
+    tally__outcome_set(&future->outcome, status);
     future->bytes_sent = lane->job.bytes_sent;
-    if (status != TALLY_OK) {
-        (void)snprintf(future->text, sizeof future->text, "%s", tally_last_error());
-    } else {
-        future->text[0] = '\0';
-    }
-    if (status != TALLY_OK || before[0] != '\0') {
-        (void)tally__fail(TALLY_OK, "%s", before);
-    }
+    (void)tally__take_back(&before, TALLY_OK);
 }
 
 /* Runs the next job of a queue, with running held. False if there is none for this thread. */

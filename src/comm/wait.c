@@ -49,7 +49,7 @@
 #define ALIVE_NS 100000000u /* between checks that the other processes are alive */
 /* After this time far ranks are told directly where this rank is. */
 #define TELL_NS 100000000u
-/* Messages behind a round that are received at once. */
+/* Messages after a round that are received at once. */
 #define N_LOOKS 4
 
 /* A wait, and the clock readings it depends on. */

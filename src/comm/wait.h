@@ -61,7 +61,7 @@ int tally__wait_until(tally_lane *lane, const struct tally__awaited *what,
  * the time. */
 int tally__await(tally_lane *lane, const struct tally__awaited *what);
 
-/* Receives the messages behind the lines of this round: far ranks may have given up since. */
+/* Receives the messages after the lines of this round: far ranks may have given up since. */
 void tally__look_behind(const tally_lane *lane);
 
 /* The length of the next pause of a thread that has found nothing to do for waited_ns. */

@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sheet.h"
 #include "base/status.h"
 #include "comm/doing.h"
 #include "ddp/compare.h"
@@ -204,22 +205,15 @@ static bool has_not_changed(const struct watched *watched, const struct tally__p
 static size_t list_params(const tally_ddp *ddp, char *list, size_t room,
                           bool (*test)(const struct watched *, const struct tally__param *))
 {
-    size_t used = 0;
     size_t n = 0;
 
     list[0] = '\0';
     for (size_t i = 0; i < ddp->n_params; i++) {
         const struct tally__param *param = &ddp->params[i];
 
-        if (param->bucket < 0 || param->n == 0 || !test(&ddp->checks->params[i], param)) {
-            continue;
-        }
-        n++;
-        if (used + 80 < room) {
-            used += (size_t)snprintf(list + used, room - used, "%s%zu ('%.50s')", used ? ", " : "",
-                                     i, param->name);
-        } else if (used + 4 < room && list[used - 1] != '.') {
-            used += (size_t)snprintf(list + used, room - used, ", ...");
+        if (param->bucket >= 0 && param->n > 0 && test(&ddp->checks->params[i], param)) {
+            n++;
+            tally__list_add(list, room, "%zu ('%.50s')", i, param->name);
         }
     }
     return n;

@@ -9,7 +9,7 @@
 
 #include "tally_extend.h"
 
-/* A thing that ranks compare, as text: its fields, "name=value" each with a newline behind it. A
+/* A thing that ranks compare, as text: its fields, "name=value" each with a newline after it. A
  * value that is too long to show is cut, and a checksum of all of it stands for the rest. */
 struct tally__description {
     char thing[48]; /* "parameter 3", "config" */

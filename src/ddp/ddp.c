@@ -31,7 +31,7 @@ void tally_ddp_config_init(tally_ddp_config *config, size_t size)
     tally__sized_init(DDP_CONFIG, &unset, config, size);
 }
 
-/* A job behind an agreement. */
+/* A job that begins with an agreement. */
 struct agreed_job {
     const tally_ddp *ddp;
     struct tally__outcome before; /* of the part on this rank */
@@ -187,17 +187,17 @@ static int copy_buffers(tally_ddp *ddp, const tally_ddp_config *config)
 
 static int copy_config(tally_ddp *ddp, const tally_ddp_config *config)
 {
-    tally_ddp_config own = {.size = sizeof own};
+    tally_ddp_config copy = {.size = sizeof copy};
 
     if (config) {
-        TRY(tally__sized_read(DDP_CONFIG, "tally_ddp_create: config", config, &own));
+        TRY(tally__sized_read(DDP_CONFIG, "tally_ddp_create: config", config, &copy));
     }
-    if (own.n_buffers > 0 && !own.buffers) {
-        return tally__fail(TALLY_ARG, "config: %zu buffers, but buffers is NULL", own.n_buffers);
+    if (copy.n_buffers > 0 && !copy.buffers) {
+        return tally__fail(TALLY_ARG, "config: %zu buffers, but buffers is NULL", copy.n_buffers);
     }
-    TRY(copy_caps(ddp, &own));
-    TRY(copy_buffers(ddp, &own));
-    ddp->config = own;
+    TRY(copy_caps(ddp, &copy));
+    TRY(copy_buffers(ddp, &copy));
+    ddp->config = copy;
     return TALLY_OK;
 }
 
@@ -378,7 +378,7 @@ void tally__ddp_free(tally_ddp *ddp)
                           ddp->words.object, ddp->step + ddp->steps_before + 1);
         (void)tally__step_abort(ddp, TALLY_ABORTED);
     }
-    /* Nobody has waited for the jobs of a reducer, and they use the hook's state. */
+    /* No thread has waited for the jobs of a reducer, and they use the hook's state. */
     for (int i = 0; ddp->is_reducer && i < ddp->group->n_lanes; i++) {
         (void)tally__drain(&ddp->group->lanes[i]);
     }

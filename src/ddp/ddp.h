@@ -400,7 +400,7 @@ void tally__ddp_trace_begin(tally_ddp *ddp);
  * is 0, the step under way are filled in. */
 void tally__ddp_event(const tally_ddp *ddp, const struct tally__bucket *bucket,
                       const struct tally__trace_event *event);
-/* A checkpoint was saved or loaded since begin_ns; a save that goes on behind, begun. */
+/* A checkpoint was saved or loaded since begin_ns, or an asynchronous save was begun. */
 void tally__ddp_trace_checkpoint(const tally_ddp *ddp, uint64_t begin_ns);
 /* At the end of wait: records it, and the step if it succeeded. step is its number, from 1. */
 struct tally__waited_step {

@@ -28,14 +28,14 @@ void tally__ddp_trace_begin(tally_ddp *ddp)
 void tally__ddp_event(const tally_ddp *ddp, const struct tally__bucket *bucket,
                       const struct tally__trace_event *event)
 {
-    struct tally__trace_event own = *event;
+    struct tally__trace_event filled = *event;
 
-    own.ddp = ddp->trace.number;
-    own.bucket = bucket ? (uint16_t)bucket->seen.index : TALLY__NO_BUCKET;
-    if (own.step == 0) {
-        own.step = (uint32_t)(ddp->step + ddp->steps_before + 1);
+    filled.ddp = ddp->trace.number;
+    filled.bucket = bucket ? (uint16_t)bucket->seen.index : TALLY__NO_BUCKET;
+    if (filled.step == 0) {
+        filled.step = (uint32_t)(ddp->step + ddp->steps_before + 1);
     }
-    tally__event_put(ddp->trace.tracer->id, &own);
+    tally__event_put(ddp->trace.tracer->id, &filled);
 }
 
 void tally__ddp_trace_checkpoint(const tally_ddp *ddp, uint64_t begin_ns)

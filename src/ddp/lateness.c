@@ -15,8 +15,8 @@
 #include "comm/messages.h"
 #include "ddp/ddp.h"
 
-/* More than this part of a step, in so many steps in a row, except for one of them: a straggler. A
- * program that takes a rank's CPU leaves it alone for a step now and then. */
+/* A straggler is late by more than 1 / PART of a step, in N_STEPS steps in a row, except for one of
+ * them: a program that takes a rank's CPU leaves it alone for a step now and then. */
 #define PART 10
 #define N_STEPS 10
 /* Steps before the log names the same rank again. */
@@ -303,7 +303,7 @@ int tally_ddp_get_rank_stats(tally_ddp *ddp, int rank, tally_rank_stats *stats)
     const struct tally__sized *kind = TALLY__SIZED(tally_rank_stats, clock_uncertainty_s);
     const struct tally__rank_lateness *from;
     const struct tally__trace_rank *told;
-    tally_rank_stats own = {0};
+    tally_rank_stats answer = {0};
 
     TRY(tally__check_ddp(ddp, "tally_ddp_get_rank_stats"));
     TRY(tally__answer_check(kind, "tally_ddp_get_rank_stats", stats));
@@ -315,21 +315,21 @@ int tally_ddp_get_rank_stats(tally_ddp *ddp, int rank, tally_rank_stats *stats)
     from = &ddp->lateness.ranks[rank];
     told = &ddp->lateness.told[rank];
     (void)pthread_mutex_lock(&ddp->mutex);
-    own.n_rounds = ddp->lateness.n_rounds;
-    own.n_last = from->n_last;
-    own.waited_s = tally__seconds(tally__late_ns(from->ns));
-    own.computes_s = tally__seconds(from->ns[TALLY_LATE_COMPUTES - 1]);
-    own.lane_s = tally__seconds(from->ns[TALLY_LATE_LANE - 1]);
-    own.link_s = tally__seconds(from->ns[TALLY_LATE_LINK - 1]);
-    own.step_waited_s = tally__seconds(from->step_ns);
-    own.n_late_steps = from->row.n;
-    own.cause = tally__late_cause(from);
-    own.clock_known = told->uncertainty_ns < UINT64_MAX && ddp->lateness.n_steps > 0;
-    if (own.clock_known) {
-        own.clock_offset_s = (double)told->offset_ns / (double)TALLY__NS_PER_SECOND;
-        own.clock_uncertainty_s = tally__seconds(told->uncertainty_ns);
+    answer.n_rounds = ddp->lateness.n_rounds;
+    answer.n_last = from->n_last;
+    answer.waited_s = tally__seconds(tally__late_ns(from->ns));
+    answer.computes_s = tally__seconds(from->ns[TALLY_LATE_COMPUTES - 1]);
+    answer.lane_s = tally__seconds(from->ns[TALLY_LATE_LANE - 1]);
+    answer.link_s = tally__seconds(from->ns[TALLY_LATE_LINK - 1]);
+    answer.step_waited_s = tally__seconds(from->step_ns);
+    answer.n_late_steps = from->row.n;
+    answer.cause = tally__late_cause(from);
+    answer.clock_known = told->uncertainty_ns < UINT64_MAX && ddp->lateness.n_steps > 0;
+    if (answer.clock_known) {
+        answer.clock_offset_s = (double)told->offset_ns / (double)TALLY__NS_PER_SECOND;
+        answer.clock_uncertainty_s = tally__seconds(told->uncertainty_ns);
     }
     (void)pthread_mutex_unlock(&ddp->mutex);
-    tally__sized_write(kind, &own, stats);
+    tally__sized_write(kind, &answer, stats);
     return TALLY_OK;
 }

@@ -26,7 +26,7 @@ struct tally__late_row {
 /* Lateness of one rank, as this rank has seen it. */
 struct tally__rank_lateness {
     uint64_t n_last;                        /* rounds in which it came last */
-    uint64_t ns[TALLY__N_LATE_CAUSES];      /* how long the others waited for it, by cause */
+    uint64_t ns[TALLY__N_LATE_CAUSES];      /* time that the others waited for it, by cause */
     uint64_t step_ns;                       /* in the last step, in all, */
     uint64_t last_ns[TALLY__N_LATE_CAUSES]; /* and by cause */
     /* The last steps in which it was late: the others waited for it for more than a tenth of the

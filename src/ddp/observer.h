@@ -27,7 +27,7 @@
 struct tally__bucket;
 struct tally__trace_step;
 
-/* The observer's knowledge of the parameters, for check mode. */
+/* The observer's knowledge of the parameters, for check mode and metrics. */
 struct tally__observed {
     bool averages;     /* it averages parameters that ranks update separately */
     bool may_differ;   /* parameters may differ between ranks until it averages again */
@@ -53,13 +53,14 @@ struct tally__observer {
     /* On the bucket's lane, after reduce, unless the bucket was skipped: uses the mean. Sets
      * bucket->now.after_ns if it did something. */
     int (*after_reduce)(void *user, tally_lane *lane, struct tally__bucket *bucket);
-    /* In a job on lane 0, behind all buckets, maybe before the application calls wait: all ranks
+    /* In a job on lane 0, after all buckets, maybe before the application calls wait: all ranks
      * know the means, and which parameters have one. Collective. */
     int (*step_end)(void *user, tally_lane *lane);
     /* In wait, with the ddp's mutex held: records the observer's times of this step; returns the
      * part that wait was kept waiting since called_ns. */
     uint64_t (*step_times)(void *user, uint64_t called_ns);
-    /* In wait, after step_times: fills in what the trace says of updates and loss scaling. */
+    /* In wait, after step_times: fills in what traces and metrics say of updates and loss
+     * scaling. */
     void (*step_facts)(void *user, struct tally__trace_step *step);
     /* At the end of wait or of a step without input, however it went. counts: the step has means.
      * Returns status, or the observer's own error. Collective if the step counts. */

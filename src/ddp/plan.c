@@ -53,17 +53,17 @@ void tally__plan_make(const struct tally__plan_item *items, const int *order, si
     plan->n_buckets = 0;
     for (size_t k = 0; k < n; k++) {
         const struct tally__plan_item *item = &items[order[k]];
-        struct filling *own = &filling[kind_of(item)];
+        struct filling *bucket = &filling[kind_of(item)];
 
         plan->bucket[k] = OPEN;
-        if (own->first == OPEN) {
-            own->first = k;
+        if (bucket->first == OPEN) {
+            bucket->first = k;
         }
-        assert(own->cap < n_caps);
-        own->bytes += item->bytes;
-        if (own->bytes >= caps[own->cap]) {
-            close_bucket(items, order, k + 1, own, plan);
-            own->cap += own->cap + 1 < n_caps;
+        assert(bucket->cap < n_caps);
+        bucket->bytes += item->bytes;
+        if (bucket->bytes >= caps[bucket->cap]) {
+            close_bucket(items, order, k + 1, bucket, plan);
+            bucket->cap += bucket->cap + 1 < n_caps;
         }
     }
     /* The remaining buckets, in the order of their first entries. */

@@ -15,7 +15,8 @@
 #include "comm/threads.h"
 
 /* Buckets are held while the lane computes for this part of its time, from the moment at which all
- * ranks have come. Otherwise so many steps overlap, twice as many each time. */
+ * ranks have come. Otherwise the next steps overlap: the least number, then twice as many each
+ * time. */
 #define LEAST_BUSY 0.75
 #define MIN_OVERLAPPED 2
 #define MAX_OVERLAPPED 64
@@ -265,9 +266,9 @@ static void leave_bucket(const struct tally__reducer_request *request, bool fail
     reducer->pass++;
 }
 
-/* When the lane could begin. Without lane threads not before the future is waited for; a bucket
- * that was held not before the last bucket of the step, unless the lane looked at its queue by
- * itself. */
+/* The earliest time at which the lane could begin. Without lane threads, that is when the future is
+ * waited for. A held bucket can begin with the last bucket of the step, or earlier if the lane
+ * looked at its queue by itself. */
 static uint64_t ready_ns(const struct tally__reducer_request *request, uint64_t start_ns)
 {
     tally_reducer *reducer = request->reducer;

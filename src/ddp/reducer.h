@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A reducer: buckets that belong to somebody else, such as a framework with its own reducer. It is
+ * A reducer: buckets that belong to a framework. It is
  * a ddp without buckets: parameters, hook, residuals, saved state and statistics are the ddp's.
  * Each bucket comes from outside with its address and its parameters.
  *

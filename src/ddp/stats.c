@@ -174,36 +174,36 @@ static void fill_times(const struct tally__step_stats *stats, tally_ddp_stats *o
 }
 
 /* An older program's struct may have less room for the text. */
-static void cut_text(tally_ddp_stats *own, size_t size)
+static void cut_text(tally_ddp_stats *answer, size_t size)
 {
     size_t start = offsetof(tally_ddp_stats, error_text);
 
-    if (size > start && size < start + sizeof own->error_text) {
-        own->error_text[size - start - 1] = '\0';
+    if (size > start && size < start + sizeof answer->error_text) {
+        answer->error_text[size - start - 1] = '\0';
     }
 }
 
 int tally_ddp_get_stats(tally_ddp *ddp, tally_ddp_stats *stats)
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_ddp_stats, mean_exposed_s);
-    tally_ddp_stats own = {0};
+    tally_ddp_stats answer = {0};
 
     TRY(tally__check_ddp(ddp, "tally_ddp_get_stats"));
     TRY(tally__answer_check(kind, "tally_ddp_get_stats", stats));
     (void)pthread_mutex_lock(&ddp->mutex);
-    own.step = ddp->step;
-    own.n_reduced = ddp->stats.n_reduced;
-    own.rebuilt = ddp->stats.rebuilt;
-    own.error = ddp->stats.error;
-    own.error_step = ddp->stats.error_step;
-    (void)snprintf(own.error_text, sizeof own.error_text, "%s", ddp->stats.error_text);
-    fill_config(ddp, &own);
-    fill_sizes(ddp, &own);
-    fill_counts(&ddp->stats, &own);
-    fill_times(&ddp->stats, &own);
+    answer.step = ddp->step;
+    answer.n_reduced = ddp->stats.n_reduced;
+    answer.rebuilt = ddp->stats.rebuilt;
+    answer.error = ddp->stats.error;
+    answer.error_step = ddp->stats.error_step;
+    (void)snprintf(answer.error_text, sizeof answer.error_text, "%s", ddp->stats.error_text);
+    fill_config(ddp, &answer);
+    fill_sizes(ddp, &answer);
+    fill_counts(&ddp->stats, &answer);
+    fill_times(&ddp->stats, &answer);
     (void)pthread_mutex_unlock(&ddp->mutex);
-    cut_text(&own, stats->size);
-    tally__sized_write(kind, &own, stats);
+    cut_text(&answer, stats->size);
+    tally__sized_write(kind, &answer, stats);
     return TALLY_OK;
 }
 
@@ -220,7 +220,7 @@ int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_bucket_stats, wire_bytes);
     const struct tally__bucket *from;
-    tally_bucket_stats own = {0};
+    tally_bucket_stats answer = {0};
     uint64_t first_ns;
     size_t n;
 
@@ -234,17 +234,17 @@ int tally_ddp_get_bucket_stats(tally_ddp *ddp, size_t bucket, tally_bucket_stats
     }
     from = &ddp->buckets.bucket[bucket];
     first_ns = ddp->stats.last_first_ns;
-    own.measured = from->last.done_ns > 0;
-    own.n_params = (size_t)from->seen.n_params;
-    own.bytes = from->seen.n * tally_dtype_bytes(from->seen.dtype);
-    own.ready_s = tally__seconds(tally__ns_between(first_ns, from->last.ready_ns));
-    own.launch_s = tally__seconds(tally__ns_between(first_ns, from->last.launch_ns));
-    own.start_s = tally__seconds(tally__ns_between(first_ns, from->last.start_ns));
-    own.done_s = tally__seconds(tally__ns_between(first_ns, from->last.done_ns));
-    own.wire_bytes = from->last.bytes_sent;
-    own.host_bytes = from->last.counts.host_bytes;
+    answer.measured = from->last.done_ns > 0;
+    answer.n_params = (size_t)from->seen.n_params;
+    answer.bytes = from->seen.n * tally_dtype_bytes(from->seen.dtype);
+    answer.ready_s = tally__seconds(tally__ns_between(first_ns, from->last.ready_ns));
+    answer.launch_s = tally__seconds(tally__ns_between(first_ns, from->last.launch_ns));
+    answer.start_s = tally__seconds(tally__ns_between(first_ns, from->last.start_ns));
+    answer.done_s = tally__seconds(tally__ns_between(first_ns, from->last.done_ns));
+    answer.wire_bytes = from->last.bytes_sent;
+    answer.host_bytes = from->last.counts.host_bytes;
     (void)pthread_mutex_unlock(&ddp->mutex);
-    tally__sized_write(kind, &own, stats);
+    tally__sized_write(kind, &answer, stats);
     return TALLY_OK;
 }
 
@@ -252,7 +252,7 @@ int tally_ddp_explain(tally_ddp *ddp, size_t bucket, tally_bucket_choice *choice
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_bucket_choice, reason);
     const struct tally__bucket_times *last;
-    tally_bucket_choice own = {0};
+    tally_bucket_choice answer = {0};
 
     TRY(tally__check_between_steps(ddp, "tally_ddp_explain"));
     TRY(tally__answer_check(kind, "tally_ddp_explain", choice));
@@ -260,10 +260,10 @@ int tally_ddp_explain(tally_ddp *ddp, size_t bucket, tally_bucket_choice *choice
         return no_bucket("tally_ddp_explain", bucket, ddp->buckets.n);
     }
     last = &ddp->buckets.bucket[bucket].last;
-    own.hook = ddp->hook->table.name;
-    own.measured_s = tally__seconds(tally__ns_between(last->start_ns, last->done_ns));
-    ddp->hook->private.explain(ddp->hook->state, bucket, &own);
-    tally__sized_write(kind, &own, choice);
+    answer.hook = ddp->hook->table.name;
+    answer.measured_s = tally__seconds(tally__ns_between(last->start_ns, last->done_ns));
+    ddp->hook->private.explain(ddp->hook->state, bucket, &answer);
+    tally__sized_write(kind, &answer, choice);
     return TALLY_OK;
 }
 

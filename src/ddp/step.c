@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/sheet.h"
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/threads.h"
@@ -268,16 +269,12 @@ int tally_ddp_grad_absent(tally_ddp *ddp, int i)
 static int report_missing(const tally_ddp *ddp)
 {
     char list[512] = "";
-    size_t used = 0;
     size_t n_missing = 0;
 
     for (size_t i = 0; i < ddp->n_params; i++) {
         if (is_missing(&ddp->params[i])) {
             n_missing++;
-            if (used + 100 < sizeof list) {
-                used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu '%.60s'",
-                                         used ? ", " : "", i, ddp->params[i].name);
-            }
+            tally__list_add(list, sizeof list, "%zu '%.60s'", i, ddp->params[i].name);
         }
     }
     return tally__fail(

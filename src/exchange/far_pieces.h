@@ -38,7 +38,7 @@ unsigned char *tally__piece_data(const struct tally__pieces *m, const struct tal
 
 size_t tally__piece_bytes(const struct tally__pieces *m, const struct tally__range *piece);
 
-/* The part of a message behind its mark. */
+/* The part of a message after its mark. */
 unsigned char *tally__piece_behind_mark(const struct tally__pieces *m, unsigned char *slot);
 
 bool tally__piece_is_marked(const unsigned char *slot);
@@ -59,7 +59,8 @@ bool tally__piece_reads_this(const struct tally__pieces *m, int owner);
 /* The ranks after this one come first, so that no rank gets all messages at once. */
 int tally__piece_peer(const struct tally__pieces *m, int i);
 
-/* Encodes a range of data into a slot. After a failure of the codec the exchange goes on spoiled.
+/* Encodes a range of data into a slot. After a failure of the codec the exchange continues,
+ * spoiled.
  */
 void tally__piece_encode(struct tally__pieces *m, const struct tally__range *piece,
                          const void *data, unsigned char *slot);

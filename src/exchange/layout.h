@@ -28,8 +28,8 @@ struct tally__layout {
     size_t n; /* elements */
     size_t block;
     const struct tally__segments *segments; /* NULL: all data is one segment */
-    const size_t *shard_starts; /* where each rank's shard begins, and the end; NULL: all alike.
-                          With blocks of one element. */
+    const size_t *shard_starts; /* the first element of each rank's shard, and the end; NULL: all
+                          alike. With blocks of one element. */
 };
 
 struct tally__range {

@@ -2,7 +2,7 @@
 /*
  * The number of bytes per message to far ranks. It fits the transport: rank 0 measures the first
  * exchanges of a lane with several sizes, and keeps the fastest for data of about that length. The
- * number changes no bits. Large data has messages of its own, whose size all ranks agree on before.
+ * number changes no bits. Large data has separate messages, whose size all ranks agree on before.
  * Small data goes with a line, in one message or in parts: an MPI sends messages up to some length
  * at once, and longer ones only after the receiver has answered. Only the thread that runs a lane's
  * jobs enters with that lane.

@@ -190,7 +190,7 @@ static int make_room_for(const struct move *move, const struct piece *piece)
     if (move->moving->how == TALLY__MOVE_SENT) {
         return tally__residual_allocate(residual, (size_t)piece->elements);
     }
-    /* A rank that takes no part in exchanges, such as one behind a leader, needs none. */
+    /* A rank that takes no part in exchanges, because its leader does, needs none. */
     if (owned && !owned->pending) {
         owned->pending = tally__alloc_array((size_t)piece->elements, sizeof(float), "a residual");
     }

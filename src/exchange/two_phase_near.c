@@ -40,8 +40,8 @@
 #define MIN_WIDE_USES 2
 #define MAX_WIDE_USES 32
 /* An exchange of plain data is slow if it takes more CPU time than this for a byte: then wide
- * stages are measured, and again after so many slow ones. Whether they are used is decided by
- * measuring. */
+ * stages are measured, and again after N_SLOW slow exchanges. The measurements decide whether they
+ * are used. */
 #define SLOW_NS_PER_BYTE 0.25
 #define N_SLOW 32
 /* Pieces that are measured, of the usual size. */

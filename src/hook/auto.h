@@ -13,7 +13,7 @@
  * - SETTLED: watches step times, and reviews the choice now and then.
  * - FIXED: the choice comes from a plan file and stays.
  *
- * All decisions are made in step_end, a job behind all buckets of a step, from maxima over ranks;
+ * All decisions are made in step_end, a job after all buckets of a step, from maxima over ranks;
  * rank 0 decides. So all ranks change phase and choice between the same two steps.
  *
  * Choices are kept per parameter. A bucket takes the choice that all of its parameters have; if
@@ -148,7 +148,7 @@ struct tally__auto {
     double least_gain; /* that a referee asks for */
     bool has_errors;   /* candidates were probed for their errors */
     size_t n_probed;   /* steps that were */
-    size_t n_spoiled;  /* probed steps in vain, because of infinities or NaN */
+    size_t n_spoiled;  /* probed steps without a result, because of infinities or NaN */
     bool is_live;      /* samples of means are taken, to measure the error */
     uint64_t n_live;   /* steps of them */
     unsigned generation;
@@ -193,7 +193,7 @@ struct tally__auto {
 
     /* The bucket cap. */
     size_t cap_bytes;  /* that it would choose; 0: not computed, or not tried again yet */
-    double cap_gain;   /* what that would gain, as a part of a step */
+    double cap_gain;   /* the gain of that, as a part of a step */
     bool is_cap_asked; /* since the choice was settled */
     uint64_t cap_tick; /* before this step no other cap is tried */
     size_t trial_cap;  /* the last that was tried */
@@ -366,7 +366,7 @@ int tally__auto_maxima(tally_lane *lane, double *values, size_t n);
 /* Fills sums and losses, relative to these, from this rank's coded steps. */
 void tally__auto_fill_errors(struct tally__auto *self);
 /* From maxima over ranks: makes losses absolute, and computes the error of each hook as the only
- * one, of the buckets that it may have. Gradients that were zero on all ranks tell no error. */
+ * one, of the buckets that it may have. Gradients that were zero on all ranks give no error. */
 void tally__auto_finish_errors(struct tally__auto *self);
 /* The relative error of a candidate, from the codings of a bucket in the opening, on this rank.
  * Infinite: it cannot have the bucket. */
@@ -407,7 +407,7 @@ int tally__plan_read(const struct tally__auto *self, tally_ddp *ddp, const char 
 /* Rank 0 reads the file, all ranks learn its text and take their choice from it; *is_there: it
  * exists. status is how this rank fared so far. Collective: all ranks fail together. */
 int tally__plan_load(struct tally__auto *self, tally_ddp *ddp, int status, bool *is_there);
-/* Writes the files of plan and profile, on rank 0. A failure is logged: the training goes on. */
+/* Writes the files of plan and profile, on rank 0. A failure is logged: training continues. */
 void tally__auto_write_files(const struct tally__auto *self);
 
 /* ---- auto_state.c ---- */

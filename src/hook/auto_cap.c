@@ -49,7 +49,7 @@ static size_t list_parts(const struct tally__auto *self, int *params, struct tal
     return n;
 }
 
-/* A lack of memory is no failure: then no cap is reported. */
+/* A lack of memory is not a failure: then no cap is reported. */
 void tally__auto_find_cap(struct tally__auto *self)
 {
     int *params = tally__alloc_array(self->n_params, sizeof *params, WHAT);

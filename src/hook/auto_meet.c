@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The phases of the hook auto (auto.h), counted in steps. step_end runs in a job on lane 0, behind
+ * The phases of the hook auto (auto.h), counted in steps. step_end runs in a job on lane 0, after
  * the buckets of a step, on all ranks; step_over (auto_times.c) comes after it. So a decision at
  * the end of a step uses the times of the steps before it.
  */

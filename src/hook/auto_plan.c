@@ -29,7 +29,7 @@
 
 #define WHAT "a plan"
 #define FIRST_LINE "tally plan 1"
-/* A file beyond this size is no plan. */
+/* A file beyond this size is not a plan. */
 #define MOST_BYTES ((size_t)64 << 20)
 #define MOST_LINE 400
 
@@ -160,7 +160,7 @@ struct lines {
     size_t number; /* of the line read last */
 };
 
-/* The next line, without its end; false: there is none, or it is not one of a plan. */
+/* The next line, without its end; false: the text has ended, or the line is not one of a plan. */
 static bool next_line(struct lines *lines, char line[MOST_LINE + 1])
 {
     const char *from = lines->text + lines->at;
@@ -189,7 +189,7 @@ static struct tally__list names_of(const struct tally__auto *self)
     struct tally__list list = {""};
 
     for (size_t h = 0; h < self->n; h++) {
-        tally__list_add(&list, self->candidates[h]->table.name);
+        tally__list_name(&list, self->candidates[h]->table.name);
     }
     return list;
 }

@@ -212,7 +212,7 @@ static int code_twice(struct tally__auto *self, tally_lane *lane, const tally_bu
 }
 
 /* The candidates in the order of their costs, as far as these are known; the first one with an
- * error within the budget ends it, since those behind it are not better. */
+ * error within the budget ends it, since those after it are not better. */
 static int code_for_opening(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
 {
     unsigned char order[TALLY__MOST_CANDIDATES];

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "hook/auto.h"
 
-/* Below this part of a step, a gain is none. */
+/* A gain below this part of a step does not count. */
 #define NOTHING 0.005
 
 static const char *name_of(const struct tally__auto *self, size_t h)
@@ -54,7 +54,7 @@ static void say_exact(const struct tally__auto *self, size_t b,
     }
 }
 
-/* No candidate was coded: none could pay, whatever its work costs. */
+/* No candidate was coded: none could pay, even if its work cost nothing. */
 static void say_unprobed(const struct tally__auto *self, const struct tally__bucket_answer *of,
                          const struct tally__answer *step, char *reason)
 {

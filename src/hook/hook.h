@@ -47,7 +47,7 @@ struct tally__hook_private {
     /* Whether the next reduce of this bucket treats elements one by one, as table.elementwise says
      * for all buckets. On the bucket's lane. NULL: as the table says. */
     bool (*is_elementwise)(const void *state, const tally_bucket *bucket);
-    /* In a job on lane 0, behind all buckets of a step that have their means, before the next step.
+    /* In a job on lane 0, after all buckets of a step that have their means, before the next step.
      * Collective. Errors: those of an exchange. */
     int (*step_end)(void *state, tally_lane *lane);
     /* At the end of wait, after statistics are recorded: the step has succeeded. has_input: this

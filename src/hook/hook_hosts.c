@@ -31,7 +31,7 @@ static tally_group *local_of(const struct hosts *hosts)
     return hosts->division.groups[0];
 }
 
-/* The leaders; NULL on ranks that are none. */
+/* The leaders; NULL on other ranks. */
 static tally_group *leaders_of(const struct hosts *hosts)
 {
     return hosts->division.groups[1];
@@ -131,8 +131,8 @@ static int add_within(tally_lane *within, const tally_bucket *bucket)
     return tally__exchange(within, &codec, call, bucket->data, bucket->n);
 }
 
-/* A value that the hook refuses may come from any rank of the host: the message says so behind the
- * rank that it names, or behind this rank where it names none. */
+/* A value that the hook refuses may come from any rank of the host: the message says so after the
+ * rank that it names, or after this rank if it names none. */
 static int fail_numeric(const tally_lane *lane)
 {
     const char *text = tally_last_error();

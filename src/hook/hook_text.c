@@ -23,7 +23,7 @@ static struct tally__list wrappers_of(const struct tally__rows *rows)
 
     for (size_t k = 0; k < rows->n; k++) {
         if (tally__hook_kind_of(rows->row[k])->wraps) {
-            tally__list_add(&list, rows->row[k]->name);
+            tally__list_name(&list, rows->row[k]->name);
         }
     }
     return list;
@@ -56,11 +56,11 @@ static int read_end(struct tally__scan *scan, const struct chain *chain, bool br
     struct tally__list accepted = tally__setting_marks(last);
 
     if (tally__hook_kind_of(last->row)->wraps && brackets) {
-        tally__list_add(&accepted, "'('");
+        tally__list_name(&accepted, "'('");
     }
     for (size_t k = 1; k < chain->n; k++) {
         if (!tally__scan_mark(scan, ')')) {
-            tally__list_add(&accepted, "')'");
+            tally__list_name(&accepted, "')'");
             return TALLY__FAIL_AT(scan, scan->at, "accepted here: %s", accepted.text);
         }
         accepted = (struct tally__list){""};

@@ -22,7 +22,7 @@
 
 /*
  * The hardware prefetches too little for a kernel that does much work per byte. 8 KiB ahead is far
- * enough for memory and fits in the first-level cache. The address may lie behind the array, which
+ * enough for memory and fits in the first-level cache. The address may lie beyond the array, which
  * is harmless.
  */
 static inline void fetch_ahead(const float *x)

@@ -75,7 +75,7 @@ struct p_rows {
     } while (0)
 
 /* The hardware prefetches too little. To the second-level cache: the nearest has room for few lines
- * that are still on their way. The address may lie behind the array, which is harmless. */
+ * that are still on their way. The address may lie beyond the array, which is harmless. */
 INLINE void prefetch(const float *x, size_t ahead)
 {
     __builtin_prefetch((const void *)((uintptr_t)x + ahead * sizeof *x), 0, 2);

@@ -116,7 +116,7 @@ static void affine_decode_blocks(size_t n, const uint8_t *q, size_t block,
     }
 }
 
-/* The maps of several arrays of codes: element k of each is `step` floats behind element k - 1. */
+/* The maps of several arrays of codes: element k of each is `step` floats after element k - 1. */
 struct maps {
     const float *scale;
     size_t scale_step;

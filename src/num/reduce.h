@@ -17,7 +17,7 @@ struct tally__arrays {
     double divisor; /* of the mean */
 };
 
-/* The name of a dtype in messages, such as "f32"; "unknown" for a number that is none. */
+/* The name of a dtype in messages, such as "f32"; "unknown" for any other number. */
 const char *tally__dtype_name(int dtype);
 
 /* Reduces n elements. dtype and op are those of tally.h and valid. */

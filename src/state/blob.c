@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and writes the bytes of a saved state. Never reads beyond the end, whatever the bytes are.
+/* Reads and writes the bytes of a saved state. Never reads beyond the end of a blob, however
+ * damaged it is.
  */
 #include "state/blob.h"
 

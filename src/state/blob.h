@@ -38,7 +38,7 @@ struct tally__bytes {
 };
 
 /* A blob is written to one memory; or small entries are written there, and large arrays are only
- * referred to. Either way the blob is a list of pieces, one behind the other. */
+ * referred to. Either way the blob is a list of pieces, one after the other. */
 struct tally__blob_writer {
     unsigned char *to;           /* NULL: only counts */
     struct tally__bytes *pieces; /* NULL: only counts */

@@ -123,7 +123,7 @@ void tally__info_fill(const struct tally__found *found, const struct tally__mani
 void tally__safetensors_head(struct tally__growing *to, const struct tally__part *tensors, size_t n,
                              uint64_t step);
 
-/* Writes a text as a JSON string, whatever its bytes are. */
+/* Writes a text of any bytes as a JSON string. */
 void tally__json_string(struct tally__growing *to, const char *text);
 
 #endif

@@ -23,7 +23,7 @@
 /* Bytes go to the checksum and to the file in chunks that stay in a CPU's cache. */
 #define CHUNK_BYTES ((size_t)256 << 10)
 
-/* A save behind training rests after WORK_NS of CPU time, RESTS times as long: its copies take
+/* A save during training rests after WORK_NS of CPU time, RESTS times as long: its copies take
  * memory bandwidth from the steps. */
 #define WORK_NS 2000000
 #define RESTS 8
@@ -227,7 +227,7 @@ static struct tally__part text_part(const struct tally__growing *text, struct ta
                                 .n_pieces = 1};
 }
 
-/* Writes the n tensors behind parts[0] as a safetensors file. */
+/* Writes the n tensors after parts[0] as a safetensors file. */
 static int write_tensors(struct save *save, const char *name, size_t n)
 {
     struct tally__growing head = {0};
@@ -315,7 +315,7 @@ static int write_files(struct save *save)
 
 /* ---- the end ---- */
 
-/* Rank 0 gets the lists of all ranks, in rank order, behind the head of the manifest. */
+/* Rank 0 gets the lists of all ranks, in rank order, after the head of the manifest. */
 static int gather_lists(struct save *save)
 {
     size_t world = (size_t)save->world;

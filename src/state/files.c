@@ -359,7 +359,7 @@ int tally__folder_remove(const char *path)
     struct stat about;
     bool exists;
 
-    /* Never through a link: the folder behind it belongs to somebody else. */
+    /* Never through a link: the folder at its end belongs to another user. */
     if (lstat(path, &about) == 0 && !S_ISDIR(about.st_mode)) {
         return unlink(path) == 0 ? TALLY_OK : fail("remove", path);
     }

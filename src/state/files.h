@@ -21,7 +21,7 @@ int tally__path_join(const char *directory, const char *name, struct tally__path
 
 /*
  * A file that is being written. create makes one that does not exist; put adds bytes, which may
- * stay in a buffer; start, behind the last byte, lets the disk begin; sync returns when all bytes
+ * stay in a buffer; start, after the last byte, lets the disk begin; sync returns when all bytes
  * are on the disk; close, also after a failure, frees everything. is_past_cache: bytes go past the
  * page cache, if the file system allows it: more time, but less of the CPU and of the memory.
  */
@@ -52,7 +52,7 @@ int tally__file_open(const char *path, size_t offset, struct tally__file_in *in)
 int tally__file_take(struct tally__file_in *in, void *bytes, size_t n);
 void tally__file_leave(struct tally__file_in *in);
 
-/* Reads a whole file into new memory, with a NUL behind it; the caller frees it. Errors: ARG if it
+/* Reads a whole file into new memory, with a NUL after it; the caller frees it. Errors: ARG if it
  * has more than most bytes; NOMEM. */
 int tally__file_read_all(const char *path, size_t most, char **bytes, size_t *n);
 
@@ -87,7 +87,8 @@ int tally__folder_list(const char *path, bool *exists, int (*fn)(void *user, con
  */
 int tally__folder_lock(const char *path, int *fd);
 void tally__folder_unlock(int fd);
-/* Whether the file that fd locks is still the lock of the folder: somebody may have removed it. */
+/* Whether the file that fd locks is still the lock of the folder: another process may have removed
+ * it. */
 bool tally__folder_is_locked(const char *path, int fd);
 
 #endif

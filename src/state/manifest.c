@@ -303,7 +303,7 @@ static void read_file(struct scan *scan, struct tally__manifest *manifest)
     manifest->n_files++;
 }
 
-/* The parts of a file lie one behind the other and fill it. */
+/* The parts of a file lie one after the other and fill it. */
 static bool place_parts(const struct tally__manifest *manifest)
 {
     size_t i = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The manifest of a checkpoint: a text that lists its files, and in each file the parts, one behind
+ * The manifest of a checkpoint: a text that lists its files, and in each file the parts, one after
  * the other, with their sizes and checksums. It is written last. The lines, with one blank between
  * the words:
  *
@@ -100,7 +100,7 @@ struct tally__manifest {
     char *text;     /* the memory of all names */
 };
 
-/* The checksum of bytes in pieces, one behind the other. */
+/* The checksum of bytes in pieces, one after the other. */
 uint64_t tally__pieces_sum(const struct tally__bytes *pieces, size_t n);
 
 /* The name of a dtype as in safetensors; NULL: none. */
@@ -116,7 +116,7 @@ void tally__manifest_put_end(struct tally__growing *to);
 
 /* ---- reading ---- */
 
-/* Reads n bytes, whatever they are. Errors: ARG saying what is wrong; NOMEM. */
+/* Reads any n bytes. Errors: ARG saying what is wrong; NOMEM. */
 int tally__manifest_read(const char *text, size_t n, struct tally__manifest *manifest);
 void tally__manifest_free(struct tally__manifest *manifest);
 

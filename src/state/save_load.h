@@ -28,7 +28,7 @@
 /* One rank's blob. */
 struct tally__blob {
     struct tally__blob_head head;
-    struct tally__blob_reader reader; /* of the entries behind the head */
+    struct tally__blob_reader reader; /* of the entries after the head */
     void *copy;                       /* of a blob that is not aligned; else NULL */
     void *params;                     /* for check: kind->param_bytes for each parameter */
     const void *inner;                /* check sets it: the inner object's blob, in this one */
@@ -135,7 +135,7 @@ int tally__states_load(const struct tally__load *loads, size_t n, int status);
 
 /* For check: ARG that blob r is damaged. */
 int tally__state_damaged(size_t r);
-/* For check, behind the last entry: ARG if blob r does not end here or was bad before. */
+/* For check, after the last entry: ARG if blob r does not end here or was bad before. */
 int tally__state_check_end(const struct tally__state *state, size_t r);
 
 #endif

@@ -411,7 +411,7 @@ static uint64_t first_intact(const struct tally__ring *ring)
     return n_put >= TALLY__RING_EVENTS ? n_put - TALLY__RING_EVENTS + 1 : 0;
 }
 
-/* Copies events from *first on, before end; *first moves behind those that were overwritten
+/* Copies events from *first on, before end; *first moves past those that were overwritten
  * meanwhile. */
 static size_t copy_events(const struct tally__ring *ring, uint64_t *first, uint64_t end,
                           struct tally__trace_event *events)

@@ -71,7 +71,7 @@ size_t tally__ring_take(struct tally__ring *ring, size_t n, struct tally__trace_
                         uint64_t *lost);
 
 /* Without taking them: the number of the n-th last event; and a copy of events from *next on, at
- * most n. *next moves behind them. Any thread. */
+ * most n. *next moves past them. Any thread. */
 uint64_t tally__ring_back(const struct tally__ring *ring, size_t n);
 size_t tally__ring_copy(const struct tally__ring *ring, uint64_t *next, size_t n,
                         struct tally__trace_event *events);

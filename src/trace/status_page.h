@@ -54,7 +54,7 @@ struct tally__status_entry {
     _Atomic uint64_t total_ns; /* from the first announcement of the first step to the last wait */
     _Atomic uint64_t exposed_ns;
     _Atomic uint64_t wire_bytes;
-    _Atomic uint64_t late_ns; /* how long the other ranks waited for this one */
+    _Atomic uint64_t late_ns; /* time that the other ranks waited for this one */
     /* The last steps in which this rank was late, as in tally_rank_stats: how long they waited per
      * step, how many steps, and enum tally_late_cause. */
     _Atomic uint64_t late_step_ns;
@@ -76,7 +76,7 @@ struct tally__status_head {
     int64_t pid;
     int32_t rank; /* the launcher's number */
     int32_t world;
-    uint64_t started_ns; /* when the group was opened */
+    uint64_t started_ns; /* the time at which the group was opened */
     int64_t realtime_minus_monotonic_ns;
     char backend[16];
     char host[64];

@@ -202,14 +202,13 @@ struct tally__trace_ranks {
 };
 
 struct tally__trace_rank {
-    int32_t rank;    /* the launcher's number */
-    int32_t is_far;  /* 1: on another machine: offset_ns matters */
-    uint64_t n_last; /* rounds to which it came last */
-    uint64_t
-        computes_ns;   /* how long the others waited for it: its gradients were announced late, */
-    uint64_t lane_ns;  /* they were announced in time, but its lane was late, */
-    uint64_t link_ns;  /* or its message was sent in time, but came late */
-    int64_t offset_ns; /* its CLOCK_MONOTONIC minus that of this rank */
+    int32_t rank;            /* the launcher's number */
+    int32_t is_far;          /* 1: on another machine: offset_ns matters */
+    uint64_t n_last;         /* rounds to which it came last */
+    uint64_t computes_ns;    /* time the others waited for it: its gradients were announced late, */
+    uint64_t lane_ns;        /* they were announced in time, but its lane was late, */
+    uint64_t link_ns;        /* or its message was sent in time, but came late */
+    int64_t offset_ns;       /* its CLOCK_MONOTONIC minus that of this rank */
     uint64_t uncertainty_ns; /* offset_ns is right within this; UINT64_MAX: not known */
 };
 

@@ -257,13 +257,13 @@ bool tally__averager_is_run(const tally_averager *averager)
 
 static int fill(tally_averager *averager, const tally_averager_config *given)
 {
-    tally_averager_config own = {0};
-    const tally_averager_config *config = &own;
+    tally_averager_config copy = {0};
+    const tally_averager_config *config = &copy;
 
     if (!given) {
         return tally__fail(TALLY_ARG, "tally_averager_create: config is NULL");
     }
-    TRY(tally__sized_read(AVERAGER_CONFIG, "tally_averager_create: config", given, &own));
+    TRY(tally__sized_read(AVERAGER_CONFIG, "tally_averager_create: config", given, &copy));
     TRY(check_config(averager->app_ddp, config));
     TRY(copy_levels(averager, config));
     TRY(tally__local_check(tally__training_of(averager->app_ddp), averager,

@@ -223,10 +223,10 @@ static bool stays(const void *user, int n_ranks)
 
 static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 {
-    const struct level_hook *own = state;
-    const tally_averager *averager = own->averager;
+    const struct level_hook *hook = state;
+    const tally_averager *averager = hook->averager;
     const struct tally__averager_level *level = &averager->levels[averager->due];
-    const tally_hook *inner = own->wrapper.inner;
+    const tally_hook *inner = hook->wrapper.inner;
     struct tally__residuals *residuals = tally__reduction_here()->residuals;
     const struct tally__moving passing = {TALLY__MOVE_SENT, bucket, stays, averager};
 
@@ -245,12 +245,12 @@ static int reduce(void *state, tally_lane *lane, const tally_bucket *bucket)
 int tally__averager_wrap(tally_averager *averager, tally_hook *inner)
 {
     struct tally__wrapper_table table = tally__wrapper_table(inner->table.name, inner);
-    struct level_hook *own = tally__alloc(sizeof *own, "a hook");
+    struct level_hook *made = tally__alloc(sizeof *made, "a hook");
 
-    if (!own) {
+    if (!made) {
         return TALLY_NOMEM;
     }
-    own->averager = averager;
+    made->averager = averager;
     table.table.reduce = reduce;
-    return tally__wrapper_make(&table, &own->wrapper, inner, &averager->hook);
+    return tally__wrapper_make(&table, &made->wrapper, inner, &averager->hook);
 }

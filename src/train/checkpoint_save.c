@@ -17,7 +17,7 @@
 
 #define CALL "tally_checkpoint_save"
 
-/* The nice value of a thread that writes behind training. */
+/* The nice value of a thread that writes during training. */
 #define BEHIND_NICE 10
 
 /* ---- the saves of a ddp ---- */
@@ -182,18 +182,18 @@ static int collect_here(tally_ddp *ddp, const char *directory, const tally_check
 int tally_checkpoint_save(tally_ddp *ddp, const char *directory,
                           const tally_checkpoint_config *config)
 {
-    tally_checkpoint_config own;
-    struct tally__checkpoint_call call = {CALL, directory, &own};
+    tally_checkpoint_config copy;
+    struct tally__checkpoint_call call = {CALL, directory, &copy};
     struct tally__checkpoints *checkpoints;
     uint64_t begin_ns = tally__now_ns();
     int rc;
 
     TRY(tally__check_between_steps(ddp, CALL));
     tally__show_state(ddp, TALLY__STATE_CHECKPOINT, CALL);
-    rc = collect_here(ddp, directory, config, &own);
+    rc = collect_here(ddp, directory, config, &copy);
     rc = tally__ddp_agree(ddp, rc, tally__checkpoint_compare, &call);
     checkpoints = tally__training_of(ddp)->checkpoints;
-    if (rc == TALLY_OK && own.async && tally__threads_count(ddp->group->threads) > 0) {
+    if (rc == TALLY_OK && copy.async && tally__threads_count(ddp->group->threads) > 0) {
         rc = save_behind(ddp, checkpoints);
     } else if (rc == TALLY_OK) {
         rc = save_now(ddp, checkpoints);

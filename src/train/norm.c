@@ -95,7 +95,7 @@ static int find_shrink(const tally_ddp *ddp, const double *squares, double *shri
 
     for (size_t i = 0; i < ddp->n_params; i++) {
         const struct tally__param *param = &ddp->params[i];
-        double own = 0;
+        double size = 0;
 
         if (!isfinite(square_of(ddp, squares, i, 0))) {
             return tally__fail(TALLY_NUMERIC,
@@ -103,9 +103,9 @@ static int find_shrink(const tally_ddp *ddp, const double *squares, double *shri
                                param->name);
         }
         if (param->mean.last && param->dtype == TALLY_F64) {
-            own = largest_f64(param->n, param->mean.last);
+            size = largest_f64(param->n, param->mean.last);
         }
-        largest = own > largest ? own : largest;
+        largest = size > largest ? size : largest;
     }
     (void)frexp(largest, &exponent);
     *shrink = ldexp(1, -exponent);

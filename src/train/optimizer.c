@@ -196,19 +196,19 @@ static int check_config(const tally_ddp *ddp, const char *text,
 static int fill(tally_optimizer *optimizer, const char *text, const tally_optimizer_config *config)
 {
     const tally_optimizer_group all = {.size = sizeof all, .text = text};
-    tally_optimizer_config own = {.size = sizeof own};
+    tally_optimizer_config copy = {.size = sizeof copy};
     size_t n_params = optimizer->ddp->n_params;
 
     if (config) {
-        TRY(tally__sized_read(OPTIMIZER_CONFIG, "tally_optimizer_create: config", config, &own));
+        TRY(tally__sized_read(OPTIMIZER_CONFIG, "tally_optimizer_create: config", config, &copy));
     }
-    TRY(check_config(optimizer->ddp, text, &own));
+    TRY(check_config(optimizer->ddp, text, &copy));
     if (text) {
-        own.groups = &all;
-        own.n_groups = 1;
+        copy.groups = &all;
+        copy.n_groups = 1;
     }
-    optimizer->rules = tally__alloc_array(own.n_groups, sizeof(struct tally__rule *), "groups");
-    optimizer->lr = tally__alloc_array(own.n_groups, sizeof *optimizer->lr, "groups");
+    optimizer->rules = tally__alloc_array(copy.n_groups, sizeof(struct tally__rule *), "groups");
+    optimizer->lr = tally__alloc_array(copy.n_groups, sizeof *optimizer->lr, "groups");
     optimizer->updated = tally__alloc_array(n_params, sizeof *optimizer->updated, "groups");
     if (!optimizer->rules || !optimizer->lr || !optimizer->updated) {
         return TALLY_NOMEM;
@@ -216,12 +216,12 @@ static int fill(tally_optimizer *optimizer, const char *text, const tally_optimi
     for (size_t i = 0; i < n_params; i++) {
         optimizer->updated[i].group = -1;
     }
-    optimizer->n_groups = own.n_groups;
-    TRY(make_groups(optimizer, &own));
-    optimizer->config = own;
+    optimizer->n_groups = copy.n_groups;
+    TRY(make_groups(optimizer, &copy));
+    optimizer->config = copy;
     optimizer->config.groups = NULL;
-    optimizer->overlaps = own.overlap || own.shard;
-    optimizer->waits = own.max_norm > 0 || own.loss_scale > 0;
+    optimizer->overlaps = copy.overlap || copy.shard;
+    optimizer->waits = copy.max_norm > 0 || copy.loss_scale > 0;
     TRY(tally__loss_make(optimizer));
     return cover(optimizer);
 }

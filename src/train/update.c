@@ -313,7 +313,7 @@ int tally_optimizer_step(tally_optimizer *optimizer)
 /* The part of start..done after from. */
 static uint64_t part_behind(uint64_t from_ns, uint64_t start_ns, uint64_t done_ns)
 {
-    return tally__ns_between(start_ns > from_ns ? start_ns : from_ns, done_ns);
+    return tally__ns_between(tally__larger_ns(start_ns, from_ns), done_ns);
 }
 
 uint64_t tally__update_take(tally_optimizer *optimizer, uint64_t called_ns)
@@ -331,11 +331,11 @@ uint64_t tally__update_take(tally_optimizer *optimizer, uint64_t called_ns)
     for (size_t b = 0; b < ddp->buckets.n; b++) {
         const struct tally__bucket_times *now = &ddp->buckets.bucket[b].now;
         /* Lanes that are busy at the same time count once. */
-        uint64_t from_ns = now->done_ns > busy_until_ns ? now->done_ns : busy_until_ns;
+        uint64_t from_ns = tally__larger_ns(now->done_ns, busy_until_ns);
 
         update_ns += part_behind(0, from_ns, now->after_ns);
         exposed_ns += part_behind(called_ns, from_ns, now->after_ns);
-        busy_until_ns = now->after_ns > busy_until_ns ? now->after_ns : busy_until_ns;
+        busy_until_ns = tally__larger_ns(now->after_ns, busy_until_ns);
     }
     note_time(optimizer, update_ns, exposed_ns);
     return exposed_ns;
@@ -357,7 +357,7 @@ int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats 
 {
     const struct tally__sized *kind = TALLY__SIZED(tally_optimizer_stats, mean_exposed_update_s);
     const struct tally__update_times *times;
-    tally_optimizer_stats own = {0};
+    tally_optimizer_stats answer = {0};
     double n;
 
     if (!optimizer) {
@@ -371,16 +371,16 @@ int tally_optimizer_get_stats(tally_optimizer *optimizer, tally_optimizer_stats 
     (void)pthread_mutex_lock(&optimizer->ddp->mutex);
     times = &optimizer->times;
     n = times->n > 0 ? (double)times->n : 1;
-    own.step = optimizer->n_updates;
-    own.skipped = optimizer->n_skipped;
-    own.loss_scale = tally_optimizer_loss_scale(optimizer);
-    own.norm = optimizer->norm;
-    own.state_bytes = state_bytes(optimizer);
-    own.update_s = tally__seconds(times->update_ns);
-    own.exposed_update_s = tally__seconds(times->exposed_ns);
-    own.mean_update_s = tally__seconds(times->total_update_ns) / n;
-    own.mean_exposed_update_s = tally__seconds(times->total_exposed_ns) / n;
+    answer.step = optimizer->n_updates;
+    answer.skipped = optimizer->n_skipped;
+    answer.loss_scale = tally_optimizer_loss_scale(optimizer);
+    answer.norm = optimizer->norm;
+    answer.state_bytes = state_bytes(optimizer);
+    answer.update_s = tally__seconds(times->update_ns);
+    answer.exposed_update_s = tally__seconds(times->exposed_ns);
+    answer.mean_update_s = tally__seconds(times->total_update_ns) / n;
+    answer.mean_exposed_update_s = tally__seconds(times->total_exposed_ns) / n;
     (void)pthread_mutex_unlock(&optimizer->ddp->mutex);
-    tally__sized_write(kind, &own, stats);
+    tally__sized_write(kind, &answer, stats);
     return TALLY_OK;
 }

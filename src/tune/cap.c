@@ -99,10 +99,10 @@ static void close_rest(struct packing *packing)
     const struct tally__cap_question *question = packing->question;
 
     for (size_t i = 0; i < question->n; i++) {
-        struct filling *own = &packing->filling[hook_of(question, i)];
+        struct filling *bucket = &packing->filling[hook_of(question, i)];
 
-        if (own->n > 0 && own->first == i) {
-            close_bucket(packing, own);
+        if (bucket->n > 0 && bucket->first == i) {
+            close_bucket(packing, bucket);
         }
     }
 }
@@ -118,7 +118,7 @@ static void pack(struct packing *packing, size_t cap_bytes)
 
     packing->n = 0;
     for (size_t i = 0; i < question->n; i++) {
-        struct filling *own = &packing->filling[hook_of(question, i)];
+        struct filling *bucket = &packing->filling[hook_of(question, i)];
 
         if (i == end) {
             end = end_of_bucket(question, i);
@@ -126,9 +126,9 @@ static void pack(struct packing *packing, size_t cap_bytes)
             whole = question->profile->buckets[question->parts[i].bucket].bytes;
         }
         done += question->parts[i].bytes;
-        add_part(question, i, whole > 0 ? fmin(done / whole, 1) : 1, own);
-        if (cap_bytes > 0 ? own->plain_bytes >= (double)cap_bytes : i + 1 == end) {
-            close_bucket(packing, own);
+        add_part(question, i, whole > 0 ? fmin(done / whole, 1) : 1, bucket);
+        if (cap_bytes > 0 ? bucket->plain_bytes >= (double)cap_bytes : i + 1 == end) {
+            close_bucket(packing, bucket);
         }
     }
     close_rest(packing);

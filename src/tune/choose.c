@@ -20,7 +20,7 @@
 #define LEAST_GAIN 1e-4
 #define RETURN_COST 2e-3
 #define MOST_SWEEPS 4
-/* How much longer buckets may take than was measured. */
+/* Factor by which buckets may take longer than was measured. */
 #define DOUBT 1.25
 /* Replays beyond which a sweep over single buckets would take too long. */
 #define MOST_REPLAYS 4000

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: test_bench_plan.sh TALLY
-# `bench/plan_check.py` on two hosts of network namespaces: measures and forecasts every hook, in numbers;
-# how good the forecasts are is not asked. Skipped where hosts cannot be made.
+# `bench/plan_check.py` on two hosts of network namespaces: measures and forecasts every hook, in numbers.
+# The quality of the forecasts is not tested. Skipped where hosts cannot be made.
 # shellcheck source=tests/tool/command_support.sh
 . "$(dirname "$0")/../tool/command_support.sh" "$1"
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -57,7 +57,7 @@ fi
 if [ "$sanitized" -eq 0 ]; then
     "$tally" bench step --mb 1 --steps 1 --backward-ms 2 --optimizer sgd:momentum=0.9 >"$work/out"
     prints '^  then the optimizer, on call +[0-9.]+   the optimizer adds -?[0-9.]+; its update alone: [0-9.]+$'
-    prints '^  the optimizer behind the hook +[0-9.]+   the optimizer adds -?[0-9.]+.*; in wait: [0-9.]+$'
+    prints '^  the optimizer after the hook +[0-9.]+   the optimizer adds -?[0-9.]+.*; in wait: [0-9.]+$'
     prints '^  sgd:momentum=0.9 +[0-9.]+   memcpies of the bytes it must move \(goal: 1\.3\)$'
 fi
 "$tally" bench step --mb 1 --steps 1 --backward-ms 0 --copies >"$work/out"

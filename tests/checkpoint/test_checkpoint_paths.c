@@ -202,7 +202,7 @@ static bool is_locked(const char *path)
            WEXITSTATUS(status) == 0;
 }
 
-/* Somebody empties the directory, or removes it, while the job runs. */
+/* Another process empties the directory, or removes it, while the job runs. */
 static int emptied_body(tally_group *group, void *user)
 {
     struct ckpt_run *run = ckpt_begin(group, &setup);

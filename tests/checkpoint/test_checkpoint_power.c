@@ -341,7 +341,7 @@ static int load_body(tally_group *group, void *user)
     CHECK(group, info.step == 0 || ckpt_hash_values(&run) == hashes[info.step]);
     CHECK(group, info.n_skipped == 0);
     scene->found = info.step;
-    /* The next save works, whatever is there. */
+    /* The next save works with any files left there. */
     CHECK_OK(group, ckpt_save(&run, scene->directory));
     CHECK(group, ckpt_count(scene->directory, ".") == 0);
     return ckpt_end(&run);

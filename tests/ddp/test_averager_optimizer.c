@@ -40,7 +40,8 @@ static int train(tally_group *group, struct scene *scene, unsigned step, bool ov
     return 0;
 }
 
-/* After 20 steps the wrapper, saved, is what it was; a state without an averager is not enough. */
+/* Loading what was saved after 20 steps brings the optimizer and its averager back; a state without
+ * an averager is refused. */
 static int reload(tally_group *group, struct scene *scene, bool overlap)
 {
     struct scene_blobs blobs;
@@ -130,7 +131,7 @@ static int consolidated_body(tally_group *group, void *user)
                  TALLY_UNSUPPORTED);
     CHECK_TEXT(group, tally_last_error(), "residuals, which differ from rank to rank");
     CHECK_OK(group, scene_end(group, &scene));
-    /* Exact, by whatever engine. */
+    /* Exact with either engine. */
     CHECK_OK(group, scene_start(group, &scene, &native));
     CHECK_OK(group, add_optimizer(group, &scene, true, false));
     CHECK_OK(group, tally_optimizer_consolidate(scene.optimizer, 0, room, &bytes));

@@ -8,7 +8,7 @@
 #include "support/averager_scene.h"
 #include "support/oracle.h"
 
-/* Steps that change parameters on each rank by itself; what they were in the end, hashed. */
+/* Steps that change parameters on each rank separately; then a hash of the parameters. */
 static int change(tally_group *group, struct scene *scene, unsigned first, unsigned n,
                   uint64_t *hash)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank that leaves alone: it takes fewer steps, or fails and cleans up in good order. It waits
- * for nobody, and the others read at once which rank it was and what they were doing. And ranks
- * that call different things: what each of them does is said in the application's words.
+ * A rank that leaves alone: it takes fewer steps, or fails and cleans up. It does not wait, and the
+ * others read at once which rank it was and what they were doing. Also ranks that make different
+ * calls: the message says what each rank does, in the application's words.
  */
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The same bits whatever the buckets, the lanes, the memory, and the order in which gradients
+ * The bits do not depend on the buckets, the lanes, the memory, or the order in which gradients
  * arrive: five caps, views and copies, random orders that differ between ranks, and four threads
  * that announce at once. Every result is compared with one oracle that knows none of these.
  */

@@ -21,7 +21,7 @@ static const struct ddp_spec specs[N] = {
     {"last", TALLY_F32, 0, 2, {3, 7}},
 };
 
-/* In which order rank 0's gradients are ready; the others' orders are turned. */
+/* The order in which rank 0's gradients are ready; the other ranks have rotated ones. */
 static const int ready[N] = {4, 1, 5, 0, 3, 2};
 
 /* One bucket as the hook saw it. */

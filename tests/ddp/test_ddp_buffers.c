@@ -256,7 +256,8 @@ static int counting_reduce(void *state, tally_lane *lane, const tally_bucket *bu
     return tally_lane_all_reduce(lane, bucket->data, bucket->n, bucket->dtype, TALLY_MEAN);
 }
 
-/* They travel as soon as those of the step do, whichever is the later: nobody has to wait. */
+/* Delayed gradients travel as soon as those of the step do, in either order of the calls: no rank
+ * has to wait. */
 static int early_body(tally_group *group, void *user)
 {
     static const tally_hook_table table = {

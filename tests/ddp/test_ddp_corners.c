@@ -145,7 +145,7 @@ static int static_body(tally_group *group, void *user)
     return 0;
 }
 
-/* Rank 0 forgets a gradient and gives up; nobody else waits for it for long. */
+/* Rank 0 forgets a gradient and gives up; no other rank waits long for it. */
 static int freed_body(tally_group *group, void *user)
 {
     struct two two;

@@ -183,7 +183,7 @@ static int given_up_body(tally_group *group, void *user)
             rc = tally_ddp_grad_ready(ddp, i);
             CHECK(group, rc == TALLY_OK || rc == TALLY_ABORTED);
         }
-        /* Whatever was announced: the step ends, says why, and the ddp can be freed. */
+        /* With any announcements the step ends, says why, and the ddp can be freed. */
         CHECK_STATUS(group, tally_ddp_wait(ddp), TALLY_ABORTED);
         CHECK_TEXT(group, tally_last_error(), "on purpose");
         CHECK_STATUS(group, tally_ddp_wait(ddp), TALLY_ABORTED);

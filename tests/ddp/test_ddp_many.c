@@ -135,7 +135,7 @@ static int body(tally_group *group, void *user)
     CHECK_OK(group, step(group, ddp, &many));
     CHECK_OK(group, average(group, ddp));
     CHECK_OK(group, tally_ddp_free(ddp));
-    /* The last name is somebody else's. */
+    /* The last name belongs to another parameter. */
     many.params[N - 1].name = many.params[N / 2].name;
     CHECK_STATUS(group, tally_ddp_create(group, many.params, N, &config, &ddp), TALLY_ARG);
     CHECK_TEXT(group, tally_last_error(), many.params[N / 2].name);

@@ -169,7 +169,7 @@ static void *train_main(void *argument)
     return NULL;
 }
 
-/* One thread of the application per ddp: nobody agrees on anything between them. */
+/* One thread of the application per ddp: the threads do not agree on any order. */
 static int threads_body(tally_group *group, void *user)
 {
     struct trainer trainers[N_DDPS];
@@ -227,7 +227,7 @@ static int announce_to(struct scene *scene, const struct way *way, int d, int st
     return 0;
 }
 
-/* The parameters after some steps, whatever the orders. */
+/* The parameters after some steps, in any order of waits. */
 static int train_ways(tally_group *group, const struct way *way, bool same_order, uint64_t *hash)
 {
     tally_optimizer *optimizers[N_DDPS];

@@ -311,7 +311,7 @@ static int expect_error(tally_group *group, tally_ddp *ddp, int status, unsigned
     return 0;
 }
 
-/* The last one stays until the next, whatever succeeds in between. */
+/* The last error stays until the next one, also after calls that succeed. */
 static int errors_body(tally_group *group, void *user)
 {
     struct ddp_model model;

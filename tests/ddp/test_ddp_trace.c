@@ -271,8 +271,8 @@ static int full_body(tally_group *group, void *user)
     return 0;
 }
 
-/* A file that cannot be opened, or not even its head written, is an error, not a log line. A FIFO
- * that nobody reads must not be waited for. */
+/* If a file cannot be opened, or its head cannot be written, that is an error, not a log line.
+ * Opening a FIFO without a reader must not block. */
 static int refused_body(tally_group *group, void *user)
 {
     char name[64];

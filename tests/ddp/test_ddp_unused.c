@@ -189,7 +189,7 @@ static int check_static(tally_group *group, const tally_ddp *ddp, const struct d
     return 0;
 }
 
-/* The graph changes on this rank only; the others wait for what it still owes them. */
+/* The graph changes on this rank only; the others wait for its missing gradient. */
 static int change(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, unsigned s)
 {
     if (tally_group_rank(group) == 0) {

@@ -166,7 +166,7 @@ static int body(tally_group *group, void *user)
 
 int main(void)
 {
-    /* As processes: a failure that is meant for one rank reaches no other. */
+    /* As processes: a failure meant for one rank must not reach another. */
     const struct ranks three = {.kind = RANKS_PROCESSES, .world = 3, .lanes = 1};
 
     oracle_start();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scenes in which ranks open a group and somebody does not play along. For cmocka tests. */
+/* Scenes in which ranks open a group and one process does not take part as it should. For cmocka
+ * tests. */
 #ifndef TALLY_FAULT_OPENING_H
 #define TALLY_FAULT_OPENING_H
 

@@ -163,8 +163,8 @@ static bool is_asked_to_leave(const struct stream *stream)
 }
 
 /*
- * Whoever failed in a sub-group has not heard from the whole group yet. A rank that was stopped may
- * find that all others came to its next barrier before they gave up: that one is complete.
+ * A rank that failed in a sub-group has not yet heard from the whole group. A rank that was stopped
+ * may find that all others came to its next barrier before they gave up: that barrier is complete.
  */
 static void fail_in_world(struct stream *stream)
 {

@@ -44,7 +44,7 @@ struct fault_report {
     atomic_int milestone; /* enum fault_milestone, stored with release */
     int n_failures;
     struct fault_failure failure[FAULT_MAX_FAILURES];
-    uint64_t failed_ns;               /* when the first call failed */
+    uint64_t failed_ns;               /* the time at which the first call failed */
     uint64_t n_done;                  /* collectives that were well before that */
     char complaint[FAULT_TEXT_BYTES]; /* not "": the rank itself saw something wrong */
 };

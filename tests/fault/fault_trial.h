@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One trial: ranks at work, a blow to one or two of them, and what the others must say. */
+/* One trial: ranks at work, a fault in one or two of them, and the error that the others must
+ * report. */
 #ifndef TALLY_FAULT_TRIAL_H
 #define TALLY_FAULT_TRIAL_H
 
@@ -41,7 +42,7 @@ struct fault_outcome {
 const char *fault_blow_text(enum fault_blow blow);
 bool fault_blow_is_stop(enum fault_blow blow);
 
-/* Runs a trial to its end, whatever happens. */
+/* Runs a trial to its end, also after failures. */
 void fault_trial_run(const struct fault_trial *trial, struct fault_outcome *outcome);
 
 #endif

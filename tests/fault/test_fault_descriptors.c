@@ -117,7 +117,7 @@ static void open_and_close(int fd)
     }
 }
 
-/* As a tool does that lists what a process has open. */
+/* Opens and closes each one, as a tool does that lists the open files of a process. */
 static void look_at_all(void)
 {
     for_all_descriptors(open_and_close);

@@ -64,7 +64,7 @@ static void limit_descriptors(rlim_t value)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* After whatever happened: is the group still good for something? */
+/* Checks that the group can still be used. */
 static void check_alive(tally_group *group, struct fault_report *report)
 {
     tally_future *future;
@@ -180,7 +180,7 @@ static void expect(const struct fault_crew *crew, int rank, int status, const ch
     }
 }
 
-/* /dev/shm has 64 MB, as in many containers; that is nothing to us. */
+/* /dev/shm has 64 MB, as in many containers: group memory must not depend on it. */
 static void small_dev_shm(void **state)
 {
     struct scene scene = {.lanes = 1, .world = 2, .bytes = 200 * MIB, .limited_rank = -1};
@@ -196,7 +196,7 @@ static void small_dev_shm(void **state)
     end(&scene, &crew);
 }
 
-/* Little more than the machine has free: the kernel would kill somebody to make room. */
+/* Slightly more than the machine has free: without a check the kernel would kill a process. */
 static size_t more_than_is_free(void)
 {
     return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGE_SIZE) / 8 * 9;

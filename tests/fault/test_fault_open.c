@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that die, lie or never come while a group is being opened: the others say who it was. */
+/* Ranks that die, lie or never come while a group is being opened: the others name the rank. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -75,8 +75,8 @@ static void rank_0_dies(void **state)
     fault_opening_end(&opening);
 }
 
-/* Somebody connects and is gone, or stays and says nothing: neither keeps the ranks from meeting in
- * the end, or from saying who is missing. */
+/* A process connects and leaves, or stays and says nothing: the ranks still meet, or say which rank
+ * is missing. */
 static void dies_before_hello(void **state)
 {
     struct fault_opening opening;

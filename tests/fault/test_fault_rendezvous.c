@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places where ranks cannot meet, or where somebody else is already. Nothing is left in any case.
- */
+/* Places where ranks cannot meet, or that another process uses already. Nothing is left behind. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -171,7 +170,8 @@ static void removed_by_the_living(void **state)
     fault_opening_end(&opening);
 }
 
-/* Somebody has put something else at the path by the time the group is complete: it stays. */
+/* By the time the group is complete, another process has put something else at the path: it stays.
+ */
 static void replaced_path(void **state)
 {
     struct fault_opening opening;
@@ -231,7 +231,7 @@ static void living_without_path(void **state)
     socket_of_the_living("@");
 }
 
-/* Somebody listens and never answers; once its queue is full, even connecting would block. */
+/* A process listens and never answers; once its queue is full, even connecting would block. */
 static void deaf_listener(void **state)
 {
     struct fault_opening opening;

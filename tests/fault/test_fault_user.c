@@ -55,8 +55,7 @@ static void knocks_at_name(void **state)
     stranger_knocks("@", TALLY_SYSTEM);
 }
 
-/* The same, by a program that connects, sends whatever it likes, and does not mind being refused.
- */
+/* The same, by a program that connects, sends any bytes, and ignores refusals. */
 static int knock_plainly(int rank, struct fault_report *report, void *user)
 {
     const struct fault_opening *opening = user;
@@ -161,7 +160,7 @@ static void lured_to_name(void **state)
     lured("@");
 }
 
-/* An honest rank 0 finds a stranger's socket, alive or dead: neither is its to remove. */
+/* An honest rank 0 finds a stranger's socket, alive or dead: it may remove neither. */
 static void strangers_socket(void **state)
 {
     struct fault_opening opening;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank that dies in the middle of a sharded update: with its shard, which nobody else has. The
- * others' wait names it, and they can free and close everything.
+ * A rank dies in the middle of a sharded update, and its shard, which no other rank has, is lost.
+ * The others' wait names the rank, and they can free and close everything.
  */
 #include <setjmp.h>
 #include <signal.h>

@@ -55,7 +55,7 @@ struct run {
     double *sums; /* of errors, per element; NULL: not asked for */
 };
 
-/* What a ddp is created from. */
+/* The parameters and the config of a ddp. */
 struct made_of {
     const struct ddp_spec *specs;
     size_t n;

@@ -26,7 +26,7 @@ struct run {
     bool is_near; /* ranks share memory */
 };
 
-/* What a ddp is created from. */
+/* The parameters and the config of a ddp. */
 struct made_of {
     const struct ddp_spec *specs;
     size_t n;

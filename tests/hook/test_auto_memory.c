@@ -30,7 +30,7 @@ static double step_time(void *user, bool is_proposal)
     return is_proposal ? 0.5 : 1;
 }
 
-/* How many buckets travel by this hook; -1: a reason lacks this part, or there was an error. */
+/* The number of buckets that travel by this hook; -1: a reason lacks this part, or an error. */
 static int count_by(tally_ddp *ddp, const char *hook, const char *part)
 {
     tally_ddp_stats stats = {.size = sizeof stats};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every hook leaves the same bits whatever the ranks are and however their bytes travel: threads,
- * processes, and under mpirun processes of MPI. No hook of the list is missing here.
+ * Every hook leaves the same bits with all kinds of ranks and all ways of their bytes: threads,
+ * processes, and under mpirun processes of MPI. Every hook of the list is here.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static void text_at(size_t i, char *text)
     }
 }
 
-/* On several machines hosts finds out for itself what it is told where all ranks are on one. */
+/* On several machines hosts finds the host of each rank itself; on one machine the text says it. */
 static void text_of(tally_group *group, size_t i, char *text)
 {
     const char *ranks = getenv("TALLY_TEST_RANKS_PER_HOST");

@@ -113,8 +113,8 @@ static uint64_t expected_bytes(const tally_group *group, const struct hook_rule 
     return bytes;
 }
 
-/* The first exchange's result, to the bit; the others', by comparison with what they are without a
- * wrapper. */
+/* The first exchange's result is compared with the oracle, to the bit; the others' with their
+ * results without a wrapper. */
 static int check_results(tally_group *group, const struct own *own, const struct own *plain,
                          const struct hook_rule *rule)
 {

@@ -142,8 +142,8 @@ static int change_hooks(tally_group *group, const struct change *change, bool co
     CHECK_OK(group, set_hook(group, run.ddp, change->to));
     CHECK_OK(group, state_count_steps(group, &run, N_BEFORE, 1, &totals));
     CHECK(group, (state_owed(&totals) < ROUNDING) == change->pays);
-    /* Of what a hook without feedback leaves out, nothing comes back: only the feedback of the
-     * hooks before is to be seen then. */
+    /* What a hook without feedback leaves out does not come back: then only the feedback of the
+     * earlier hooks is seen. */
     if (strstr(change->to, "feedback=0") || strstr(change->to, "quantize")) {
         CHECK(group, state_owed(&totals) < 0.1);
     } else {
@@ -393,7 +393,7 @@ static int try_in_vain(tally_group *group, tally_ddp *ddp, struct counter *count
     char name[260];
     tally_hook *hook;
 
-    /* Texts that differ, and one that is none. */
+    /* Different texts and names, an unknown name, and NULL. */
     if (tally_group_size(group) > 1) {
         CHECK_STATUS(group, tally_ddp_set_hook(ddp, odd ? "int8:block=64" : "int8"),
                      TALLY_MISMATCH);

@@ -41,8 +41,9 @@ static double lacks(const tally_ddp *ddp, size_t e)
     return sum;
 }
 
-/* On average over all ranks, what they got and what is yet to come is what there was. The hook is
- * there from the beginning, or comes late, when it exchanges among few from its first step on. */
+/* On average over all ranks, the means received and the residuals left add up to the gradients. The
+ * hook is there from the beginning, or comes late, and then exchanges among few ranks from its
+ * first step on. */
 static int lost_run(tally_group *group, int group_size, bool is_late)
 {
     const struct ddp_spec matrix = {"matrix", TALLY_F32, 0, 2, {23, 70}};

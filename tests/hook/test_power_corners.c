@@ -200,8 +200,8 @@ static size_t bucket_of(tally_ddp *ddp, size_t param)
     }
 }
 
-/* A bad step is bad for one parameter, or for a bucket; the others never notice, and what is after
- * it is what it is after a fresh start. */
+/* A bad step is bad for one parameter, or for a bucket; the others never notice, and the steps
+ * after it are those after a fresh start. */
 static int check_bad(tally_group *group, const char *text, bool copies)
 {
     bool batched = text[0] == 'b';

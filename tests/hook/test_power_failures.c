@@ -212,7 +212,7 @@ static int fragile_body(tally_group *group, void *user)
 /* ---- no memory to pass residuals on ---- */
 
 /* The n-th allocation of the last rank fails while the hook is replaced: all ranks are told, and
- * the old one goes on with everything, as if nobody had tried. */
+ * the old hook continues with all its state. */
 static int replace_once(tally_group *group, const char *const *texts, size_t n, bool *met)
 {
     bool fails = tally_group_rank(group) == tally_group_size(group) - 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PowerSGD by numbers: PyTorch's results for a worked example, what is worth compressing, means of
- * low rank, which come out as they are, and what options say when they are wrong.
+ * PowerSGD by numbers: PyTorch's results for a worked example, the matrices that are worth
+ * compressing, means of low rank, which must not change, and the errors for wrong options.
  */
 #include <math.h>
 #include <stdio.h>

@@ -116,7 +116,8 @@ static double steady(unsigned step, int rank, size_t i, size_t e)
     return power_value(0, rank, i, e);
 }
 
-/* Rank 0 alone has input. The mean of what is applied is its gradient, divided as it should be. */
+/* Rank 0 alone has input. The applied mean is its gradient, divided by the right number of ranks.
+ */
 static int check_alone(tally_group *group, const struct ddp_model *model, tally_ddp *ddp,
                        double divisor)
 {

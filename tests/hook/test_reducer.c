@@ -156,8 +156,8 @@ static int check_failure(tally_group *group, struct framework *framework)
     return 0;
 }
 
-/* In the middle of a step there is nothing to save. Its buckets are reduced even if neither the
- * last one comes nor anybody runs their jobs. */
+/* In the middle of a step nothing can be saved. Its buckets are reduced even if the last one does
+ * not come and no thread runs their jobs. */
 static int check_open_step(tally_group *group, struct framework *framework)
 {
     static const int params[] = {1, 2, 0, 3};

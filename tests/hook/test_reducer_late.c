@@ -2,7 +2,7 @@
 /*
  * Lateness of the ranks of a reducer: the rank that sleeps before it gives its buckets comes last,
  * the others wait for it while it sleeps, and the cause is that its buckets come late. A step that
- * is given up counts for nobody. Wrong arguments are refused.
+ * is given up does not count. Wrong arguments are refused.
  */
 #include <stdlib.h>
 #include <string.h>

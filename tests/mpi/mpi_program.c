@@ -124,7 +124,7 @@ static int let_tally_start(void)
         CHECK(open_group(NULL, 1, &group) == TALLY_OK);
         CHECK(open_group(NULL, 1, &other) == TALLY_OK);
         CHECK(check_sum(group) == 0);
-        /* Not all close in the same order, and nobody waits for another's close. */
+        /* Ranks close groups in different orders, and none waits for another's close. */
         CHECK(tally_group_close(tally_group_rank(group) == 0 ? group : other) == TALLY_OK);
         CHECK(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS);
         CHECK(tally_group_close(tally_group_rank(group) == 0 ? other : group) == TALLY_OK);
@@ -330,7 +330,7 @@ static int lose_rank(bool is_killed)
     CHECK(tally_group_open(&config, &group) == TALLY_OK);
     CHECK(check_sum(group) == 0);
     if (tally_group_rank(group) == 1) {
-        /* When MPICH's launcher has something to say to a rank that dies, it ends. */
+        /* MPICH's launcher ends when it has something to say to a rank that died. */
         (void)sleep(is_killed ? 1 : 4);
         (void)raise(SIGKILL);
     }

@@ -77,8 +77,8 @@ static int call_and_free(tally_group *group, const struct freed_plan *plan, bool
 }
 
 /*
- * The last rank comes when the others have been told of the failure and have freed what they had:
- * it gets the failure too, and none of their bytes.
+ * The last rank comes when the others have been told of the failure and have freed their memory: it
+ * gets the failure too, and none of their bytes.
  */
 static int freed_body(tally_group *group, void *user)
 {
@@ -145,7 +145,8 @@ static void *abort_later(void *argument)
     return NULL;
 }
 
-/* Some get through, others do not; who did looks at the others' slots and is told. */
+/* Some ranks succeed, others do not; a rank that succeeded looks at the others' slots and is told.
+ */
 static int split_body(tally_group *group, void *user)
 {
     struct aborter aborter = {group, *(const long *)user};
@@ -190,8 +191,8 @@ static void test_splits(void)
 
 /* ---- a deadline for the whole round ---- */
 
-/* Rank 1 is late, rank 2 later, rank 3 does not come: nobody's lateness gives the next one more
- * time. */
+/* Rank 1 is late, rank 2 later, rank 3 does not come: the lateness of one rank gives the next one
+ * no more time. */
 static int deadline_body(tally_group *group, void *user)
 {
     static const int late_ms[] = {0, 1500, 4500};
@@ -274,7 +275,7 @@ static int foreign_body(tally_group *group, void *user)
     CHECK_STATUS(group, tally_group_free(group, foreign + 512), TALLY_ARG);
     CHECK_TEXT(group, tally_last_error(), "not memory of the group");
     CHECK_STATUS(group, tally_group_free(group, (char *)other + 64), TALLY_ARG);
-    /* One rank's mistake leaves all ranks with what they had. */
+    /* One rank's mistake leaves the memory of all ranks as it was. */
     CHECK_STATUS(group, tally_group_free(group, is_last ? foreign : memory), TALLY_ARG);
     memset(memory, 1, 100);
     CHECK_OK(group, tally_group_free(group, memory));

@@ -165,7 +165,7 @@ static int timed_body(tally_group *group, void *user)
     return 0;
 }
 
-/* A job runs, on the lane thread, even if nobody waits for it or asks. */
+/* A job runs on the lane thread even if no thread waits for it or tests it. */
 static int alone_body(tally_group *group, void *user)
 {
     (void)user;
@@ -339,7 +339,8 @@ static void *visit(void *user)
             rc = tally_submit(crowd->group, 0, ticket_job, &tickets[k], &futures[k]);
         }
         (void)pthread_mutex_unlock(&crowd->mutex);
-        /* The second first: whoever waits for it runs the first one too, or finds it run. */
+        /* Waits for the second job first: the thread runs the first one too, or finds that it has
+         * run. */
         for (int k = 1; k >= 0 && rc == TALLY_OK; k--) {
             rc = i % 5 == 4 ? tally_future_wait_for(futures[k], 60) : tally_future_wait(futures[k]);
             tally_future_free(futures[k]);

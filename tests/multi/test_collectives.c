@@ -217,7 +217,7 @@ static int broadcasts(struct pieces *p)
 
 /* ---- barrier ---- */
 
-/* Nobody leaves number i before everybody has come to it. */
+/* No rank leaves number i before all ranks have come to it. */
 static int barrier_job(tally_lane *lane, void *user)
 {
     tally_group *group = tally_lane_group(lane);

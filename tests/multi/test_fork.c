@@ -313,7 +313,7 @@ static int be_child(struct scene *scene)
     return n_wrong > 0;
 }
 
-/* Ends as a worker does: with whatever runs at exit. */
+/* Ends as a worker does, with all exit handlers. */
 static int fork_child(struct scene *scene)
 {
     pid_t child;

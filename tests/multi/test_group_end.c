@@ -115,7 +115,7 @@ static int wrong_to_all(tally_group *group, struct arena *arena, bool odd, tally
     return to_all(group, arena, future);
 }
 
-/* Nobody sends anything, but one rank waits for something. */
+/* No rank sends anything, but one rank waits for something. */
 static int wrong_nothing(tally_group *group, struct arena *arena, bool odd, tally_future **future)
 {
     memset(arena->bytes, 0, sizeof arena->bytes);

@@ -2,7 +2,7 @@
 /*
  * Jobs that fail: before, between and after rounds, on one rank and on several, with a text and
  * without, by a wrong argument. They fail on every rank with the same status and text, and the
- * group lives on.
+ * group lives on. Jobs that handle a failure leave no text.
  */
 #include <stdio.h>
 #include <string.h>
@@ -64,8 +64,8 @@ static int run_plan(tally_group *group, struct plan *plan, int lane)
 
     CHECK_OK(group, tally_submit(group, lane, failing_job, plan, &future));
     CHECK_STATUS(group, tally_future_wait(future), TALLY_NUMERIC);
-    /* All ranks hear of the lowest rank that failed, in its own words; what all say alike is
-     * nobody's fault. */
+    /* All ranks hear of the lowest rank that failed, in its own words; if all say the same, no rank
+     * is blamed. */
     if (plan->silent && plan->who == (1u << tally_group_size(group)) - 1 &&
         tally_group_size(group) > 1) {
         (void)snprintf(expected, sizeof expected, "%s", tally_status_text(TALLY_NUMERIC));
@@ -142,6 +142,25 @@ static int long_text_body(tally_group *group, void *user)
     ranks_note(group, 0, ranks_hash(0, tally_last_error(), strlen(tally_last_error())));
     CHECK_STATUS(group, ranks_job(group, 0, stubborn_job, NULL), TALLY_ARG);
     return ranks_check_alive(group);
+}
+
+static int handling_job(tally_lane *lane, void *user)
+{
+    (void)user;
+    (void)tally_job_fail(lane, TALLY_NUMERIC, "handled");
+    return TALLY_OK;
+}
+
+/* A job that handles a failure leaves no text on the thread that waits, which may have had none. */
+static int handled_body(tally_group *group, void *user)
+{
+    char before[256];
+
+    (void)user;
+    (void)snprintf(before, sizeof before, "%s", tally_last_error());
+    CHECK_OK(group, ranks_job(group, 0, handling_job, NULL));
+    CHECK(group, strcmp(tally_last_error(), before) == 0);
+    return 0;
 }
 
 /* ---- wrong arguments ---- */
@@ -320,6 +339,7 @@ int main(void)
     int n_failures = test("failing jobs", fail_body);
 
     n_failures += test("long texts", long_text_body);
+    n_failures += test("failures that a job handles", handled_body);
     n_failures += test("wrong arguments", wrong_body);
     n_failures += test("wrong asynchronous arguments", wrong_async_body);
     return n_failures != 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lanes and futures: order and results per lane, every way to wait, callbacks, futures that nobody
- * asks, and what a job must not do. With no lane thread, one and three.
+ * Lanes and futures: order and results per lane, every way to wait, callbacks, futures without a
+ * wait, and the calls that a job must not make. With no lane thread, one and three.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -60,7 +60,7 @@ static int order_body(tally_group *group, void *user)
             CHECK(group, jobs[i].result == expected_result(&jobs[i], world));
         }
     }
-    /* The last one of a lane may be one that nobody waited for. */
+    /* The last job of a lane may be one without a wait. */
     CHECK_OK(group, ranks_close(group));
     for (int i = 3; i < N_JOBS; i += 4) {
         CHECK(NULL, jobs[i].result == expected_result(&jobs[i], world));

@@ -83,7 +83,7 @@ static int other_sizes(tally_group *sub, bool is_culprit)
     return rc == TALLY_OK ? ranks_finish(future) : rc;
 }
 
-/* The culprit does not come before the others have failed. */
+/* The rank at fault does not come before the others have failed. */
 static int late(tally_group *sub, bool is_culprit)
 {
     int rc;
@@ -195,7 +195,7 @@ static int body(tally_group *group, void *user)
     return tally_group_close(sub);
 }
 
-/* In the group that spans the world the two numbers are one. */
+/* In the group that spans the world both numbers are the same. */
 static int world_body(tally_group *group, void *user)
 {
     bool is_culprit = tally_group_rank(group) == CULPRIT_NUMBER;

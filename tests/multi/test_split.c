@@ -219,7 +219,7 @@ static size_t shared_kilobytes(void)
     return sum;
 }
 
-/* Wherever the others are, nobody has more than it had after the first few cycles. */
+/* No rank has more memory than after the first few cycles, wherever the others are. */
 static int cycles_body(tally_group *group, void *user)
 {
     int rank = tally_group_rank(group);
@@ -265,7 +265,7 @@ static int cycles_body(tally_group *group, void *user)
 
 /* ---- ends ---- */
 
-/* A sub-group given up, closed at once: the others still hear why. */
+/* A sub-group is given up and closed at once: the others still learn the reason. */
 static int given_up_body(tally_group *group, void *user)
 {
     tally_future *future;

@@ -129,7 +129,7 @@ static uint64_t hash_masters(const struct run *run)
     return hash;
 }
 
-/* Of what compression owes. To save it brings it where it can be seen. */
+/* A hash of the residuals. Saving makes those that a hook holds plain. */
 static int hash_residuals(const struct run *run, uint64_t *hash)
 {
     size_t bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Optimizers in mixed precision: masters are updated by the means of the literal reference, to the
- * bit, on call, behind the hook and in shards; low copies follow; gradients are released as they
+ * bit, on call, after the hook and in shards; low copies follow; gradients are released as they
  * were written. And training: the network of the ddp example, y = w2 . tanh(w1 x), comes to the
  * loss of fp32 with weights and gradients in bf16, and in fp16 with a loss scale.
  */

@@ -143,7 +143,7 @@ static int step_delayed(struct opt_run *run, unsigned seed, unsigned absent, boo
     return opt_step(run, seed, absent);
 }
 
-/* Parameter 0 is used by nobody in odd steps, 5 by some, 2 is delayed. */
+/* No rank uses parameter 0 in odd steps, some use 5, and 2 is delayed. */
 static int unused(tally_group *group, bool copies, bool skips, double max_norm)
 {
     struct ddp_spec specs[OPT_N_PARAMS];

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "support/counting_memory.h"
+#include "support/counting_ranks.h"
 #include "support/opt_model.h"
 
 #define N_WARM_UP 3
@@ -72,16 +72,11 @@ static int count(tally_group *group, const struct variant *variant)
     for (unsigned s = 0; s < N_WARM_UP; s++) {
         CHECK_OK(group, step(&run, variant, s));
     }
-    CHECK(group, ranks_meet(group) == 0);
-    before = counting_memory_calls();
-    CHECK(group, ranks_meet(group) == 0);
+    CHECK_OK(group, counting_ranks_begin(group, &before));
     for (unsigned s = 0; s < N_COUNTED; s++) {
         CHECK_OK(group, step(&run, variant, s));
     }
-    CHECK(group, ranks_meet(group) == 0);
-    CHECK(group, counting_memory_calls() == before);
-    /* As threads, the others' ends count too. */
-    CHECK(group, ranks_meet(group) == 0);
+    CHECK_OK(group, counting_ranks_none(group, before));
     return opt_end(&run);
 }
 

@@ -220,7 +220,7 @@ static int disagree_body(tally_group *group, void *user)
     return 0;
 }
 
-/* A program built before the two fields has a smaller table, and whatever lies behind it. */
+/* A program built before the two fields has a smaller table, with unknown bytes behind it. */
 static int old_table_body(tally_group *group, void *user)
 {
     const struct opt_setup setup = {.copies = true};

@@ -73,7 +73,7 @@ static size_t share_of(size_t n, size_t world)
     return ((n + unit - 1) / unit + world - 1) / world * unit;
 }
 
-/* State is shared out: nobody has more than a share of each bucket. */
+/* State is divided: no rank has more than a share of each bucket. */
 static int check_state(const struct opt_run *plain, const struct opt_run *sharded)
 {
     tally_group *group = plain->group;

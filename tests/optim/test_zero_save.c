@@ -169,7 +169,7 @@ static int refused_body(tally_group *group, void *user)
     CHECK_STATUS(group, tally_optimizer_consolidate(run.optimizer, world - 1, few, &bytes),
                  TALLY_ARG);
     CHECK_TEXT(group, tally_last_error(), "but the state takes");
-    /* Parts are nothing without the others. */
+    /* A part cannot be loaded without the others. */
     CHECK_OK(group, opt_states_take(group, run.optimizer, (size_t)world, &parts));
     parts.n = 1;
     CHECK_STATUS(group, opt_states_load(run.optimizer, &parts), world > 1 ? TALLY_ARG : TALLY_OK);

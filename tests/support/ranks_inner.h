@@ -14,7 +14,7 @@
 #define MAX_RANKS 16
 #define DEADLINE_S 240
 
-/* Shared by all ranks of a run, whatever they are. */
+/* Shared by all ranks of a run, of any kind. */
 struct board {
     _Atomic uint32_t gate; /* counts processes of MPI that have come to a gate */
     struct {

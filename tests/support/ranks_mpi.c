@@ -59,7 +59,7 @@ int ranks_mpi_board(void)
     return fd;
 }
 
-/* Nobody goes on before all processes have come. */
+/* No rank continues before all processes have come. */
 static void pass_gate(void)
 {
     static uint32_t n_passed;

@@ -87,7 +87,7 @@ def figures_of_a_late_rank(tally, late, folder):
 
 
 def replaced_while_it_runs(tally, late, folder):
-    """Whoever reads the file sees a whole one, and after 15 s a later one, which says who is late and why.
+    """A reader of the file sees a whole one, and after 15 s a later one, which names the late rank and the cause.
     The program's numbers have a comma, if the machine has such a locale."""
     env = {**os.environ, "TALLY_METRICS": f"{folder}/rank%r.prom", "LC_NUMERIC": "comma"}
     with subprocess.Popen([tally, "run", "-n", "2", late, "computes", "1", "3000"], env=env, stdout=subprocess.DEVNULL,

@@ -117,7 +117,7 @@ report odd odd=1
 grep -q '<img' "$work/odd.html" && complain "a name became a tag"
 data odd 'd["job"]["program"].startswith("</script><img src=x onerror=alert(1)>")'
 
-# What a file counts without end does not break the page.
+# A file whose counts are endless does not break the page.
 report endless endless=1
 data endless 'd["headline"]["n_steps"] == 20'
 

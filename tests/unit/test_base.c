@@ -20,6 +20,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sheet.h"
 #include "base/status.h"
 #include "support/counting_memory.h"
 
@@ -353,6 +354,25 @@ static void test_checksum_pieces(void **state)
     }
 }
 
+static void test_list(void **state)
+{
+    char list[20] = "";
+
+    (void)state;
+    tally__list_add(list, sizeof list, "%d", 1);
+    assert_string_equal(list, "1");
+    tally__list_add(list, sizeof list, "'%s'", "two");
+    tally__list_add(list, sizeof list, "3333");
+    assert_string_equal(list, "1, 'two', 3333");
+    for (int i = 0; i < 2; i++) {
+        tally__list_add(list, sizeof list, "4");
+        assert_string_equal(list, "1, 'two', 3333, ...");
+    }
+    list[0] = '\0';
+    tally__list_add(list, sizeof list, "an entry that does not fit");
+    assert_string_equal(list, "...");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_checksum),
         cmocka_unit_test(test_checksum_pieces),
+        cmocka_unit_test(test_list),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

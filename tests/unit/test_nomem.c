@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever allocates gets the N-th allocation failed, for all N: a clean NOMEM, nothing lost. */
+/* Every call that allocates, with the N-th allocation failing, for all N: a clean NOMEM, nothing
+ * lost. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dispatched kernels give the same bits whatever floating-point environment the caller has set,
- * and leave it as it was. */
+/* The dispatched kernels give the same bits in every floating-point environment that the caller may
+ * have set, and leave it unchanged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

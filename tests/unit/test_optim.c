@@ -280,8 +280,7 @@ static void a_variance_is_never_negative(void **state)
     assert_true(below);
 }
 
-/* A step turned around is half of the last one, and the one after that is taken whatever its sign.
- */
+/* A gradient with the opposite sign halves the step; the next gradient counts with either sign. */
 static void rprop_turns_around(void **state)
 {
     const struct tally__rprop_options options = {

@@ -123,7 +123,7 @@ static void test_upstream_sizes(void **state)
     }
 }
 
-/* Whatever the sizes: no rank has more than its share and one parameter. */
+/* With any sizes, no rank has more than its share and one parameter. */
 static void test_params(void **state)
 {
     uint64_t random = 7;
@@ -149,7 +149,7 @@ static void test_params(void **state)
     }
 }
 
-/* Buckets of one parameter each go round: nobody gets a second before all have one. */
+/* Buckets of one parameter each: no rank gets a second before all have one. */
 static void test_buckets_balance(void **state)
 {
     static const size_t size = 1000;

@@ -15,7 +15,7 @@ static const struct known_mpi {
     const char *word; /* of TALLY_MPI, and of the object's name */
     const char *name; /* as it calls itself */
     const char *package;
-    enum tally__env_id world; /* what its launcher sets */
+    enum tally__env_id world; /* the variable that its launcher sets */
 } known[] = {
     {"openmpi", "Open MPI", "libopenmpi-dev", TALLY__ENV_OMPI_WORLD},
     {"mpich", "MPICH", "libmpich-dev", TALLY__ENV_PMI_WORLD},

@@ -53,8 +53,7 @@ struct tally__messenger {
     struct tally__domain *domain;
     const struct tally__mpi_api *api;
     struct tally__mpi_handle comm;
-    int n_near_processes; /* ranks on this machine */
-    bool may_linger;      /* lane threads may call MPI while no job runs */
+    bool may_linger; /* lane threads may call MPI while no job runs */
     uint32_t channel_span;
     _Atomic uint32_t next_channel;
     tally_group *groups;               /* that messages may be for: far->next */

@@ -10,7 +10,7 @@ set(mpi_flags -O2 -std=c17 -D_POSIX_C_SOURCE=200809L -fPIC -shared -fvisibility=
 if(TALLY_WERROR)
   list(APPEND mpi_flags -Werror)
 endif()
-# What the user, or a package, adds for all C files and shared objects.
+# Flags of the user, or of a package, for all C files and shared objects.
 separate_arguments(mpi_user_flags UNIX_COMMAND "${CMAKE_C_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS}")
 # Each object has its own copy of the clock: it uses no symbol of libtally.
 set(mpi_sources ${CMAKE_CURRENT_SOURCE_DIR}/comm/mpi/mpi_object.c ${CMAKE_CURRENT_SOURCE_DIR}/base/clock.c)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Signs of life. The kernel refuses to seal a file against writing while anybody has it mapped for
- * writing (EBUSY), and lets whoever asks seal it afterwards: so asking is sealing, and a seal is a
- * death certificate. Compared with the alternatives: locks are lost when the process closes another
- * descriptor of the file; a descriptor of the process (pidfd) does not show that it has called
- * exec; the end of a pipe closes when a program closes all descriptors, and does not when a child
- * has it too. Stateless.
+ * Signs of life. The kernel refuses to seal a file against writing (EBUSY) while a process has it
+ * mapped for writing, and seals it otherwise. So other processes ask by sealing the file: if that
+ * works, or if it is sealed already, the process has ended. Compared with the alternatives: locks
+ * are lost when the process closes another descriptor of the file; a descriptor of the process
+ * (pidfd) does not show that it has called exec; the end of a pipe closes when a program closes all
+ * descriptors, and does not when a child has it too. Stateless.
  */
 #include "comm/shm/life.h"
 
@@ -25,7 +25,7 @@ int tally__life_begin(int *fd, void **page)
     if (made < 0) {
         return tally__fail_errno(TALLY_SYSTEM, errno, "cannot make shared memory (memfd_create)");
     }
-    /* Nobody ever touches it: the file stays empty. */
+    /* No process ever touches the page: the file stays empty. */
     map = mmap(NULL, TALLY__PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
     if (map == MAP_FAILED || madvise(map, TALLY__PAGE_BYTES, MADV_DONTFORK) != 0) {
         int error = errno;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sheet.h"
 #include "base/status.h"
 
 #define MAGIC 0x74616c79u /* "taly" */
@@ -208,11 +209,10 @@ static int receive_hello(struct meeting *meeting, int connection)
 static int report_missing(const struct meeting *meeting)
 {
     char list[160] = "";
-    size_t used = 0;
 
     for (int r = 1; r < meeting->settings->world; r++) {
-        if (meeting->connection[r] < 0 && used + 16 < sizeof list) {
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "", r);
+        if (meeting->connection[r] < 0) {
+            tally__list_add(list, sizeof list, "%d", r);
         }
     }
     return tally__fail(TALLY_TIMEOUT, "rank %s of %d did not come to %s within %g s", list,

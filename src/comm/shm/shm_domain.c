@@ -84,7 +84,7 @@ static int check_file_limit(uint64_t end)
     return TALLY_OK;
 }
 
-/* Pages for a range of the own file, or none at all. */
+/* Pages for a range of this rank's file: all of them, or none. */
 static int reserve(const struct shm_domain *shm, uint64_t offset, uint64_t bytes)
 {
     struct range range = {shm->fd[shm->common.rank], offset};

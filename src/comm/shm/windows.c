@@ -47,7 +47,7 @@ static bool address_limit(uint64_t *limit, uint64_t *used)
     }
     file = fopen("/proc/self/statm", "re");
     if (file) {
-        (void)!fscanf(file, "%llu", &pages); // NOLINT(cert-err34-c): 0 where it is no number
+        (void)!fscanf(file, "%llu", &pages); // NOLINT(cert-err34-c): 0 where it is not a number
         (void)fclose(file);
     }
     *limit = allowed.rlim_cur;
