@@ -41,7 +41,7 @@ def picture(title, panels, note):
         lines += drawn
         x += width + 10
         bottom = max(bottom, end)
-    height = bottom + 22
+    height = bottom + 26
     described = "; ".join(heading + ": " + ", ".join(f"{name} {ms:.0f} ms" for group in groups for name, ms, _ in group)
                           for _, heading, groups in panels)
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {x} {height}" width="{x}" height="{height}" '
@@ -49,4 +49,4 @@ def picture(title, panels, note):
             f'<title id="title">{html.escape(title)}</title>\n'
             f'<desc id="desc">{html.escape(note)} {html.escape(described)}.</desc>\n{STYLE}\n'
             f'<rect width="{x}" height="{height}" fill="white"/>\n' + "\n".join(lines) +
-            f'\n<text x="10" y="{bottom + 10}">{html.escape(note)}</text>\n</svg>\n')
+            f'\n<text x="10" y="{bottom + 14}">{html.escape(note)}</text>\n</svg>\n')

@@ -9,14 +9,16 @@ import shutil
 import subprocess
 
 import bench_bars
-from bench_goals import by_link, library, torch_pairs
+from bench_goals import by_link, library, size_text, torch_pairs
 from bench_parts import TORCH_HOOKS
 
 HEAD = """set terminal svg size 760,{height} dynamic noenhanced font "sans,13" background "white"
 set output "{output}"
 set title "{title}"
 set grid ytics back lt 1 lw 0.5 lc rgb "#cccccc"
-set key {key}
+set border 3 back
+set tics out nomirror
+set key off
 set xlabel "{x}"
 set ylabel "{y}"
 """
@@ -40,8 +42,8 @@ def data(name, rows):
     return f"${name} << END\n" + "\n".join(lines) + "\nEND\n"
 
 
-def draw(script, output, title, description):
-    """Runs gnuplot, and puts our title and description where it has put its own."""
+def draw(script, output, title, description, names):
+    """Runs gnuplot, and puts our title, description and names of curves where it has put its own."""
     done = subprocess.run(["gnuplot"], input=script, text=True, capture_output=True, timeout=60)
     if done.returncode != 0:
         raise RuntimeError(f"gnuplot: {done.stderr.strip()}")
@@ -51,6 +53,8 @@ def draw(script, output, title, description):
                                       f'<desc id="desc">{html.escape(description)}</desc>',
                             svg, count=1, flags=re.DOTALL)
     svg, n_images = re.subn(r"<svg ", '<svg role="img" aria-labelledby="title desc" ', svg, count=1)
+    for i, name in enumerate(names):
+        svg = svg.replace(f"<title>gnuplot_plot_{i + 1}</title>", f"<title>{html.escape(name)}</title>")
     if n_titles != 1 or n_images != 1:
         raise RuntimeError(f"gnuplot: {output} has no title to replace")
     output.write_text(svg)
@@ -67,8 +71,8 @@ def ends(x, curves, apart):
     return "".join(out)
 
 
-def curve(block, column, i):
-    return (f"${block} using 1:{column} with linespoints pt {POINTS[i % len(POINTS)]} ps 0.8 lw 2 "
+def curve(block, i):
+    return (f"${block} using 1:{i + 2} with linespoints pt {POINTS[i % len(POINTS)]} ps 0.8 lw 2 "
             f'lc rgb "{COLOURS[i % len(COLOURS)]}" notitle')
 
 
@@ -83,15 +87,16 @@ def allreduce_time(rows, output):
     points = [(row["bytes"], *(row[key] for key in keys)) for row in rows]
     title = f"All-reduce of fp32, {rows[0]['ranks']} processes: lower is better"
     last = rows[-1]
-    draw(HEAD.format(output=output, title=title, key="off", height=420, x="", y="microseconds, logarithmic") +
+    draw(HEAD.format(output=output, title=title, height=440, x="size of the array", y="microseconds") +
          data("times", points) +
          'set logscale xy\nset xtics ("1 KiB" 1024, "16 KiB" 16384, "256 KiB" 262144, '
          '"4 MiB" 4194304, "64 MiB" 67108864)\n' +
          f"set xrange [{rows[0]['bytes']}:{last['bytes']}]\nset rmargin 18\nset mytics 1\n" +
          ends(last["bytes"], [(name, last[key]) for name, key in zip(names, keys)], 2) +
-         "plot " + ", ".join(curve("times", i + 2, i) for i in range(len(names))) + "\n",
-         output, title, f"Time by size, both on logarithmic scales. At {last['bytes']} bytes: " +
-         ", ".join(f"{name} {last[key]} us" for name, key in zip(names, keys)) + ".")
+         "plot " + ", ".join(curve("times", i) for i in range(len(names))) + "\n",
+         output, title, f"Time by size, both on logarithmic scales. At {size_text(last['bytes'])}: " +
+         ", ".join(f"{name} {last[key]:.0f} us" for name, key in zip(names, keys)) + ".", names)
+    return title
 
 
 def step_per_hook(results, output):
@@ -104,9 +109,10 @@ def step_per_hook(results, output):
               for row in results["hooks"]]
     title = f"Communication of a step of {results['hooks'][0]['mb']} MB with each hook of tally" + (
         f", beside {peer} (Gloo)" if peer else "")
-    output.write_text(bench_bars.picture("Communication of a step", [(740, title, groups)],
+    output.write_text(bench_bars.picture(title, [(740, title, groups)],
                                          "Two processes on one machine; shorter is better." +
                                          (f" PyTorch has {len(theirs)} of these hooks on a CPU." if peer else "")))
+    return title
 
 
 def alike(shares, ranks):
@@ -135,47 +141,48 @@ def wire_bytes(rows, output):
     points = [(n, *(values[n] for _, values in groups)) for n in ranks]
     least, *_, most = sorted(part for _, values in groups for part in values.values())
     title = "Bytes sent by a rank, as a part of its gradients: lower is better"
-    draw(HEAD.format(output=output, title=title, key="off", height=440, x="ranks",
-                     y="part of the gradients' bytes") +
+    draw(HEAD.format(output=output, title=title, height=440, x="ranks", y="part of the gradients' bytes") +
          data("shares", points) + f"set logscale y\nset xtics 1\nset mytics 1\nset rmargin 20\n"
          f"set yrange [{least / 2}:{most * 2}]\n" +
          ends(ranks[-1], [(short(names), values[ranks[-1]]) for names, values in groups], 1.5) +
-         "plot " + ", ".join(curve("shares", i + 2, i) for i in range(len(groups))) + "\n",
+         "plot " + ", ".join(curve("shares", i) for i in range(len(groups))) + "\n",
          output, title, f"With {ranks[-1]} ranks: " + "; ".join(
-             f"{', '.join(names)} {values[ranks[-1]]:.4f}" for names, values in groups) + ".")
+             f"{', '.join(names)} {values[ranks[-1]]:.4f}" for names, values in groups) + ".",
+         [short(names) for names, _ in groups])
+    return title
 
 
 def links(results, output):
     """Of the fastest limited link that was measured: the hooks over the first MPI, and each peer beside the hook
-    that sends the same. The table has the other setups."""
+    that sends as many bytes. The table has the other setups."""
     rows = results["links"]
     mbit = max(row["mbit"] for row in rows)
     title, _, _, plain_ms, own = next(link for link in by_link(rows) if link[1] == mbit)
-    names = {"none": "fp32", "allreduce": "fp32", "fp16": "fp16", "powersgd": "powersgd:rank=1"}
-    groups = {"fp32": [("tally, fp32", plain_ms, True)], "fp16": []}
+    alike_ours = {"fp32": "fp32", "fp16": "bf16", "powersgd": "powersgd:rank=1"}
+    groups = {"fp32": [("tally, fp32", plain_ms, True)]}
     for row in own:
         groups[label(row["hook"])] = [(f"tally, {label(row['hook'])}", row["ms"], True)]
     for row in results.get("links_peers", []):
         if "connections" not in library(row["peer"], row):
-            hook = names[row["hook"]]
+            what = "fp32" if row["hook"] in ("none", "allreduce") else row["hook"]
             peer = library(row["peer"], row).split("+")[0]
-            groups.setdefault(hook, []).append((f"{peer}, {hook.split(':')[0]}", row["ms"], False))
+            groups.setdefault(alike_ours[what], []).append((f"{peer}, {what}", row["ms"], False))
     heading = f"A step of {rows[0]['mb']} MB over {mbit} Mbit/s, tally over {title}"
     output.write_text(bench_bars.picture(
-        "A step over a link", [(740, heading, [group for group in groups.values() if group])],
+        heading, [(740, heading, list(groups.values()))],
         f"{rows[0]['hosts']} hosts with a rank on each, no backward; shorter is better."))
+    return heading
 
 
 def draw_all(results, folder):
-    """Every picture that there are rows for; the names of those drawn."""
+    """Every picture that there are rows for: the name of its file, and its title."""
     jobs = {"allreduce_time.svg": ("allreduce", lambda path: allreduce_time(results["allreduce"], path)),
             "step_per_hook.svg": ("hooks", lambda path: step_per_hook(results, path)),
             "wire_bytes.svg": ("wire_bytes", lambda path: wire_bytes(results["wire_bytes"], path)),
             "links.svg": ("links", lambda path: links(results, path))}
-    drawn = []
+    drawn = {}
     folder.mkdir(parents=True, exist_ok=True)
     for name, (part, job) in jobs.items():
         if results.get(part):
-            job(folder / name)
-            drawn.append(name)
+            drawn[name] = job(folder / name)
     return drawn

@@ -367,7 +367,7 @@ def block(name, results, verdicts):
 
 
 def fill(text, blocks, pictures):
-    """A page with every block in its place, and the names of those it has a place for."""
+    """A page with every block in its place, and the names of those it has a place for. Pictures: file and title."""
     found = []
 
     def replace(match):
@@ -380,8 +380,7 @@ def fill(text, blocks, pictures):
         picture = BLOCKS[name][2]
         shown = ""
         if picture in pictures:
-            title = picture.removesuffix(".svg").replace("_", " ")
-            shown = f"\n\n![{title}](plots/{picture})"
+            shown = f"\n\n![{pictures[picture]}](plots/{picture})"
         return f"{match.group(1)}\n{blocks[name]}{shown}\n{match.group(3)}"
 
     pattern = r"(<!-- bench (\w+): begin -->)\n.*?(<!-- bench \2: end -->)"

@@ -3,7 +3,7 @@
 # usage: hosts_slurm.sh COMMAND [ARGUMENT...]
 # Starts Slurm on the hosts that hosts.sh has made, each a node with eight slots, and runs
 # COMMAND, such as `srun -N 2 -n 4 --mpi=pmix ./train`, on the first of them. MPI uses TCP between
-# hosts, as hosts_mpirun.sh lets it. Exit code 77, with the reason: Slurm is not installed here.
+# hosts, as hosts_mpirun.sh lets it. Exit code 77, with the reason: Slurm is not installed here, or cannot start.
 # Example: bench/hosts.sh bench/hosts_slurm.sh srun -N 2 -n 4 --mpi=pmi2 build/examples/03_ddp
 set -euo pipefail
 
@@ -16,6 +16,11 @@ done
 if [ $# -eq 0 ] || [ -z "${TALLY_HOSTS-}" ]; then
     echo "usage: bench/hosts.sh bench/hosts_slurm.sh COMMAND [ARGUMENT...]" >&2
     exit 2
+fi
+# Without root, hosts are in a user namespace.
+if [ "$(cat /proc/self/setgroups 2>/dev/null)" = deny ]; then
+    echo "skipped: Slurm starts only as root: it drops supplementary groups, which a user namespace forbids"
+    exit 77
 fi
 agent=$(cd "$(dirname "$0")" && pwd)/hosts_agent.sh
 # A short path: it holds Unix sockets. Its parents must not be writable by others, which munged
@@ -55,8 +60,9 @@ start() {
 }
 
 wait_for_nodes() {
-    local i
-    for ((i = 0; i < 300; i++)); do
+    local deadline=$((SECONDS + 30))
+    # sinfo takes seconds where slurmctld does not answer.
+    while [ $SECONDS -lt $deadline ]; do
         if [ "$(sinfo --noheader --Node --states=idle --format=%N 2>/dev/null | wc -l)" -eq "$TALLY_HOSTS" ]; then
             return
         fi

@@ -145,7 +145,7 @@ def print_tables(blocks, verdicts, quick):
 
 
 def write_pages(folder, results, blocks):
-    pictures = []
+    pictures = {}
     if bench_plots.exists():
         pictures = bench_plots.draw_all(results, folder / "plots")
     else:

@@ -42,7 +42,10 @@ for plot in allreduce_time step_per_hook wire_bytes; do
         holds "$pages/plots/$plot.svg" '^</svg>'
         holds "$pages/plots/$plot.svg" '<title id="title">.+</title>' # for screen readers
         holds "$pages/plots/$plot.svg" '<desc id="desc">.+</desc>'
-        holds "$pages/performance.md" "\(plots/$plot\.svg\)"
+        # The page repeats the title: a screen reader does not look into a picture.
+        title=$(sed -n 's,<title id="title">\(.*\)</title>$,\1,p' "$pages/plots/$plot.svg")
+        grep -qF "![$title](plots/$plot.svg)" "$pages/performance.md" || complain "no picture called '$title'"
+        ! grep -F '<title>gnuplot_plot' "$pages/plots/$plot.svg" || complain "a curve of $plot.svg has no name"
     else
         holds "$work/err" 'gnuplot is not here: no plots'
     fi

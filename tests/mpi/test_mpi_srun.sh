@@ -27,6 +27,15 @@ complain() {
     exit 1
 }
 
+# A user without root has hosts in a user namespace, where Slurm's daemons cannot start.
+if unshare --map-root-user true 2>/dev/null; then
+    rc=0
+    unshare --map-root-user "$bench/hosts.sh" --hosts 1 "$bench/hosts_slurm.sh" true >"$work/out" 2>&1 || rc=$?
+    if [ $rc -ne 77 ] || ! grep -q '^skipped: Slurm starts only as root' "$work/out"; then
+        complain "Slurm was not skipped in a user namespace: exit $rc"
+    fi
+fi
+
 # by_srun HOSTS RANKS PLUGIN COMMAND...: sets rc.
 by_srun() {
     rc=0

@@ -24,6 +24,7 @@ trap finish EXIT
 mkfifo "$work/hold"
 exec 9<>"$work/hold"
 page() {
+    rm -f "$work/$1.out" # of a process with the same name, which was ready
     "$make" job="$1-$$" "${@:2}" <&9 >"$work/$1.out" &
     pid=$!
     pids+=("$pid")
@@ -57,6 +58,10 @@ shows 'len(jobs) == 1 and jobs[0]["world"] == 3 and [r["state"] for r in ranks] 
 shows 'ranks[0]["words"].startswith("waits for rank 2 (") and ranks[0]["words"].endswith(" s) in bucket 7 of 20") and ranks[0]["waits_for"] == 2' "$first"
 shows '"waits_for" not in ranks[2] and ranks[2]["steps"] == 1000 and ranks[2]["exposed"] == 0.2' "$first"
 kill -STOP "$pid"
+for _ in $(seq 600); do # it stops when a CPU runs it
+    grep -q '^State:.T' "/proc/$pid/status" && break
+    sleep 0.05
+done
 shows 'ranks[2]["state"] == "stopped" and ranks[2]["steps_per_s"] == 0' "$first"
 shows 'ranks[2]["words"].startswith("STOPPED, silent for ")' "$pid"
 accepts '^ranks 0, 1 wait for rank 2 \(stopped\), for [0-9.]+ s$' "$tally" top --once "$first"
