@@ -2,12 +2,14 @@
 """The backend "tally" of torch.distributed: every collective against the plain result, sub-groups,
 objects, non-contiguous tensors, and the names it does not offer."""
 
+import datetime
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import worlds  # first: it skips the test without PyTorch, and finds the package
 import torch
@@ -298,6 +300,21 @@ def launchers():
         run_program([mpirun, *root, "-n", "2"], own, 2)
 
 
+def missing(rank, world, folder):
+    """A rank that does not come is named after the timeout that the program gave."""
+    if rank == 0:
+        start = time.monotonic()
+        refused(lambda: dist.init_process_group(
+            "tally", store=dist.FileStore(f"{folder}/store", world), rank=rank, world_size=world,
+            timeout=datetime.timedelta(seconds=1)), RuntimeError, f"rank 1 of {world} did not come")
+        assert time.monotonic() - start < 20
+
+
+def one_missing():
+    with tempfile.TemporaryDirectory() as folder:
+        worlds.run(2, missing, folder, backend=None)
+
+
 def like_torchrun(rank, world, port):
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank),
                       LOCAL_WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
@@ -316,4 +333,4 @@ def torchrun():
 
 
 if __name__ == "__main__":
-    worlds.main([collectives, failing, torchrun, launchers])
+    worlds.main([collectives, failing, one_missing, torchrun, launchers])

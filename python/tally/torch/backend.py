@@ -27,6 +27,7 @@ from ._groups import DTYPES, machine, new_name, open_group
 OPS = {dist.ReduceOp.SUM: TALLY_SUM, dist.ReduceOp.MIN: TALLY_MIN, dist.ReduceOp.MAX: TALLY_MAX}
 if hasattr(dist.ReduceOp, "AVG"):
     OPS[dist.ReduceOp.AVG] = TALLY_MEAN
+OPEN_TIMEOUT_S = 60  # for processes that have met in the store already
 WIDER = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}
 
 
@@ -401,14 +402,26 @@ class TallyProcessGroup(dist.ProcessGroup):
         return 0
 
 
+def _meet_at(store, rank, size, seconds):
+    """What each rank has said: a new name, and its machine."""
+    store.set(f"tally/{rank}", f"{new_name()} {machine()}")
+    for other in range(size):
+        try:
+            store.wait([f"tally/{other}"], datetime.timedelta(seconds=seconds))
+        except RuntimeError as error:
+            raise RuntimeError(f"tally: rank {other} of {size} did not come to the process group within "
+                               f"{seconds:g} s ({error})") from None
+    return [store.get(f"tally/{other}").decode().split() for other in range(size)]
+
+
 def create(store: dist.Store, rank: int, size: int,
            timeout: datetime.timedelta | None) -> TallyProcessGroup:
     """Makes a process group; torch.distributed calls it on every rank of the group."""
-    store.set(f"tally/{rank}", f"{new_name()} {machine()}")
-    said = [store.get(f"tally/{r}").decode().split() for r in range(size)]
-    seconds = timeout.total_seconds() if timeout is not None else 0
+    seconds = timeout.total_seconds() if timeout is not None else OPEN_TIMEOUT_S
+    said = _meet_at(store, rank, size, seconds)
     group = open_group(rank, size, said[0][0], [where for _, where in said],
-                       timeout_s=min(seconds, 1e6))
+                       timeout_s=min(seconds, 1e6) if timeout is not None else 0,
+                       open_timeout_s=min(seconds, OPEN_TIMEOUT_S))
     made = TallyProcessGroup(rank, size, group)
     weakref.finalize(made, close_later, group).atexit = False
     return made
