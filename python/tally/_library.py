@@ -48,6 +48,7 @@ def load() -> tuple[ctypes.CDLL, str]:
 
 
 C, PATH = load()
+_INTEGERS = (ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_ulonglong)
 _NAMES = {value: name for name, value, _ in _declarations.TALLY_STATUS_LIST}
 
 
@@ -80,12 +81,32 @@ def text(value: str | None, what: str = "text") -> bytes | None:
     return value.encode("utf-8")
 
 
+def required(value: str, what: str) -> bytes:
+    """A Python text for C, which needs one; what names it in an error."""
+    if value is None:
+        raise TypeError(f"{what} is None: expected a str")
+    return text(value, what)
+
+
 def number(value: int, what: str) -> int:
     """An int for C."""
-    value = operator.index(value)
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is {value!r}: expected an int") from None
     if not -2**31 <= value < 2**31:
         raise ValueError(f"{what} {value} is too large")
     return value
+
+
+def real(value: float, what: str) -> float:
+    """A double for C."""
+    try:
+        if not isinstance(value, (str, bytes)):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{what} is {value!r}: expected a number")
 
 
 def config(kind: type, init: Callable | None = None) -> Any:
@@ -100,16 +121,29 @@ def config(kind: type, init: Callable | None = None) -> Any:
 
 def fill(struct: ctypes.Structure, values: dict[str, Any], what: str) -> None:
     """Sets fields by name; texts are encoded."""
-    names = {name for name, _ in struct._fields_} - {"size"}
+    kinds = {name: kind for name, kind in struct._fields_ if name not in ("size", "reserved")}
     for name, value in values.items():
-        if name not in names:
-            raise TypeError(f"{what}: unknown option '{name}'; accepted: {', '.join(sorted(names))}")
+        if name not in kinds:
+            raise TypeError(f"{what}: unknown option '{name}'; accepted: {', '.join(sorted(kinds))}")
         try:
-            setattr(struct, name, text(value, name) if isinstance(value, str) else value)
+            setattr(struct, name, _field(kinds[name], value, name))
         except TypeError:
             raise TypeError(f"{what}: option '{name}' does not accept {value!r}") from None
-        if isinstance(value, int) and getattr(struct, name) != value:
-            raise ValueError(f"{what}: option '{name}' does not accept {value!r}")
+        except OverflowError:
+            raise ValueError(f"{what}: option '{name}' does not accept {value!r}") from None
+
+
+def _field(kind, value, name):
+    """The value for a field of this kind. ctypes would take a number for an address."""
+    if kind in _INTEGERS:
+        value = operator.index(value)
+        if kind(value).value != value:
+            raise OverflowError
+    elif kind is ctypes.c_char_p:
+        return text(value, name)
+    elif kind is not ctypes.c_double and isinstance(value, (int, bytes, str)):
+        raise TypeError
+    return value
 
 
 def as_dict(struct: ctypes.Structure) -> dict[str, Any]:
@@ -135,7 +169,8 @@ def save(function: Callable, handle: int) -> bytes:
 
 def load_blobs(function: Callable, handle: int, blobs: Iterable[bytes]) -> None:
     """Loads the blobs of all ranks, by a ..._load function."""
-    blobs = None if isinstance(blobs, (bytes, bytearray, str, type(None))) else list(blobs)
+    single = isinstance(blobs, (bytes, bytearray, str)) or not hasattr(blobs, "__iter__")
+    blobs = None if single else list(blobs)
     if blobs is None or not all(isinstance(blob, (bytes, bytearray)) for blob in blobs):
         raise TypeError("load takes a list with one blob per rank, which save returned as bytes")
     kept = [ctypes.create_string_buffer(bytes(blob), len(blob)) for blob in blobs]

@@ -21,6 +21,8 @@ def dtype_of(array: numpy.ndarray, what: str, kinds: str = "fiu") -> int:
     if array.dtype not in DTYPES or array.dtype.kind not in kinds:
         accepted = ", ".join(str(dtype) for dtype in DTYPES if dtype.kind in kinds)
         raise TypeError(f"{what} has dtype {array.dtype}; accepted: {accepted}")
+    if not array.flags.aligned:
+        raise ValueError(f"{what} begins in the middle of an element: use a copy, which is aligned")
     return DTYPES[array.dtype]
 
 

@@ -9,19 +9,27 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from . import _declarations as D
 from ._ends import Owned
-from ._library import (C, Params, array_of, as_dict, check, config, fill, load_blobs, save, text)
+from ._library import (C, Params, array_of, as_dict, check, config, fill, load_blobs, number, real,
+                       required, save, text)
+from .group import Group
 
 if TYPE_CHECKING:
     import numpy
 
-    from .group import Group
-
 
 def _handle_of(owned, what, kind):
-    """The handle of an argument that is one of the classes here."""
-    if not isinstance(owned, Owned):
-        raise TypeError(f"{what} is a {type(owned).__name__}, not a tally.{kind}")
+    """The handle of an argument that is of this class."""
+    if not isinstance(owned, kind):
+        raise TypeError(f"{what} is a {type(owned).__name__}, not a tally.{kind.__name__}")
     return owned.handle
+
+
+class Gradients(dict):
+    """The arrays by parameter. An array is filled, and not replaced: tally reads it at its address."""
+
+    def __setitem__(self, name: str, array: numpy.ndarray) -> None:
+        if self.get(name) is not array:  # they are one in grads[name] += ...
+            raise TypeError(f"grads[{name!r}] cannot be replaced: fill it, with grads[{name!r}][...] =")
 
 
 class DDP(Owned):
@@ -50,7 +58,11 @@ class DDP(Owned):
             raise TypeError(f"params is a {type(params).__name__}: expected a dict of names and arrays")
         self.params = dict(params)
         self._index = {name: i for i, name in enumerate(self.params)}
+        if grads is not None and not isinstance(grads, collections.abc.Mapping):
+            raise TypeError(f"grads is a {type(grads).__name__}: expected a dict of names and arrays")
         kept = None if grads is None else dict(grads)
+        for name in kept or ():
+            self._number(name)
         for name, array in self.params.items():
             _numpy.writable(array, f"parameter '{name}'")
             if kept is not None:
@@ -63,13 +75,13 @@ class DDP(Owned):
         fill(settings, options, "DDP")
         settings.hook = text(hook, "hook")
         handle = ctypes.c_void_p()
-        check(C.tally_ddp_create(_handle_of(group, "group", "Group"), self._described.array,
+        check(C.tally_ddp_create(_handle_of(group, "group", Group), self._described.array,
                                  self._described.n, ctypes.byref(settings), ctypes.byref(handle)))
         self._own(handle.value, C.tally_ddp_free, (self.params, kept, self._described))
-        self.grads = kept if kept is not None else {
+        self.grads = Gradients(kept if kept is not None else {
             name: _numpy.over(C.tally_ddp_grad(self.handle, i), self.params[name].shape,
                               self.params[name].dtype, self._token)
-            for name, i in self._index.items()}
+            for name, i in self._index.items()})
 
     @staticmethod
     def _check_grad(grads, name, array):
@@ -81,9 +93,10 @@ class DDP(Owned):
             raise ValueError(f"the gradient of '{name}' differs from the parameter in shape or dtype")
 
     def _number(self, name):
-        if name not in self._index:
-            raise KeyError(f"no parameter '{name}'; the parameters are: {', '.join(self._index)}")
-        return self._index[name]
+        index = self._index.get(name) if isinstance(name, str) else None
+        if index is None:
+            raise KeyError(f"no parameter {name!r}; the parameters are: {', '.join(self._index)}")
+        return index
 
     def ready(self, name: str) -> None:
         """The gradient is complete: tally owns it until wait returns."""
@@ -99,7 +112,7 @@ class DDP(Owned):
 
     def set_hook(self, hook: str) -> None:
         """Sets the hook of the next steps by its text. Collective."""
-        check(C.tally_ddp_set_hook(self.handle, text(hook, "hook")))
+        check(C.tally_ddp_set_hook(self.handle, required(hook, "hook")))
 
     def zero_grad(self) -> None:
         """Sets all gradients to zero, between steps."""
@@ -108,14 +121,14 @@ class DDP(Owned):
     def clip_grad_norm(self, max_norm: float) -> float:
         """Scales the means so that their joint norm is at most max_norm; returns the norm before."""
         norm = ctypes.c_double()
-        check(C.tally_ddp_clip_grad_norm(self.handle, max_norm, ctypes.byref(norm)))
+        check(C.tally_ddp_clip_grad_norm(self.handle, real(max_norm, "max_norm"), ctypes.byref(norm)))
         return norm.value
 
     def mean(self, value: float) -> float:
         """The mean of a number over all ranks. Collective."""
-        number = ctypes.c_double(value)
-        check(C.tally_ddp_mean_scalar(self.handle, ctypes.byref(number)))
-        return number.value
+        mean = ctypes.c_double(real(value, "value"))
+        check(C.tally_ddp_mean_scalar(self.handle, ctypes.byref(mean)))
+        return mean.value
 
     def join(self) -> None:
         """This rank has run out of input (option join=1). Collective."""
@@ -142,7 +155,7 @@ class DDP(Owned):
     def close(self) -> None:
         """Frees the ddp; views of gradients are invalid afterwards."""
         super().close()
-        self.grads = {}
+        self.grads = Gradients()
 
 
 class Optimizer(Owned):
@@ -162,7 +175,8 @@ class Optimizer(Owned):
             options = {"overlap": 1, **options}
         fill(settings, options, "Optimizer")
         handle = ctypes.c_void_p()
-        check(C.tally_optimizer_create(_handle_of(ddp, "ddp", "DDP"), text(optimizer, "optimizer"),
+        check(C.tally_optimizer_create(_handle_of(ddp, "ddp", DDP),
+                                       required(optimizer, "optimizer"),
                                        ctypes.byref(settings), ctypes.byref(handle)))
         self._own(handle.value, C.tally_optimizer_free)
 
@@ -177,7 +191,7 @@ class Optimizer(Owned):
 
     @lr.setter
     def lr(self, value: float) -> None:
-        check(C.tally_optimizer_set_lr(self.handle, -1, value))
+        check(C.tally_optimizer_set_lr(self.handle, -1, real(value, "lr")))
 
     def save(self) -> bytes:
         """This rank's blob: its state."""
@@ -207,7 +221,7 @@ class Reducer(Owned):
         self.rows = rows
         described = Params([(*row, None, None) for row in rows])
         handle = ctypes.c_void_p()
-        check(C.tally_reducer_create(_handle_of(group, "group", "Group"), described.array, described.n,
+        check(C.tally_reducer_create(_handle_of(group, "group", Group), described.array, described.n,
                                      text(hook, "hook"), ctypes.byref(handle)))
         self._own(handle.value, C.tally_reducer_free)
 
@@ -223,7 +237,7 @@ class Reducer(Owned):
 
     def set_hook(self, hook: str) -> None:
         """Sets the hook of the next steps by its text. Collective."""
-        check(C.tally_reducer_set_hook(self.handle, text(hook, "hook")))
+        check(C.tally_reducer_set_hook(self.handle, required(hook, "hook")))
 
     def save(self) -> bytes:
         """This rank's blob: its state."""
@@ -242,5 +256,5 @@ class Reducer(Owned):
     def rank_stats(self, rank: int) -> dict[str, Any]:
         """The lateness of a rank as a dict, by the names of the fields in tally.h."""
         answer = config(D.tally_rank_stats)
-        check(C.tally_reducer_get_rank_stats(self.handle, rank, ctypes.byref(answer)))
+        check(C.tally_reducer_get_rank_stats(self.handle, number(rank, "rank"), ctypes.byref(answer)))
         return as_dict(answer)

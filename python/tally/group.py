@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _declarations as D
 from ._ends import Owned
-from ._library import C, array_of, check, config, fill, number, text
+from ._library import C, array_of, check, config, fill, number, required
 
 if TYPE_CHECKING:
     import numpy
@@ -18,7 +18,7 @@ OPS = {"sum": D.TALLY_SUM, "mean": D.TALLY_MEAN, "min": D.TALLY_MIN, "max": D.TA
 
 def op_of(name: str) -> int:
     """tally's number of an operation."""
-    if name not in OPS:
+    if not isinstance(name, str) or name not in OPS:
         raise ValueError(f"unknown operation '{name}'; accepted: {', '.join(OPS)}")
     return OPS[name]
 
@@ -135,7 +135,7 @@ class Group(Owned):
 
     def abort(self, reason: str) -> None:
         """Pending and later calls of every rank fail with this reason."""
-        check(C.tally_group_abort(self.handle, text(reason)))
+        check(C.tally_group_abort(self.handle, required(reason, "reason")))
 
     def close(self) -> None:
         """Closes the group; its ddps and sub-groups are freed before."""

@@ -2,17 +2,20 @@
 """The backend "tally" of torch.distributed: every collective against the plain result, sub-groups,
 objects, non-contiguous tensors, and the names it does not offer."""
 
+import datetime
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import worlds  # first: it skips the test without PyTorch, and finds the package
 import torch
 import torch.distributed as dist
 
+import tally.torch
 
 
 def values(rank, *shape, dtype=torch.float32):
@@ -142,6 +145,23 @@ def mistakes(rank, world):
             "all_to_all_single", f"{world + 1} rows")
     for tensor in (torch.eye(2).to_sparse(), torch.ones(2, device="meta")):
         refused(lambda: dist.all_reduce(tensor), NotImplementedError, "dense tensors on the CPU")
+    coded = torch.quantize_per_tensor(four, 1.0, 0, torch.quint8)
+    refused(lambda: dist.all_gather([coded] * world, coded), NotImplementedError, "dense tensors")
+    one = torch.zeros(1).expand(4)
+    for call in (lambda: dist.all_reduce(one), lambda: dist.broadcast(one, 0),
+                 lambda: dist.all_gather([one] * world, four),
+                 lambda: dist.reduce_scatter(one, like(4))):
+        refused(call, ValueError, "expanded tensor", "clone it")
+    total = torch.zeros(4)
+    dist.reduce_scatter(total, [torch.ones(1).expand(4)] * world)
+    assert (total == world).all()
+    for root in (world, -1):
+        for call in (lambda: dist.broadcast(four, root), lambda: dist.reduce(four, root),
+                     lambda: dist.gather(four, None, root), lambda: dist.scatter(four, None, root)):
+            refused(call, ValueError, f"rank {root} is not in 0..{world - 1}")
+    refused(lambda: dist.all_to_all_single(torch.zeros(()), torch.zeros(())), ValueError, "no rows")
+    refused(lambda: tally.torch.init_process_group("gloo"), ValueError, "'tally', not 'gloo'")
+    refused(tally.torch.init_process_group, RuntimeError, "called before")
     trained = torch.ones(3, 2, requires_grad=True)
     dist.all_reduce(trained.t())
     dist.all_gather([trained] + like(3, 2, n=world - 1), torch.full((3, 2), 5.0))
@@ -149,6 +169,42 @@ def mistakes(rank, world):
     paired = [torch.zeros(2, dtype=torch.complex64) for _ in range(world)]
     dist.all_gather(paired, torch.full((2,), 1j * rank, dtype=torch.complex64))
     assert all((paired[r] == 1j * r).all() for r in range(world))
+
+
+def lazy_bits(rank, world):
+    """Tensors whose bytes are not their elements, because PyTorch negates or conjugates later."""
+    number = torch.full((2,), complex(1, 2 + rank))
+    gathered = [torch.zeros(2) for _ in range(world)]
+    dist.all_gather(gathered, number.conj().imag)
+    assert all((gathered[r] == -2 - r).all() for r in range(world)), gathered
+    least = number.clone().conj().imag
+    dist.all_reduce(least, op=dist.ReduceOp.MIN)
+    assert (least == -1 - world).all(), least
+    copied = number.conj() if rank else number
+    dist.broadcast(copied, 0)
+    assert (copied == complex(1, 2)).all(), copied
+
+
+def waits_in_callback(rank, world):
+    """A callback of a future runs on the thread that runs the collectives of the group. Waiting there
+    for another one of them would be for ever; it is an error, and the group works on."""
+    other = dist.new_group(list(range(world)))
+    for wait in (lambda: dist.all_reduce(torch.ones(1)),
+                 lambda: dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()):
+        if rank == 0:
+            dist.barrier(group=other)  # the other ranks have their callbacks, and wait for this one
+            for _ in range(2):
+                dist.all_reduce(torch.ones(1))
+            continue
+        future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+        chained = future.then(lambda _: wait())
+        dist.barrier(group=other)
+        refused(chained.wait, RuntimeError, "would wait for ever")
+    future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    future.then(lambda _: dist.all_reduce(torch.ones(1), group=other)).wait()  # on its own thread
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    assert total.item() == world
 
 
 def failures(rank, world):
@@ -186,7 +242,8 @@ def forgotten(rank, world):
 
 
 def body(rank, world):
-    for case in (reductions, moves, objects, groups, not_offered, mistakes, forgotten):
+    for case in (reductions, moves, objects, groups, not_offered, mistakes, lazy_bits, waits_in_callback,
+                 forgotten):
         case(rank, world)
 
 
@@ -243,10 +300,24 @@ def launchers():
         run_program([mpirun, *root, "-n", "2"], own, 2)
 
 
+def missing(rank, world, folder):
+    """A rank that does not come is named after the timeout that the program gave."""
+    if rank == 0:
+        start = time.monotonic()
+        refused(lambda: dist.init_process_group(
+            "tally", store=dist.FileStore(f"{folder}/store", world), rank=rank, world_size=world,
+            timeout=datetime.timedelta(seconds=1)), RuntimeError, f"rank 1 of {world} did not come")
+        assert time.monotonic() - start < 20
+
+
+def one_missing():
+    with tempfile.TemporaryDirectory() as folder:
+        worlds.run(2, missing, folder, backend=None)
+
+
 def like_torchrun(rank, world, port):
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank),
                       LOCAL_WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    import tally.torch
     tally.torch.init_process_group()
     total = torch.ones(1)
     dist.all_reduce(total)
@@ -262,4 +333,4 @@ def torchrun():
 
 
 if __name__ == "__main__":
-    worlds.main([collectives, failing, torchrun, launchers])
+    worlds.main([collectives, failing, one_missing, torchrun, launchers])

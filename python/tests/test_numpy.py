@@ -167,27 +167,55 @@ def mistakes(group):
     refused(ddp({"w": vector()}, hook=8), TypeError, "hook is a int, 8")
     refused(ddp({"w": vector()}, bucket_cap_bytes=-5), ValueError, "'bucket_cap_bytes'", "-5")
     refused(ddp({"w": vector()}, bucket_cap_bytes="x"), TypeError, "'bucket_cap_bytes'", "'x'")
+    refused(ddp({"w": vector()}, bucket_cap_bytes=1.5), TypeError, "'bucket_cap_bytes'", "1.5")
+    refused(ddp({"w": vector()}, bucket_cap_bytes=2**70), ValueError, "'bucket_cap_bytes'")
+    refused(ddp({"w": vector()}, reserved=1), TypeError, "unknown option 'reserved'")
+    # A number is no address: C would read there.
+    refused(ddp({"w": vector()}, buffer_hook=8), TypeError, "'buffer_hook'", "8")
+    for option in ("backend", "rendezvous", "mpi_comm"):
+        refused(lambda: tally.Group(**{option: 8}), TypeError, f"'{option}'", "8")
+    refused(ddp({"w": numpy.zeros(9, "uint8")[1:].view("float32")}), ValueError, "parameter 'w'", "copy")
+    refused(ddp({"w": vector()}, {"w": vector(), "q": vector()}), KeyError, "no parameter 'q'")
+    refused(ddp({"w": vector()}, [vector()]), TypeError, "grads is a list")
     refused(lambda: tally.DDP(None, {"w": vector()}), TypeError, "group is a NoneType")
     refused(lambda: tally.Optimizer(None, "adam"), TypeError, "ddp is a NoneType")
+    refused(lambda: tally.Optimizer(group, "adam"), TypeError, "ddp is a Group, not a tally.DDP")
     refused(lambda: tally.Group("shm"), TypeError, "positional")
     objects = numpy.array([{}] * group.size)
     for call in (group.all_gather, group.broadcast, group.all_to_all, group.all_reduce):
         refused(lambda: call(objects), TypeError, "array has dtype object")
     refused(lambda: group.broadcast(vector(), root=2**32), ValueError, "root")
+    refused(lambda: group.broadcast(vector(), root="0"), TypeError, "root is '0'")
+    refused(lambda: group.split(None), TypeError, "color is None")
+    refused(lambda: group.abort(None), TypeError, "reason is None")
+    refused(lambda: group.all_reduce(vector(), ["sum"]), ValueError, "['sum']")
+    refused(lambda: group.all_reduce(numpy.zeros(9, "uint8")[1:].view("float32")), ValueError, "copy")
     refused(lambda: group.split(2**40), ValueError, "color")
     refused(lambda: group.all_to_all(numpy.float32(1)), ValueError, "rows")
     assert group.all_gather(numpy.float32(group.rank)).shape == (group.size,)
     with tally.DDP(group, {"scalar": numpy.zeros(()), "empty": numpy.zeros((0, 3)), "w": vector("f8")},
                    bucket_cap_bytes=8) as made:
         refused(lambda: made.ready("q"), KeyError, "no parameter 'q'", "scalar, empty, w")
-        for blobs in (b"x", None, "x", ["x"]):
+        refused(lambda: made.ready(["w"]), KeyError, "no parameter ['w']")
+        refused(lambda: made.set_hook(None), TypeError, "hook is None")
+        refused(lambda: made.clip_grad_norm("1"), TypeError, "max_norm is '1'")
+        refused(lambda: made.mean(numpy.zeros(3)), TypeError, "value is array")
+        refused(lambda: tally.DDP(made, {"w": vector()}), TypeError, "group is a DDP")
+        refused(lambda: tally.Optimizer(made, None), TypeError, "optimizer is None")
+        refused(lambda: made.grads.__setitem__("w", vector("f8")), TypeError,
+                "fill it, with grads['w'][...]")
+        for blobs in (b"x", None, "x", ["x"], 8):
             refused(lambda: made.load(blobs), TypeError, "one blob per rank")
         refused(lambda: made.load([b"x" * 100]), tally.TallyError, "not written by tally_ddp_save")
         for name in made.params:
             made.grads[name][...] = group.rank
+            made.grads[name] += 1
             made.ready(name)
         made.wait()
-        assert (made.grads["w"] == (group.size - 1) / 2).all()
+        assert (made.grads["w"] == (group.size + 1) / 2).all()
+    options = {"bucket_cap_bytes": numpy.int64(5000), "find_unused": True}
+    with tally.DDP(group, {"w": vector()}, **options) as made, tally.Optimizer(made, "adam") as adam:
+        refused(lambda: setattr(adam, "lr", None), TypeError, "lr is None")
     group.barrier()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from typing import Any, Callable
 
 import torch
@@ -15,13 +16,19 @@ from .._declarations import tally_done_fn
 from .._library import C, TallyError
 
 _numbers = itertools.count(1)
-_pending = {}  # by number: the future, and what must stay alive until the job is done
+_pending = {}  # by number: the future, what must stay alive until the job is done, and its group
+_thread = threading.local()  # starts: in follow; runs_for: the group whose callbacks run here
 
 
 def _on_done(number, status, text):
-    future, kept, finish = _pending.pop(number)
+    future, kept, finish, group = _pending.pop(number)
     error = TallyError(status, text.decode("utf-8", "replace")) if status != 0 else None
-    future.set_result((error, kept, finish))
+    before = getattr(_thread, "runs_for", None)
+    _thread.runs_for = before if getattr(_thread, "starts", False) else group
+    try:
+        future.set_result((error, kept, finish))
+    finally:
+        _thread.runs_for = before
 
 
 _callback = tally_done_fn(_on_done)  # one for all jobs: it lives as long as the module
@@ -37,15 +44,24 @@ def _value(future):
         return finish(kept)
 
 
-def follow(handle: ctypes.c_void_p, kept: Any,
-           finish: Callable[[Any], Any]) -> torch.futures.Future:
+def runs_callbacks_of(group: Any) -> bool:
+    """Whether this is a callback on the thread that runs the collectives of this group."""
+    return group is not None and getattr(_thread, "runs_for", None) is group
+
+
+def follow(handle: ctypes.c_void_p, kept: Any, finish: Callable[[Any], Any],
+           group: Any = None) -> torch.futures.Future:
     """A PyTorch future for a future of tally, which is taken over. kept stays alive until the job is
-    done; the result is finish(kept), a tensor or a list of tensors."""
+    done; the result is finish(kept), a tensor or a list of tensors. group: for runs_callbacks_of."""
     future = torch.futures.Future()
     number = next(_numbers)
-    _pending[number] = (future, kept, finish)
+    _pending[number] = (future, kept, finish, group)
     result = future.then(_value)
-    C.tally_future_on_done(handle, _callback, ctypes.c_void_p(number))
+    before, _thread.starts = getattr(_thread, "starts", False), True
+    try:  # a job that is done calls back at once, on this thread
+        C.tally_future_on_done(handle, _callback, ctypes.c_void_p(number))
+    finally:
+        _thread.starts = before
     C.tally_future_free(handle)  # the job continues, and calls back
     return result
 

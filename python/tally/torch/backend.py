@@ -12,7 +12,7 @@ import datetime
 import os
 import socket
 import weakref
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -21,13 +21,43 @@ from .._declarations import TALLY_MAX, TALLY_MEAN, TALLY_MIN, TALLY_SUM
 from .._ends import close_late, close_later
 from .._library import C, array_of, check
 from ..group import Group
-from ._futures import follow
+from ._futures import follow, runs_callbacks_of
 from ._groups import DTYPES, machine, new_name, open_group
 
 OPS = {dist.ReduceOp.SUM: TALLY_SUM, dist.ReduceOp.MIN: TALLY_MIN, dist.ReduceOp.MAX: TALLY_MAX}
 if hasattr(dist.ReduceOp, "AVG"):
     OPS[dist.ReduceOp.AVG] = TALLY_MEAN
+OPEN_TIMEOUT_S = 60  # for processes that have met in the store already
 WIDER = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}
+
+
+def refuse_wait() -> None:
+    """A thread cannot wait for itself."""
+    raise RuntimeError("a callback of a future of the backend tally waits for another collective of its "
+                       "group: it runs on the thread that runs them, and would wait for ever. Wait "
+                       "after the callback. (PyTorch's powerSGD_hook waits; tally has its own: "
+                       "tally.torch.DDPCommHookType.POWER_SGD)")
+
+
+class OwnFuture(torch.futures.Future):
+    """A future as a callback gets it on the thread that will complete it: it cannot be waited for."""
+
+    def __init__(self, future: torch.futures.Future) -> None:
+        super().__init__()
+        self._future = future
+        future.then(self._take)
+
+    def _take(self, future):
+        try:
+            self.set_result(future.value())
+        except Exception as error:
+            self.set_exception(RuntimeError(str(error)))
+
+    def wait(self) -> Any:
+        """Raises, unless the end has come."""
+        if not self.done():
+            refuse_wait()
+        return self._future.wait()
 
 
 class TallyWork(dist.Work):
@@ -39,9 +69,10 @@ class TallyWork(dist.Work):
     _kept = collections.OrderedDict()
     _MOST_KEPT = 256
 
-    def __init__(self, future: torch.futures.Future) -> None:
+    def __init__(self, future: torch.futures.Future, group: Group | None = None) -> None:
         super().__init__()
         self._future = future
+        self._group = group
         self._kept[id(self)] = self
         while len(self._kept) > self._MOST_KEPT:
             self._kept.popitem(last=False)
@@ -49,6 +80,8 @@ class TallyWork(dist.Work):
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
         """Returns when the collective is complete; raises its failure. The timeout is the group's."""
         try:
+            if self._waits_for_itself():
+                refuse_wait()
             self._future.wait()
         finally:
             self._kept.pop(id(self), None)
@@ -61,7 +94,10 @@ class TallyWork(dist.Work):
     def get_future(self) -> torch.futures.Future:
         """The future, whose value is a list of tensors."""
         self._kept.pop(id(self), None)
-        return self._future
+        return OwnFuture(self._future) if self._waits_for_itself() else self._future
+
+    def _waits_for_itself(self):
+        return runs_callbacks_of(self._group) and not self._future.done()
 
     def is_completed(self) -> bool:
         """Whether it has ended, well or not."""
@@ -85,11 +121,6 @@ class TallyWork(dist.Work):
         return self._future.value()
 
 
-def work_of(future: torch.futures.Future) -> dist.Work:
-    """The form of a future that torch.distributed wants."""
-    return TallyWork(future)
-
-
 def sizes_of(values: Sequence[int]) -> ctypes.Array:
     """Sizes in bytes, for C."""
     return array_of(ctypes.c_size_t, values)
@@ -97,9 +128,23 @@ def sizes_of(values: Sequence[int]) -> ctypes.Array:
 
 def dense(tensor: torch.Tensor, call: str) -> torch.Tensor:
     """The tensor, dense and on the CPU."""
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
         raise NotImplementedError(f"tally: {call} takes dense tensors on the CPU")
     return tensor
+
+
+def result(tensor: torch.Tensor, call: str) -> torch.Tensor:
+    """The tensor, if it is dense and each of its elements has its own memory."""
+    if any(stride == 0 and size > 1 for stride, size in
+           zip(dense(tensor, call).stride(), tensor.shape)):
+        raise ValueError(f"tally: {call} cannot write into an expanded tensor, whose elements share "
+                         "memory: clone it")
+    return tensor
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy whose bytes are its elements in their order."""
+    return tensor.contiguous().resolve_conj().resolve_neg()
 
 
 def one(tensors: list[torch.Tensor], call: str) -> torch.Tensor:
@@ -110,13 +155,14 @@ def one(tensors: list[torch.Tensor], call: str) -> torch.Tensor:
 
 
 def one_per_rank(tensors: list[torch.Tensor], world: int, like: torch.Tensor | None,
-                 call: str) -> list[torch.Tensor]:
-    """A list with one tensor for each rank, of the dtype and number of elements of like."""
+                 call: str, check: Callable = dense) -> list[torch.Tensor]:
+    """A list with one tensor for each rank, of the dtype and number of elements of like; check is
+    result if they are written."""
     if len(tensors) != world:
         raise ValueError(f"tally: {call} takes a list of {world} tensors, one for each rank, not "
                          f"{len(tensors)}")
     for rank, tensor in enumerate(tensors):
-        dense(tensor, call)
+        check(tensor, call)
         if like is not None and (tensor.numel(), tensor.dtype) != (like.numel(), like.dtype):
             raise ValueError(f"tally: {call}: the tensor for rank {rank} has {tensor.numel()} elements "
                              f"of {tensor.dtype}, and the tensor of this rank {like.numel()} of "
@@ -143,7 +189,7 @@ def flat_bytes(tensors: list[torch.Tensor]) -> torch.Tensor:
     flat = torch.empty(sum(map(nbytes, tensors)), dtype=torch.uint8)
     at = 0
     for tensor in tensors:
-        flat[at:at + nbytes(tensor)] = tensor.contiguous().reshape(-1).view(torch.uint8)
+        flat[at:at + nbytes(tensor)] = plain(tensor).reshape(-1).view(torch.uint8)
         at += nbytes(tensor)
     return flat
 
@@ -177,7 +223,14 @@ class TallyProcessGroup(dist.ProcessGroup):
         close_late()
         handle = ctypes.c_void_p()
         check(function(self.tally_group.handle, *arguments, ctypes.byref(handle)))
-        return work_of(follow(handle, (kept, arguments), lambda held: finish(held[0])))
+        future = follow(handle, (kept, arguments), lambda held: finish(held[0]), self.tally_group)
+        return TallyWork(future, self.tally_group)
+
+    def _root(self, opts, call):
+        if not 0 <= opts.rootRank < self.size():
+            raise ValueError(f"tally: {call}: rank {opts.rootRank} is not in 0..{self.size() - 1}, the "
+                             "ranks of this group")
+        return opts.rootRank
 
     def _reduce(self, tensor, op, finish):
         """Reduces a copy if the tensor cannot be reduced in place; finish gets what was reduced."""
@@ -185,7 +238,7 @@ class TallyProcessGroup(dist.ProcessGroup):
         code = next((code for known, code in OPS.items() if known == op), None)
         if code is None:
             raise NotImplementedError("tally: this reduction is not offered; SUM, AVG, MIN and MAX are")
-        work = tensor.contiguous().to(WIDER.get(tensor.dtype, tensor.dtype))
+        work = plain(tensor).to(WIDER.get(tensor.dtype, tensor.dtype))
         if work.dtype not in DTYPES:
             raise NotImplementedError(f"tally: tensors of {tensor.dtype} cannot be reduced")
         return self._start(C.tally_all_reduce, work.data_ptr(), work.numel(), DTYPES[work.dtype],
@@ -193,7 +246,7 @@ class TallyProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
         """Reduces one tensor in place."""
-        tensor = one(tensors, "all_reduce")
+        tensor = result(one(tensors, "all_reduce"), "all_reduce")
 
         def finish(reduced):
             if reduced.data_ptr() != tensor.data_ptr():
@@ -204,13 +257,13 @@ class TallyProcessGroup(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
         """Reduces several tensors in place."""
         works = [self.allreduce([tensor], opts) for tensor in tensors]
-        return work_of(torch.futures.collect_all([work.get_future() for work in works]).then(
-            lambda every: [future.value()[0] for future in every.value()]))
+        return TallyWork(torch.futures.collect_all([work.get_future() for work in works]).then(
+            lambda every: [future.value()[0] for future in every.value()]), self.tally_group)
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         """Reduces one tensor to the root; other ranks keep theirs."""
-        tensor = one(tensors, "reduce")
-        root = opts.rootRank
+        tensor = result(one(tensors, "reduce"), "reduce")
+        root = self._root(opts, "reduce")
 
         def finish(reduced):
             if self.rank() == root:
@@ -221,18 +274,18 @@ class TallyProcessGroup(dist.ProcessGroup):
 
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         """Copies the root's tensor to all ranks."""
-        tensor = one(tensors, "broadcast")
-        work = tensor.contiguous()
+        tensor = result(one(tensors, "broadcast"), "broadcast")
+        work = plain(tensor)
 
         def finish(copied):
             if copied.data_ptr() != tensor.data_ptr():
                 tensor.copy_(copied)
             return [tensor]
-        return self._start(C.tally_broadcast, work.data_ptr(), nbytes(work), opts.rootRank,
-                           kept=work, finish=finish)
+        return self._start(C.tally_broadcast, work.data_ptr(), nbytes(work),
+                           self._root(opts, "broadcast"), kept=work, finish=finish)
 
     def _gather(self, tensor, finish):
-        own = tensor.contiguous()
+        own = plain(tensor)
         gathered = torch.empty(nbytes(own) * self.size(), dtype=torch.uint8)
         return self._start(C.tally_all_gather, own.data_ptr(), sizes_of([nbytes(own)] * self.size()),
                            gathered.data_ptr(), kept=(gathered, own),
@@ -242,20 +295,20 @@ class TallyProcessGroup(dist.ProcessGroup):
                   inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
         """Every rank gets the tensors of all ranks."""
         tensor = one(inputs, "all_gather")
-        one_per_rank(outputs[0], self.size(), tensor, "all_gather")
+        one_per_rank(outputs[0], self.size(), tensor, "all_gather", result)
         return self._gather(tensor, lambda flat: spread_bytes(flat, outputs[0]))
 
     def _allgather_base(self, output, tensor, opts=None):
-        whole_and_part(output, tensor, self.size(), "all_gather")
+        whole_and_part(result(output, "all_gather"), tensor, self.size(), "all_gather")
         return self._gather(tensor, lambda flat: spread_bytes(flat, [output]))
 
     def gather(self, outputs: list[list[torch.Tensor]],
                inputs: list[torch.Tensor], opts: Any) -> dist.Work:
         """The root gets the tensors of all ranks."""
-        root = opts.rootRank
+        root = self._root(opts, "gather")
         tensor = one(inputs, "gather")
         if self.rank() == root:
-            one_per_rank(outputs[0], self.size(), tensor, "gather")
+            one_per_rank(outputs[0], self.size(), tensor, "gather", result)
         return self._gather(tensor, lambda flat: spread_bytes(flat, outputs[0])
                             if self.rank() == root else inputs)
 
@@ -271,13 +324,13 @@ class TallyProcessGroup(dist.ProcessGroup):
     def reduce_scatter(self, outputs: list[torch.Tensor],
                        inputs: list[list[torch.Tensor]], opts: Any = None) -> dist.Work:
         """Rank r gets the reduced r-th tensors of all ranks."""
-        output = one(outputs, "reduce_scatter")
+        output = result(one(outputs, "reduce_scatter"), "reduce_scatter")
         one_per_rank(inputs[0], self.size(), output, "reduce_scatter")
         flat = torch.cat([tensor.reshape(-1) for tensor in inputs[0]])
         return self._scatter_reduced(output, flat, opts.reduceOp if opts else dist.ReduceOp.SUM)
 
     def _reduce_scatter_base(self, output, tensor, opts=None):
-        whole_and_part(tensor, output, self.size(), "reduce_scatter")
+        whole_and_part(tensor, result(output, "reduce_scatter"), self.size(), "reduce_scatter")
         return self._scatter_reduced(output, tensor.reshape(-1).clone(),
                                      opts.reduceOp if opts else dist.ReduceOp.SUM)
 
@@ -292,7 +345,7 @@ class TallyProcessGroup(dist.ProcessGroup):
                  inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
         """Tensor r goes to rank r."""
         one_per_rank(inputs, self.size(), None, "all_to_all")
-        one_per_rank(outputs, self.size(), None, "all_to_all")
+        one_per_rank(outputs, self.size(), None, "all_to_all", result)
         return self._exchange(flat_bytes(inputs), [nbytes(tensor) for tensor in inputs],
                               [nbytes(tensor) for tensor in outputs],
                               lambda flat: spread_bytes(flat, outputs))
@@ -302,21 +355,23 @@ class TallyProcessGroup(dist.ProcessGroup):
                       opts: Any = None) -> dist.Work:
         """Rows of a tensor go to the ranks; empty sizes mean equal parts."""
         def parts(whole, sizes):
-            rows = dense(whole, "all_to_all_single").shape[0] if whole.dim() else 0
+            if dense(whole, "all_to_all_single").dim() == 0:
+                raise ValueError("tally: all_to_all_single: a tensor without dimensions has no rows")
+            rows = whole.shape[0]
             sizes = list(sizes) or [rows // self.size()] * self.size()
             if len(sizes) != self.size() or min(sizes) < 0 or sum(sizes) != rows:
                 raise ValueError(f"tally: all_to_all_single: {rows} rows cannot be divided among "
                                  f"{self.size()} ranks as {sizes}")
             return [size * (nbytes(whole) // rows if rows else 0) for size in sizes]
         return self._exchange(flat_bytes([tensor]), parts(tensor, input_split_sizes),
-                              parts(output, output_split_sizes),
+                              parts(result(output, "all_to_all_single"), output_split_sizes),
                               lambda flat: spread_bytes(flat, [output]))
 
     def scatter(self, outputs: list[torch.Tensor],
                 inputs: list[list[torch.Tensor]], opts: Any) -> dist.Work:
         """Rank r gets the root's r-th tensor."""
-        output = one(outputs, "scatter")
-        root = opts.rootRank
+        output = result(one(outputs, "scatter"), "scatter")
+        root = self._root(opts, "scatter")
         is_root = self.rank() == root
         if is_root:
             one_per_rank(inputs[0], self.size(), output, "scatter")
@@ -347,25 +402,46 @@ class TallyProcessGroup(dist.ProcessGroup):
         return 0
 
 
+def _meet_at(store, rank, size, seconds):
+    """What each rank has said: a new name, and its machine."""
+    store.set(f"tally/{rank}", f"{new_name()} {machine()}")
+    for other in range(size):
+        try:
+            store.wait([f"tally/{other}"], datetime.timedelta(seconds=seconds))
+        except RuntimeError as error:
+            raise RuntimeError(f"tally: rank {other} of {size} did not come to the process group within "
+                               f"{seconds:g} s ({error})") from None
+    return [store.get(f"tally/{other}").decode().split() for other in range(size)]
+
+
 def create(store: dist.Store, rank: int, size: int,
            timeout: datetime.timedelta | None) -> TallyProcessGroup:
     """Makes a process group; torch.distributed calls it on every rank of the group."""
-    store.set(f"tally/{rank}", f"{new_name()} {machine()}")
-    said = [store.get(f"tally/{r}").decode().split() for r in range(size)]
-    seconds = timeout.total_seconds() if timeout is not None else 0
+    seconds = timeout.total_seconds() if timeout is not None else OPEN_TIMEOUT_S
+    said = _meet_at(store, rank, size, seconds)
     group = open_group(rank, size, said[0][0], [where for _, where in said],
-                       timeout_s=min(seconds, 1e6))
+                       timeout_s=min(seconds, 1e6) if timeout is not None else 0,
+                       open_timeout_s=min(seconds, OPEN_TIMEOUT_S))
     made = TallyProcessGroup(rank, size, group)
     weakref.finalize(made, close_later, group).atexit = False
     return made
 
 
-def init_process_group(**options: Any) -> None:
+def init_process_group(backend: str = "tally", **options: Any) -> None:
     """As torch.distributed.init_process_group("tally"), and also under `tally run` and mpirun,
     which set no address to meet at: the ranks meet as tally's do."""
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ:
+    if backend != "tally":
+        raise ValueError(f"tally.torch.init_process_group starts the backend 'tally', not {backend!r}: "
+                         "for another one call torch.distributed.init_process_group")
+    if dist.is_initialized():
+        raise RuntimeError("torch.distributed.init_process_group was called before")
+    said = [options.get(name) for name in ("init_method", "store")]
+    if any(said) or {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys():
         dist.init_process_group("tally", **options)
         return
+    for name in ("rank", "world_size"):
+        if name in options:
+            raise TypeError(f"{name} needs init_method or store: without them the launcher gives it")
     with Group() as group:
         store = _meet(group)
         rank, size = group.rank, group.size

@@ -99,6 +99,10 @@ class Hook:
         close_late()
         buffer = bucket.buffer()
         parameters = bucket.parameters()
+        if buffer.layout != torch.strided:
+            raise NotImplementedError(f"hook '{self.text}' got a sparse gradient, of a parameter of shape "
+                                      f"{tuple(parameters[0].shape)}: tally's hooks take dense ones, as "
+                                      "of Embedding(sparse=False)")
         if self._reducer is None:
             return self._learn(process_group, bucket, buffer, parameters)
         return self._reduce(buffer, parameters, bucket.is_last())
@@ -128,8 +132,11 @@ class Hook:
             named = [(parameter, kept.dtype) for _, kept, listed in waiting for parameter in listed]
             self._make(process_group, [(f"parameter {i}", parameter, dtype)
                                        for i, (parameter, dtype) in enumerate(reversed(named))])
-            for at, (earlier, kept, listed) in enumerate(waiting):
-                earlier.set_result(self._reduce(kept, listed, at + 1 == len(waiting)))
+            # All of them travel before the first result, which is waited for, is set.
+            started = [self._reduce(kept, listed, at + 1 == len(waiting))
+                       for at, (_, kept, listed) in enumerate(waiting)]
+            for (earlier, _, _), reduced in zip(waiting, started):
+                earlier.set_result(reduced)
         return ready.then(_inner)
 
     @property
