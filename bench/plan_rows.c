@@ -15,6 +15,8 @@
 #define POST_LOCAL_PERIOD 16.0
 #define DILOCO_PERIOD 500.0
 #define MOST_RANKS 100000.0
+/* Rows that somebody may want to read, and that take seconds. */
+#define MOST_ROWS ((size_t)100000)
 /* Longest profile. */
 #define MOST_BYTES ((size_t)64 << 20)
 
@@ -241,6 +243,11 @@ int plan_compute(struct plan *plan, const struct plan_machines *machines)
     size_t n =
         machines->n_hosts * machines->n_ranks_per_host * machines->n_gbit * machines->n_latency;
 
+    if (n > MOST_ROWS / plan->n_ways) {
+        return tally__fail(TALLY_ARG,
+                           "%zu machines with %zu hooks each: at most %zu rows, give shorter lists",
+                           n, plan->n_ways, MOST_ROWS);
+    }
     plan->rows = tally__alloc_array(n * plan->n_ways, sizeof *plan->rows, "a plan");
     if (!plan->rows) {
         return TALLY_NOMEM;

@@ -76,6 +76,8 @@ rejects "not '0x10'" "$tally" plan --profile "$profile" --gbit 0x10
 rejects "hosts takes at most 64 whole numbers .* not '1,2,3,[0-9,]{54}'" "$tally" plan --profile "$profile" --hosts "$(seq -s, 65)"
 rejects '100001 hosts of 1 rank are 100001 ranks: at most' "$tally" plan --profile "$profile" --hosts 100001
 rejects '4000000 ranks: at most 100000' "$tally" plan --profile "$profile" --hosts 1000000 --ranks-per-host 4
+rejects '16777216 machines with 6 hooks each: at most 100000 rows' "$tally" plan --profile "$profile" \
+    --hosts "$(seq -s, 64)" --ranks-per-host "$(printf '1,%.0s' {1..63})1" --gbit "$(seq -s, 64)" --latency-us "$(seq -s, 64)"
 sed 's/"lanes": 1/"lanes": 1e9/' "$profile" >"$work/damaged.json"
 rejects 'damaged.json, line 7: not a profile of tally: expected a number from 1 to 64 as "lanes"' \
     "$tally" plan --profile "$work/damaged.json"
