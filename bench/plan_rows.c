@@ -15,6 +15,8 @@
 #define POST_LOCAL_PERIOD 16.0
 #define DILOCO_PERIOD 500.0
 #define MOST_RANKS 100000.0
+/* Among so few, many messages come from many buckets. */
+#define FEW_RANKS 32.0
 /* Rows that somebody may want to read, and that take seconds. */
 #define MOST_ROWS ((size_t)100000)
 /* Longest profile. */
@@ -302,8 +304,11 @@ void plan_step_text(const struct tally__forecast *forecast, char text[PLAN_CELL]
 
 bool plan_is_flat_wrong(const struct plan_row *row)
 {
+    double n_ranks = row->cluster.hosts * row->cluster.ranks_per_host;
+
     return row->way->way.scheme == TALLY__FLAT && row->way->way.period == 0 &&
-           row->forecast.binds == TALLY__TERM_ROUNDS && row->forecast.messages > 1000;
+           row->forecast.binds == TALLY__TERM_ROUNDS && row->forecast.messages > 1000 &&
+           n_ranks > FEW_RANKS;
 }
 
 void plan_break_even_text(const struct tally__forecast *forecast, char text[PLAN_CELL])
