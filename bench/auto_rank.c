@@ -263,31 +263,19 @@ static bool describe(tally_ddp *ddp, char *text, size_t room, char *reason)
     return choice.settled != 0;
 }
 
-/* A ddp with this hook, and the time that it took to make. */
-static tally_ddp *make_timed(const struct work *work, const char *hook, double *seconds)
-{
-    tally_ddp *ddp;
-    double start_s;
-
-    meet(work);
-    start_s = now_s();
-    ddp = make_side(work, hook);
-    *seconds = now_s() - start_s;
-    return ddp;
-}
-
 /* Steps under auto until its choice is settled, with their times; returns their number. *attach_s
- * is the time beyond that of allreduce that it took to attach auto, which measures the line. */
+ * is the time that it took to attach auto, which measures the line. */
 static int settle(struct work *work, const char *hook, double *times, double *attach_s,
                   char *choice, char *reason)
 {
-    double plain_s;
-    tally_ddp *ddp = make_timed(work, "allreduce", &plain_s);
+    tally_ddp *ddp = make_side(work, "allreduce");
+    double start_s;
     int n = 0;
 
-    check(tally_ddp_free(ddp), "tally_ddp_free");
-    ddp = make_timed(work, hook, attach_s);
-    *attach_s -= plain_s;
+    meet(work);
+    start_s = now_s();
+    check(tally_ddp_set_hook(ddp, hook), hook);
+    *attach_s = now_s() - start_s;
     do {
         times[n++] = step(work, ddp);
     } while (!describe(ddp, choice, 100, reason) && n < MAX_SETTLE);

@@ -106,6 +106,9 @@ static int code_once(struct tally__auto *self, tally_lane *lane, const tally_buc
     uint64_t start_ns;
     int rc;
 
+    if (feedback) {
+        TRY(tally__residuals_lend(own.residuals, &copy->bucket));
+    }
     memcpy(copy->data, original->data, original->n * sizeof *copy->data);
     tally__reduction_enter(&own);
     start_ns = tally__now_ns();
