@@ -156,7 +156,7 @@ static void find_order(struct tally__auto *self, const double *costs)
 
 int tally__auto_choose_early(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
 {
-    double costs[TALLY__MOST_CANDIDATES];
+    double costs[TALLY__MOST_CANDIDATES] = {0};
     unsigned char choice = 0;
     struct early early;
 
