@@ -65,10 +65,10 @@ def run_cell(build, extent, mbit, backward, model):
 
 def measure(build, extent, mbit, backward, model):
     """A row: medians in ms; regret against the best candidate within the budget, gain against allreduce, and
-    the time of measuring beyond the best candidate's, as parts of 1000 of its steps; all in percent."""
+    the time of attaching and measuring beyond the best candidate's, as parts of 1000 of its steps; all in percent."""
     raw, errors = run_cell(build, extent, mbit, backward, model)
     row = {"mbit": int(mbit), "backward": backward, "model": model}
-    row |= {key: raw[key] for key in ("comm_ms", "settle_steps", "settle", "choice", "reason")}
+    row |= {key: raw[key] for key in ("comm_ms", "attach_ms", "settle_steps", "settle", "choice", "reason")}
     medians = {name: statistics.median(raw[name]) for name in FIXED + ("auto",)}
     best = min((name for name in FIXED if errors.get(name, 0) <= BUDGET), key=medians.get)
     against = [100 * (a - p) / p for a, p in zip(raw["auto"], raw["allreduce"])]

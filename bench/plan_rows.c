@@ -15,6 +15,10 @@
 #define POST_LOCAL_PERIOD 16.0
 #define DILOCO_PERIOD 500.0
 #define MOST_RANKS 100000.0
+/* Among so few, many messages come from many buckets. */
+#define FEW_RANKS 32.0
+/* Rows that somebody may want to read, and that take seconds. */
+#define MOST_ROWS ((size_t)100000)
 /* Longest profile. */
 #define MOST_BYTES ((size_t)64 << 20)
 
@@ -241,6 +245,11 @@ int plan_compute(struct plan *plan, const struct plan_machines *machines)
     size_t n =
         machines->n_hosts * machines->n_ranks_per_host * machines->n_gbit * machines->n_latency;
 
+    if (n > MOST_ROWS / plan->n_ways) {
+        return tally__fail(TALLY_ARG,
+                           "%zu machines with %zu hooks each: at most %zu rows, give shorter lists",
+                           n, plan->n_ways, MOST_ROWS);
+    }
     plan->rows = tally__alloc_array(n * plan->n_ways, sizeof *plan->rows, "a plan");
     if (!plan->rows) {
         return TALLY_NOMEM;
@@ -295,8 +304,11 @@ void plan_step_text(const struct tally__forecast *forecast, char text[PLAN_CELL]
 
 bool plan_is_flat_wrong(const struct plan_row *row)
 {
+    double n_ranks = row->cluster.hosts * row->cluster.ranks_per_host;
+
     return row->way->way.scheme == TALLY__FLAT && row->way->way.period == 0 &&
-           row->forecast.binds == TALLY__TERM_ROUNDS && row->forecast.messages > 1000;
+           row->forecast.binds == TALLY__TERM_ROUNDS && row->forecast.messages > 1000 &&
+           n_ranks > FEW_RANKS;
 }
 
 void plan_break_even_text(const struct tally__forecast *forecast, char text[PLAN_CELL])

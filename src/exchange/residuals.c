@@ -45,17 +45,27 @@ static void clear_owned(struct tally__residual *residual)
     }
 }
 
+static void drop_sent(struct tally__residual *residual)
+{
+    if (!residual->is_lent) {
+        tally__free(residual->sent);
+    }
+    residual->sent = NULL;
+    residual->is_lent = false;
+}
+
 void tally__residual_clear(struct tally__residual *residual)
 {
-    tally__free(residual->sent);
+    drop_sent(residual);
     clear_owned(residual);
-    *residual = (struct tally__residual){0};
+    *residual = (struct tally__residual){.block = residual->block};
 }
 
 void tally__residuals_free(struct tally__residuals *residuals)
 {
     for (size_t i = 0; residuals && i < residuals->n_params; i++) {
         tally__residual_clear(&residuals->params[i]);
+        tally__free(residuals->params[i].block);
     }
     if (residuals) {
         tally__free(residuals->params);
@@ -73,6 +83,30 @@ int tally__residual_allocate(struct tally__residual *residual, size_t n)
     }
     assert(!residual->sent || residual->n == n);
     return residual->sent ? TALLY_OK : TALLY_NOMEM;
+}
+
+int tally__residuals_lend(struct tally__residuals *residuals, const tally_bucket *bucket)
+{
+    struct tally__residual *first = &residuals->params[bucket->params[0].index];
+
+    if (first->block) {
+        return TALLY_OK;
+    }
+    first->block = tally__alloc_array(bucket->n, sizeof *first->block, what);
+    if (!first->block) {
+        return TALLY_NOMEM;
+    }
+    for (int k = 0; k < bucket->n_params; k++) {
+        const tally_bucket_param *param = &bucket->params[k];
+        struct tally__residual *residual = &residuals->params[param->index];
+
+        if (!residual->sent && param->n > 0) {
+            residual->sent = first->block + (param->offset - bucket->params[0].offset);
+            residual->n = param->n;
+            residual->is_lent = true;
+        }
+    }
+    return TALLY_OK;
 }
 
 void tally__residual_hold(struct tally__residual *residual, float *held,
@@ -112,8 +146,7 @@ void tally__residual_deliver(struct tally__residual *residual, float *gradient)
     assert(!residual->held);
     if (residual->sent) {
         tally__axpy_f32(residual->n, residual->sent, 1, gradient);
-        tally__free(residual->sent);
-        residual->sent = NULL;
+        drop_sent(residual);
     }
 }
 

@@ -4,8 +4,8 @@
  * is exact, and reduces each bucket by one of them. Its life, counted in steps of a ddp:
  *
  * - WARM_UP: the first steps, while buckets may still be arranged. The first one is the opening: it
- *   codes each bucket twice with every candidate, without sending. The line is measured after it.
- *   From then on steps take the choice that is best for communication alone.
+ *   codes each bucket twice, without sending. The line was measured before, while the hook was
+ *   attached. Steps take the choice that is best for communication alone.
  * - PLAIN: measures ready times, backward and steps, with the hooks chosen so far.
  * - PROBE: also codes each bucket with every candidate, without sending, on the lane.
  * - REFEREE: takes pairs of steps, one with the old choice and one with the proposal.
@@ -154,12 +154,8 @@ struct tally__auto {
     unsigned generation;
     double reference_s; /* step time when the choice was settled */
     bool is_opening;    /* buckets of the first step are coded */
-    /* Time and bytes of its exact buckets so far, on this rank. Relaxed: lanes add to them, and a
-     * lane that reads them uses the quotient as an estimate. */
-    atomic_uint_fast64_t early_ns;
-    atomic_uint_fast64_t early_bytes;
-    /* The candidates, in the order of what bucket 0 would have taken with them. The lane of bucket
-     * 0 writes it before it releases the flag; the others acquire the flag before they read. */
+    /* The candidates, in the order of what bucket 0 takes with them. The lane of bucket 0
+     * writes it before it releases the flag; the others acquire the flag before they read. */
     unsigned char early_order[TALLY__MOST_CANDIDATES];
     atomic_bool has_early_order;
     bool is_unproved;   /* settled is the opening, which no referee has seen */
@@ -261,17 +257,18 @@ int tally__auto_count_hosts(struct tally__auto *self, tally_lane *lane);
 
 /* ---- auto_opening.c ---- */
 
+/* Measures the line, if there is one and no plan. In the collective part of attaching. Collective.
+ */
+int tally__auto_enter_line(struct tally__auto *self);
 /* Between steps. */
 void tally__auto_begin_opening(struct tally__auto *self);
 /* In the job of a bucket that was coded: its parameters take the hook that is best for
- * communication alone, by what the buckets before it took. Collective. */
+ * communication alone. Collective. */
 int tally__auto_choose_early(struct tally__auto *self, tally_lane *lane,
                              const tally_bucket *bucket);
 /* In jobs of buckets: the candidates in the order of their costs, the exact one first; false: these
  * are not known yet. */
 bool tally__auto_get_order(const struct tally__auto *self, unsigned char *order);
-/* A bucket of the opening has travelled. */
-void tally__auto_note_early(struct tally__auto *self, const tally_bucket *bucket, uint64_t took_ns);
 /* Makes that choice for all buckets, by all codings of the step and the line: backward is not known
  * yet. In step_end. Collective. */
 int tally__auto_end_opening(struct tally__auto *self, tally_lane *lane);

@@ -21,20 +21,21 @@ static const char *reason_against(const tally_hook *hook)
 }
 
 /* Compression that would begin after many steps could not be measured: in a candidate it begins at
- * once, unless its text says otherwise. */
-static void start_at_once(char *text, size_t room)
+ * once, unless its text says otherwise. Whether the text, which is that of a hook, has changed. */
+static bool start_at_once(char *text, size_t room)
 {
     const char *name = strstr(text, "powersgd");
     char rest[TALLY__MAX_TEXT + 1];
     char *at;
 
     if (!name || strstr(text, "start=")) {
-        return;
+        return false;
     }
     at = text + (name - text) + strlen("powersgd");
     (void)snprintf(rest, sizeof rest, "%s", *at == ':' ? at + 1 : at);
     (void)snprintf(at, room - (size_t)(at - text), ":start=0%s%s",
                    rest[0] != '\0' && rest[0] != ')' ? "," : "", rest);
+    return true;
 }
 
 static int add_candidate(struct tally__auto *self, const char *from, size_t length)
@@ -49,9 +50,14 @@ static int add_candidate(struct tally__auto *self, const char *from, size_t leng
     for (char *c = strchr(text, ';'); c; c = strchr(c, ';')) {
         *c = ',';
     }
-    start_at_once(text, sizeof text);
+    /* As it was given, so that a mistake is told in the user's words. */
     TRY(tally_hook_parse(text, &self->candidates[self->n]));
     self->n++;
+    if (start_at_once(text, sizeof text)) {
+        tally_hook_free(self->candidates[self->n - 1]);
+        self->candidates[self->n - 1] = NULL;
+        TRY(tally_hook_parse(text, &self->candidates[self->n - 1]));
+    }
     TRY(tally_hook_parse(text, &self->probers[self->n - 1]));
     against = reason_against(self->candidates[self->n - 1]);
     if (against) {

@@ -87,7 +87,6 @@ void tally__auto_settle(struct tally__auto *self)
 void tally__auto_start(struct tally__auto *self)
 {
     self->tick = 0;
-    self->hosts = 0;
     self->n_buckets = 0;
     self->has_errors = false;
     self->n_probed = 0;
@@ -100,7 +99,6 @@ void tally__auto_start(struct tally__auto *self)
                             : self->n_ranks == 1             ? TALLY__AUTO_SETTLED
                                                              : TALLY__AUTO_WARM_UP);
     self->is_unproved = false;
-    self->has_line = false;
     self->move = TALLY__AUTO_STAYS;
     self->cap_tick = 0;
     self->trial_cap = 0;

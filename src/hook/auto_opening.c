@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The opening of the hook auto (auto.h): the choice for the steps that are measured. Over a slow
- * line a step by allreduce may take as long as 30 of the best hook; so even in the first step only
- * the first bucket is sure to travel by it. Every bucket is coded twice before it travels, and
- * takes the best candidate at the rate at which the exact buckets before it have travelled; from
- * that rate on, candidates behind the best one are not coded. The line is measured after the step.
- * On the thread that attaches, on lanes with their buckets, and in step_end, a job on lane 0.
+ * line a step by allreduce may take as long as 30 of the best hook; so the line is measured when
+ * the hook is attached. In the first step every bucket is coded twice before it travels, and takes
+ * the best candidate; from bucket 0 on, candidates behind the best one are not coded. On the thread
+ * that attaches, on lanes with their buckets, and in step_end, a job on lane 0.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -23,6 +22,36 @@ static bool has_line(const struct tally__auto *self)
     return tally_ddp_group(self->ddp)->domain->n_machines > 1 || self->seam.profile;
 }
 
+static int line_job(tally_lane *lane, void *user)
+{
+    struct tally__auto *self = user;
+
+    TRY(tally__auto_count_hosts(self, lane));
+    if (self->hosts > 1) {
+        TRY(tally__auto_measure_line(self, lane, &self->profile));
+        self->has_line = true;
+    }
+    return TALLY_OK;
+}
+
+int tally__auto_enter_line(struct tally__auto *self)
+{
+    tally_future *future;
+    int rc;
+
+    self->hosts = 0;
+    self->has_line = false;
+    self->n_buckets = 0;
+    if (self->phase == TALLY__AUTO_FIXED || self->n_ranks == 1 || !has_line(self)) {
+        return TALLY_OK;
+    }
+    TRY(tally_submit(tally_ddp_group(self->ddp), 0, line_job, self, &future));
+    rc = tally_future_wait(future);
+    tally_future_free(future);
+    /* Without memory for it, the line is measured after the first step. */
+    return rc == TALLY_NOMEM && self->gave_up ? TALLY_OK : rc;
+}
+
 void tally__auto_begin_opening(struct tally__auto *self)
 {
     self->is_opening = has_line(self);
@@ -31,8 +60,6 @@ void tally__auto_begin_opening(struct tally__auto *self)
     }
     /* Until its end, some buckets may have other hooks than the exact one. */
     self->is_unproved = true;
-    atomic_store_explicit(&self->early_ns, 0, memory_order_relaxed);
-    atomic_store_explicit(&self->early_bytes, 0, memory_order_relaxed);
     atomic_store_explicit(&self->has_early_order, false, memory_order_relaxed);
     tally__auto_clear_probes(self);
     if (tally__auto_begin_probes(self) != TALLY_OK) {
@@ -45,7 +72,6 @@ void tally__auto_begin_opening(struct tally__auto *self)
 
 /* What the ranks know of a bucket: of each maxima over ranks. */
 struct early {
-    double slowness; /* seconds per byte of exact buckets; 0: none has travelled yet */
     struct tally__coding coding[TALLY__MOST_CANDIDATES];
     double exchanges[TALLY__MOST_CANDIDATES];
     double error[TALLY__MOST_CANDIDATES];
@@ -55,10 +81,8 @@ static void fill_early(const struct tally__auto *self, const tally_bucket *bucke
                        struct early *early)
 {
     size_t b = (size_t)bucket->index;
-    uint64_t bytes = atomic_load_explicit(&self->early_bytes, memory_order_relaxed);
-    uint64_t ns = atomic_load_explicit(&self->early_ns, memory_order_relaxed);
 
-    *early = (struct early){.slowness = bytes > 0 ? 1e-9 * (double)ns / (double)bytes : 0};
+    *early = (struct early){.exchanges = {0}};
     for (size_t h = 0; h < self->n; h++) {
         const struct tally__auto_probe *probe = &self->probes[h * self->n_params + b];
 
@@ -68,24 +92,22 @@ static void fill_early(const struct tally__auto *self, const tally_bucket *bucke
     }
 }
 
-/* The candidate with which the bucket would be there first. Among two hosts, a rank sends as many
- * bytes as the bucket has: the rate is that of the exact buckets. */
-static unsigned char pick(const struct tally__auto *self, const tally_bucket *bucket,
-                          struct early *early)
+/* The time of the bucket with each candidate; false: the line is not known. */
+static bool find_costs(const struct tally__auto *self, const tally_bucket *bucket,
+                       struct early *early, double costs[TALLY__MOST_CANDIDATES])
 {
     struct tally__profile_bucket own = {.bytes =
                                             (double)(bucket->n * tally_dtype_bytes(bucket->dtype))};
     struct tally__profile_hook hooks[TALLY__MOST_CANDIDATES] = {0};
-    struct tally__profile profile = {.hosts = 2,
-                                     .ranks_per_host = 1,
+    struct tally__profile profile = {.hosts = self->hosts,
+                                     .ranks_per_host = self->ranks_per_host,
                                      .lanes = 1,
-                                     .link.gbit = 8e-9 / early->slowness,
+                                     .link = self->profile.link,
+                                     .memory = self->profile.memory,
                                      .n_buckets = 1,
                                      .buckets = &own,
                                      .n_hooks = self->n,
                                      .hooks = hooks};
-    unsigned char best = 0;
-    double best_s = 0;
 
     for (size_t h = 0; h < self->n; h++) {
         hooks[h].exchanges = early->exchanges[h];
@@ -96,27 +118,55 @@ static unsigned char pick(const struct tally__auto *self, const tally_bucket *bu
     }
     for (size_t h = 0; h < self->n; h++) {
         const struct tally__load load = tally__choice_load(&profile, h, 0);
-        double s = load.code_s + load.line_s + load.rounds_s;
 
-        if (h == 0) {
-            best_s = s * (1 - self->margin);
-        } else if (s < best_s && early->error[h] <= self->budget) {
+        costs[h] = load.code_s + load.line_s + load.rounds_s;
+    }
+    return self->has_line || self->seam.profile;
+}
+
+/* The candidate with which the bucket would be there first. */
+static unsigned char pick(const struct tally__auto *self, const struct early *early,
+                          const double *costs)
+{
+    double best_s = costs[0] * (1 - self->margin);
+    unsigned char best = 0;
+
+    for (size_t h = 1; h < self->n; h++) {
+        if (costs[h] < best_s && early->error[h] <= self->budget) {
             best = (unsigned char)h;
-            best_s = s;
+            best_s = costs[h];
         }
     }
     return best;
 }
 
+/* Puts the candidates in the order of what bucket 0 takes with them, the exact one first. */
+static void find_order(struct tally__auto *self, const double *costs)
+{
+    for (size_t h = 0; h < self->n; h++) {
+        size_t at = h;
+
+        for (; at > 1 && costs[self->early_order[at - 1]] > costs[h]; at--) {
+            self->early_order[at] = self->early_order[at - 1];
+        }
+        self->early_order[at] = (unsigned char)h;
+    }
+    atomic_store_explicit(&self->has_early_order, true, memory_order_release);
+}
+
 int tally__auto_choose_early(struct tally__auto *self, tally_lane *lane, const tally_bucket *bucket)
 {
-    struct early early;
+    double costs[TALLY__MOST_CANDIDATES] = {0};
     unsigned char choice = 0;
+    struct early early;
 
     fill_early(self, bucket, &early);
     TRY(tally__auto_maxima(lane, (double *)&early, sizeof early / sizeof(double)));
-    if (early.slowness > 0) {
-        choice = pick(self, bucket, &early);
+    if (find_costs(self, bucket, &early, costs)) {
+        choice = pick(self, &early, costs);
+        if (bucket->index == 0) {
+            find_order(self, costs);
+        }
     }
     TRY(tally_lane_broadcast(lane, &choice, 1, 0));
     for (int k = 0; k < bucket->n_params; k++) {
@@ -133,41 +183,6 @@ bool tally__auto_get_order(const struct tally__auto *self, unsigned char *order)
         order[h] = is_known ? self->early_order[h] : (unsigned char)h;
     }
     return is_known;
-}
-
-/* Puts the candidates in the order of what bucket 0 would have taken with them, from what it took
- * with the exact one. */
-static void find_order(struct tally__auto *self, double slowness)
-{
-    double costs[TALLY__MOST_CANDIDATES] = {0};
-
-    for (size_t h = 0; h < self->n; h++) {
-        const struct tally__auto_probe *probe = &self->probes[h * self->n_params];
-        double cost_s = probe->code_s + probe->bytes * slowness;
-        size_t at = h;
-
-        for (; at > 1 && costs[at - 1] > cost_s; at--) {
-            costs[at] = costs[at - 1];
-            self->early_order[at] = self->early_order[at - 1];
-        }
-        costs[at] = cost_s;
-        self->early_order[at] = (unsigned char)h;
-    }
-    atomic_store_explicit(&self->has_early_order, true, memory_order_release);
-}
-
-void tally__auto_note_early(struct tally__auto *self, const tally_bucket *bucket, uint64_t took_ns)
-{
-    size_t bytes = bucket->n * tally_dtype_bytes(bucket->dtype);
-
-    if (self->settled[bucket->params[0].index] != 0) {
-        return;
-    }
-    atomic_fetch_add_explicit(&self->early_ns, took_ns, memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->early_bytes, bytes, memory_order_relaxed);
-    if (bucket->index == 0 && bucket->dtype == TALLY_F32 && bytes > 0) {
-        find_order(self, 1e-9 * (double)took_ns / (double)bytes);
-    }
 }
 
 /* ---- the end of the step ---- */
@@ -187,10 +202,8 @@ int tally__auto_end_opening(struct tally__auto *self, tally_lane *lane)
         tally__auto_clear_probes(self);
         return TALLY_OK;
     }
-    TRY(tally__auto_count_hosts(self, lane));
-    if (self->hosts > 1) {
-        TRY(tally__auto_measure_line(self, lane, &self->profile));
-        self->has_line = true;
+    if (self->hosts <= 0 || (self->hosts > 1 && !self->has_line)) {
+        TRY(line_job(lane, self));
     }
     self->has_errors = true;
     TRY(tally__auto_gather(self, lane));

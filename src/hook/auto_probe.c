@@ -106,6 +106,9 @@ static int code_once(struct tally__auto *self, tally_lane *lane, const tally_buc
     uint64_t start_ns;
     int rc;
 
+    if (feedback) {
+        TRY(tally__residuals_lend(own.residuals, &copy->bucket));
+    }
     memcpy(copy->data, original->data, original->n * sizeof *copy->data);
     tally__reduction_enter(&own);
     start_ns = tally__now_ns();
@@ -275,6 +278,8 @@ int tally__auto_code(struct tally__auto *self, tally_lane *lane, const tally_buc
 #define FIRST_BYTES ((size_t)128 << 10)
 #define MOST_BYTES ((size_t)16 << 20)
 #define LONG_S 0.008
+/* Bytes that are copied to time memory. */
+#define COPIED_BYTES ((size_t)4 << 20)
 
 static int largest(tally_lane *lane, double *value)
 {
@@ -300,6 +305,7 @@ static int time_exchange(tally_lane *lane, float *data, size_t bytes, double *se
 {
     uint64_t start_ns;
 
+    memset(data, 0, bytes);
     TRY(tally_lane_barrier(lane));
     start_ns = tally__now_ns();
     TRY(tally_lane_all_reduce(lane, data, bytes / sizeof *data, TALLY_F32, TALLY_SUM));
@@ -336,17 +342,20 @@ static int find_gbit(const struct tally__auto *self, tally_lane *lane, float *da
     }
 }
 
-/* The way through memory: a copy, and a round of this rank alone. */
+/* The way through memory: a copy within data, and a round of this rank alone. */
 static int measure_memory(const struct tally__auto *self, tally_lane *lane, float *data,
                           size_t bytes, struct tally__link *memory)
 {
     tally_lane *alone = tally_lane_for(lane, self->alone);
-    uint64_t start_ns = tally__now_ns();
+    size_t half = bytes / 2 < COPIED_BYTES ? bytes / 2 : COPIED_BYTES;
+    uint64_t start_ns;
     double s;
 
-    memcpy(data + bytes / sizeof *data, data, bytes);
+    memset(data, 0, 2 * half); /* the copy is timed, not the first use of its pages */
+    start_ns = tally__now_ns();
+    memcpy((unsigned char *)data + half, data, half);
     s = since_s(start_ns);
-    memory->gbit = s > 0 ? (double)bytes * 8e-9 / s : 0;
+    memory->gbit = s > 0 ? (double)half * 8e-9 / s : 0;
     start_ns = tally__now_ns();
     TRY(alone ? tally_lane_barrier(alone) : TALLY_ARG);
     memory->latency_s = since_s(start_ns);
@@ -367,9 +376,12 @@ int tally__auto_measure_line(struct tally__auto *self, tally_lane *lane,
     for (size_t b = 0; b < self->n_buckets; b++) {
         total += self->slots[b].bytes;
     }
+    for (size_t i = 0; i < self->n_params && self->n_buckets == 0; i++) {
+        total += (double)(tally_ddp_param_count(self->ddp, (int)i) * sizeof *data);
+    }
     /* A line that carries little is measured with little. */
     most = total > (double)MOST_BYTES ? MOST_BYTES : ((size_t)total + 8192) / 64 * 64;
-    data = tally__alloc(2 * most, WHAT);
+    data = tally__alloc_unset(most, WHAT);
     rc = tally__auto_agree_memory(self, lane, data ? TALLY_OK : TALLY_NOMEM);
     if (rc == TALLY_OK) {
         rc = time_round(lane, &round_s);

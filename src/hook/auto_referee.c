@@ -2,10 +2,10 @@
 /*
  * The referee of the hook auto (auto.h): pairs of steps, one with the old choice and one with the
  * proposal, in turn. The median gain of all pairs decides; the referee ends as soon as the pairs
- * that are left cannot change that, and after two pairs if in both one side took more than twice as
- * long. If much is expected of the proposal, one pair is enough in which the old choice took more
- * than four times as long, and the old choice is not tried to the end of a step either. In
- * step_end, a job on lane 0; tally__auto_cut in jobs of buckets.
+ * that are left cannot change that, after three pairs if all of them are clear, and after two if in
+ * both one side took more than twice as long. If much is expected of the proposal, one pair is
+ * enough in which the old choice took more than four times as long, and the old choice is not tried
+ * to the end of a step either. In step_end, a job on lane 0; tally__auto_cut in jobs of buckets.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +18,9 @@
 #define N_PAIRS TALLY__AUTO_PAIRS
 /* So many pairs on one side of a threshold hold the median of all there. */
 #define N_ENOUGH (N_PAIRS / 2 + 1)
+/* So many are enough if all of them gain more than CLEAR_GAIN, or all lose more than that. */
+#define N_CLEAR_PAIRS 3
+#define CLEAR_GAIN 0.2
 /* So many are enough if in each of them one side takes more than CUT times as long. */
 #define N_PLAIN_PAIRS 2
 #define CUT 2.0
@@ -111,11 +114,15 @@ static bool is_enough(const struct tally__auto *self, const double *gains, size_
     size_t n_better = 0;
     size_t n_faster = 0;
     size_t n_slower = 0;
+    size_t n_clear = 0;
+    size_t n_lost = 0;
 
     for (size_t p = 0; p < n_pairs; p++) {
         n_better += gains[p] > self->least_gain;
         n_faster += gains[p] > self->least_gain && gains[p] > 1 - 1 / CUT;
         n_slower += gains[p] < 1 - CUT;
+        n_clear += gains[p] > self->least_gain && gains[p] > CLEAR_GAIN;
+        n_lost += gains[p] < -CLEAR_GAIN;
     }
     if (n_pairs < N_PLAIN_PAIRS) {
         *is_kept = true;
@@ -123,6 +130,10 @@ static bool is_enough(const struct tally__auto *self, const double *gains, size_
     }
     if (n_faster == n_pairs || n_slower == n_pairs) {
         *is_kept = n_faster == n_pairs;
+        return true;
+    }
+    if (n_pairs >= N_CLEAR_PAIRS && (n_clear == n_pairs || n_lost == n_pairs)) {
+        *is_kept = n_clear == n_pairs;
         return true;
     }
     *is_kept = n_better >= N_ENOUGH;

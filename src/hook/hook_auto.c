@@ -169,7 +169,7 @@ static int reduce_by_choice(void *state, tally_lane *lane, const tally_bucket *b
 {
     struct tally__auto *self = state;
     uint64_t start_ns;
-    uint64_t took_ns;
+    double took_s;
     double used_s;
     size_t choice;
     bool is_mixed;
@@ -188,11 +188,8 @@ static int reduce_by_choice(void *state, tally_lane *lane, const tally_bucket *b
         TRY(note_error(self, bucket, true));
     }
     TRY(tally__hook_reduce(self->candidates[choice], lane, bucket, shard_starts));
-    took_ns = tally__now_ns() - start_ns;
-    note_bucket(self, bucket, (double)took_ns * 1e-9, cpu_s() - used_s, is_mixed);
-    if (self->is_opening) {
-        tally__auto_note_early(self, bucket, took_ns);
-    }
+    took_s = (double)(tally__now_ns() - start_ns) * 1e-9;
+    note_bucket(self, bucket, took_s, cpu_s() - used_s, is_mixed);
     return self->is_live ? note_error(self, bucket, false) : TALLY_OK;
 }
 
@@ -258,8 +255,20 @@ static void detach(void *state, tally_ddp *ddp)
     detach_first(self, ddp, self->n);
 }
 
-/* The group of this rank alone, all memory, and the plan. Separate from attach, because these are
- * collective. A second entry is for the same ddp, and changes nothing. */
+static void leave(void *state)
+{
+    struct tally__auto *self = state;
+
+    if (--self->n_entered == 0) {
+        (void)tally_group_close(self->alone);
+        tally__auto_free_arrays(self);
+        self->alone = NULL;
+        self->ddp = NULL;
+    }
+}
+
+/* The group of this rank alone, all memory, the plan, and without one the line. Separate from
+ * attach, because these are collective. A second entry is for the same ddp, and changes nothing. */
 static int enter(void *state, tally_ddp *ddp)
 {
     struct tally__auto *self = state;
@@ -291,19 +300,11 @@ static int enter(void *state, tally_ddp *ddp)
     self->alone = alone;
     self->ddp = ddp;
     self->n_entered = 1;
-    return TALLY_OK;
-}
-
-static void leave(void *state)
-{
-    struct tally__auto *self = state;
-
-    if (--self->n_entered == 0) {
-        (void)tally_group_close(self->alone);
-        tally__auto_free_arrays(self);
-        self->alone = NULL;
-        self->ddp = NULL;
+    rc = tally__auto_enter_line(self);
+    if (rc != TALLY_OK) {
+        leave(self);
     }
+    return rc;
 }
 
 static void destroy(void *state)

@@ -152,22 +152,24 @@ struct decision {
     const char *reason; /* a part of the sentence */
 };
 
+#define TWO "auto:error=0.2,candidates=allreduce+int8"
+#define THREE "auto:error=0.2,candidates=allreduce+bf16+int8"
+
 static const struct decision decisions[] = {
     {"auto", 0, 0.5, 0, "allreduce", "share the memory"},
-    {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.5, 0, "int8",
-     "the line is 0.01 Gbit/s"},
-    {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.5, 0, "int8", "confirmed it"},
+    {THREE, 0.01, 0.5, 0, "int8", "the line is 0.01 Gbit/s"},
     /* Every old step is cut short, and one or two pairs are enough. */
-    {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.3, 0, "int8",
-     "2 pairs of steps confirmed it"},
+    {THREE, 0.01, 0.3, 0, "int8", "2 pairs of steps confirmed it"},
     {"auto:error=1,candidates=allreduce+powersgd", 0.01, 1e-9, 0, "powersgd:start=0", "1 pair of"},
-    {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 3, 0, "allreduce",
-     "2 pairs of steps refuted"},
-    {"auto:error=0.2,candidates=allreduce+bf16+int8", 0.01, 0.99, 0, "allreduce",
-     "refuted a change"},
-    {"auto:error=0.2,candidates=allreduce+int8", 1e5, 0.5, 0, "allreduce",
-     "coding costs more than the line saves"},
-    {"auto:error=0.2,candidates=allreduce+int8", 0.01, 0.5, 100, "allreduce", "hides it"},
+    {THREE, 0.01, 3, 0, "allreduce", "2 pairs of steps refuted"},
+    {THREE, 0.01, 0.7, 0, "int8", "3 pairs of steps confirmed it"},
+    {THREE, 0.01, 0.85, 0, "int8", "5 pairs of steps confirmed it"},
+    {"auto:error=0.2,margin=0.4,candidates=allreduce+bf16+int8", 0.01, 0.7, 0, "allreduce",
+     "5 pairs of steps refuted"},
+    {THREE, 0.01, 1.5, 0, "allreduce", "3 pairs of steps refuted"},
+    {THREE, 0.01, 0.99, 0, "allreduce", "refuted a change"},
+    {TWO, 1e5, 0.5, 0, "allreduce", "coding costs more than the line saves"},
+    {TWO, 0.01, 0.5, 100, "allreduce", "hides it"},
     {"auto:error=0,candidates=allreduce+int8", 0.01, 0.5, 0, "allreduce", "leaves out"},
     {"auto:error=1,candidates=allreduce+powersgd", 0.01, 0.5, 0, "powersgd:start=0", "the line is"},
     {"auto:error=0.01,candidates=allreduce+bf16", 0.01, 0.5, 0, "bf16", "the line is"},
@@ -479,16 +481,14 @@ int main(void)
         return 1;
     }
     (void)close(fd);
-    (void)snprintf(plan, sizeof plan, "auto:error=0.2,candidates=allreduce+int8,plan=%s", path);
+    (void)snprintf(plan, sizeof plan, TWO ",plan=%s", path);
     failures += ddp_run_seven("decisions", decide_body, NULL, 2);
-    failures +=
-        ddp_run_seven("residuals", residuals_body, "auto:error=0.2,candidates=allreduce+int8", 2);
+    failures += ddp_run_seven("residuals", residuals_body, TWO, 2);
     failures += ddp_run("residuals of PowerSGD", residuals_body,
                         "auto:error=1,candidates=allreduce+powersgd:rank=2", 1);
-    failures += ddp_run("saving", save_body, "auto:error=0.2,candidates=allreduce+int8", 1);
-    failures +=
-        ddp_run("changes", change_body, "auto:error=0.2,candidates=allreduce+int8,review=80", 1);
-    failures += ddp_run("errors", error_body, "auto:error=0.2,candidates=allreduce+int8", 1);
+    failures += ddp_run("saving", save_body, TWO, 1);
+    failures += ddp_run("changes", change_body, TWO ",review=80", 1);
+    failures += ddp_run("errors", error_body, TWO, 1);
     failures +=
         ddp_run("an arranged layout", arranged_body, "auto:error=0,candidates=allreduce+int8", 1);
     failures += ddp_run_world("mistakes", mistakes_body, path, 1, 3);

@@ -131,7 +131,7 @@ static int opening_body(tally_group *group, void *user)
     return 0;
 }
 
-/* In the first step, only what travels before the rate is known is exact. */
+/* The line is known before the first step: not even its first bucket is exact. */
 static int early_body(tally_group *group, void *user)
 {
     static const struct ddp_spec specs[] = {{"second", TALLY_F32, 0, 2, {SIDE, SIDE}},
@@ -142,10 +142,11 @@ static int early_body(tally_group *group, void *user)
 
     CHECK_OK(group, start(group, user, &of, &run));
     CHECK_OK(group, go(group, &run, 0, 1));
-    CHECK_OK(group, tally_ddp_get_bucket_stats(run.ddp, 0, &stats));
-    CHECK(group, stats.bytes == sizeof(float) * SIDE * SIDE && stats.wire_bytes >= stats.bytes);
-    CHECK_OK(group, tally_ddp_get_bucket_stats(run.ddp, 1, &stats));
-    CHECK(group, stats.bytes == sizeof(float) * SIDE * SIDE && 3 * stats.wire_bytes < stats.bytes);
+    for (size_t b = 0; b < 2; b++) {
+        CHECK_OK(group, tally_ddp_get_bucket_stats(run.ddp, b, &stats));
+        CHECK(group,
+              stats.bytes == sizeof(float) * SIDE * SIDE && 3 * stats.wire_bytes < stats.bytes);
+    }
     CHECK_OK(group, end(group, &run));
     return 0;
 }

@@ -109,13 +109,62 @@ static int memory_body(tally_group *group, void *user)
     return 0;
 }
 
+/* With the n-th allocation failing on one rank while auto is attached: all ranks have it, and
+ * measure the line later if need be, or none has it. Steps go on in both cases. */
+static int attach_body(tally_group *group, void *user)
+{
+    const struct tally__auto_seam seam = {pretend, step_time, NULL};
+    bool fails = tally_group_rank(group) == 0;
+    int64_t met = 1;
+
+    for (size_t n = 1; met; n++) {
+        struct ddp_model model;
+        tally_future *future;
+        tally_hook *hook;
+        tally_ddp *ddp;
+        size_t calls;
+        int64_t codes[2];
+
+        CHECK(group, n < MOST_ALLOCATIONS);
+        CHECK(group, ddp_model_make(&model, hook_specs, HOOK_N_PARAMS, false) == 0);
+        CHECK_OK(group, tally_ddp_create(group, model.params, HOOK_N_PARAMS, NULL, &ddp));
+        CHECK_OK(group, tally_hook_parse(user, &hook));
+        tally__auto_set_seam(hook, &seam);
+        calls = counting_memory_calls();
+        counting_memory_fail_nth(fails ? n : 0);
+        codes[0] = tally_ddp_attach_hook(ddp, hook);
+        met = fails && counting_memory_calls() - calls >= n;
+        counting_memory_fail_nth(0);
+        CHECK(group, codes[0] == TALLY_OK || codes[0] == TALLY_NOMEM);
+        codes[1] = -codes[0];
+        CHECK_OK(group, tally_all_reduce(group, codes, 2, TALLY_I64, TALLY_MAX, &future));
+        CHECK_OK(group, ranks_finish(future));
+        CHECK(group, codes[0] == -codes[1]);
+        CHECK_OK(group, tally_all_reduce(group, &met, 1, TALLY_I64, TALLY_MAX, &future));
+        CHECK_OK(group, ranks_finish(future));
+        for (unsigned s = 0; s < N_STEPS; s++) {
+            CHECK_OK(group, hook_step(group, ddp, &model, s));
+        }
+        CHECK(group, count_by(ddp, "int8", "") > 0 || codes[0] == TALLY_NOMEM ||
+                         count_by(ddp, "int8", "no memory") == 0);
+        CHECK_OK(group, tally_ddp_free(ddp));
+        tally_hook_free(hook);
+        ddp_model_free(&model);
+    }
+    return 0;
+}
+
 int main(void)
 {
     const struct ranks ranks = {.kind = RANKS_PROCESSES, .world = 2, .lanes = 1};
+    int failures = 0;
 
     if (!ranks_have_processes()) {
         return 0;
     }
-    return ranks_run_named("no memory to measure with", &ranks, memory_body,
-                           "auto:error=0.2,candidates=allreduce+int8") != 0;
+    failures += ranks_run_named("no memory to measure with", &ranks, memory_body,
+                                "auto:error=0.2,candidates=allreduce+int8") != 0;
+    failures += ranks_run_named("no memory to attach", &ranks, attach_body,
+                                "auto:error=0.2,candidates=allreduce+int8") != 0;
+    return failures;
 }

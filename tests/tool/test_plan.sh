@@ -51,6 +51,18 @@ expects "$(field messages allreduce --hosts 100000)" 800e3 801e3 "messages"
 accepts 'flat exchange is the wrong one here: a rank sends 80[0-9]{4} messages in a step' \
     "$tally" plan --profile "$profile" --hosts 100000 --gbit 100 --hook allreduce
 
+# Among 2 ranks, many messages come from many buckets, not from a flat exchange.
+awk -v n=2000 '
+    function list(text, i) { for (i = 0; i < n; i++) printf "%s%s", i ? ", " : "", text }
+    /"n_buckets"/ { printf "  \"n_buckets\": %d,\n  \"buckets\": [", n; list("{\"bytes\": 4e4, \"ready_s\": 0.1}")
+        print "],\n  \"n_hooks\": 1,\n  \"hooks\": ["
+        printf "    {\"name\": \"allreduce\", \"exchanges\": 1, \"error\": 0, \"coding\": ["
+        list("{\"bytes\": 4e4, \"code_s\": 0}"); print "]}]\n}"; exit }
+    { print }' "$profile" >"$work/many.json"
+"$tally" plan --profile "$work/many.json" --gbit 100 --hook allreduce >"$work/many.txt" || complain "no plan of 2000 buckets"
+grep -qE '^[* ] allreduce .* rounds$' "$work/many.txt" || complain "rounds should bind with 2000 small buckets"
+grep -q 'flat exchange' "$work/many.txt" && complain "flat exchange of 2 ranks is called the wrong one"
+
 "$tally" plan --profile "$profile" --hosts 100000 --gbit 100 -o "$work/far.html" | grep -q 'e+' &&
     complain "a number with an exponent in the table"
 grep -q 'allreduce: flat exchange is the wrong one here: a rank sends' "$work/far.html" ||
@@ -76,6 +88,8 @@ rejects "not '0x10'" "$tally" plan --profile "$profile" --gbit 0x10
 rejects "hosts takes at most 64 whole numbers .* not '1,2,3,[0-9,]{54}'" "$tally" plan --profile "$profile" --hosts "$(seq -s, 65)"
 rejects '100001 hosts of 1 rank are 100001 ranks: at most' "$tally" plan --profile "$profile" --hosts 100001
 rejects '4000000 ranks: at most 100000' "$tally" plan --profile "$profile" --hosts 1000000 --ranks-per-host 4
+rejects '16777216 machines with 6 hooks each: at most 100000 rows' "$tally" plan --profile "$profile" \
+    --hosts "$(seq -s, 64)" --ranks-per-host "$(printf '1,%.0s' {1..63})1" --gbit "$(seq -s, 64)" --latency-us "$(seq -s, 64)"
 sed 's/"lanes": 1/"lanes": 1e9/' "$profile" >"$work/damaged.json"
 rejects 'damaged.json, line 7: not a profile of tally: expected a number from 1 to 64 as "lanes"' \
     "$tally" plan --profile "$work/damaged.json"

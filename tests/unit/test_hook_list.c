@@ -96,12 +96,37 @@ static void test_public_functions(void **state)
     tally_hook_free(noop);
 }
 
+/* Mistakes in candidates of auto are told with the words and the columns of their texts. */
+static void test_candidates(void **state)
+{
+    static const char *const mistakes[][2] = {
+        {"powersgd:rank=0", "hook 'powersgd:rank=0': column 15: rank takes 1..1024"},
+        {"powersgd;rank=2", "hook 'powersgd,rank=2': column 9: accepted here"},
+        {"bf16(powersgd;rank=2)", "hook 'bf16(powersgd,rank=2)': column 14: accepted here"},
+        {"mypowersgd", "hook 'mypowersgd': column 1: no hook 'mypowersgd'"},
+        {"powersgd+powersgd:start=0", "candidate 'powersgd:start=0' is given twice"},
+    };
+    tally_hook *hook = NULL;
+
+    (void)state;
+    for (size_t k = 0; k < sizeof mistakes / sizeof mistakes[0]; k++) {
+        char text[100];
+
+        (void)snprintf(text, sizeof text, "auto:candidates=allreduce+%s", mistakes[k][0]);
+        assert_int_equal(tally_hook_parse(text, &hook), TALLY_ARG);
+        if (!strstr(tally_last_error(), mistakes[k][1])) {
+            fail_msg("%s: %s", text, tally_last_error());
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_real_list),
         cmocka_unit_test(test_describe_errors),
         cmocka_unit_test(test_public_functions),
+        cmocka_unit_test(test_candidates),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
