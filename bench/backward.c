@@ -2,7 +2,8 @@
 /* The synthetic backward pass. One thread enters; all state is in the object. */
 #include "bench/backward.h"
 
-#include <unistd.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -15,11 +16,19 @@
 #define BATCH_UNITS 64
 #define CALIBRATION_NS (TALLY__NS_PER_SECOND / 10)
 
-/* Twice the last cache, where the system says how large that is. */
+/* Twice the last cache that this CPU uses, where the kernel says how large that is: sysconf may add
+ * the caches of all CPUs of a processor, most of which are out of reach here. */
 static size_t wanted_bytes(void)
 {
-    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    size_t bytes = cache > 0 ? 2 * (size_t)cache : 0;
+    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
+    char line[32] = "";
+    size_t bytes;
+
+    if (file) {
+        (void)fgets(line, sizeof line, file); /* such as "32768K" */
+        (void)fclose(file);
+    }
+    bytes = 2 * (strtoul(line, NULL, 10) << 10);
 
     bytes = bytes > MIN_BYTES ? bytes : MIN_BYTES;
     return bytes < MAX_BYTES ? bytes : MAX_BYTES;

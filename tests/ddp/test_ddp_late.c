@@ -12,8 +12,8 @@
 #define N 4
 #define N_STEPS 6
 #define N_WARM 2
-#define SLEEP_S 0.06
-#define MAX_SLEEP_S 2
+#define SLEEP_MS 60
+#define MAX_SLEEP_MS 2000
 
 static const struct ddp_spec specs[N] = {
     {"a", TALLY_F32, 0, 1, {10}},
@@ -22,9 +22,9 @@ static const struct ddp_spec specs[N] = {
     {"d", TALLY_F32, 0, 1, {4000}},
 };
 
-static void sleep_for(double s)
+static void sleep_for(int ms)
 {
-    const struct timespec time = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
+    const struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
 
     (void)nanosleep(&time, NULL);
 }
@@ -50,7 +50,7 @@ static int check_late(tally_group *group, const tally_rank_stats *stats)
     double sum = stats->computes_s + stats->lane_s + stats->link_s;
 
     CHECK(group, stats->n_last > 0 && stats->n_last <= stats->n_rounds);
-    CHECK(group, stats->computes_s > SLEEP_S / 2 && stats->link_s == 0);
+    CHECK(group, stats->computes_s > SLEEP_MS / 2e3 && stats->link_s == 0);
     CHECK(group, stats->waited_s > sum - 1e-6 && stats->waited_s < sum + 1e-6);
     CHECK(group, stats->step_waited_s <= stats->waited_s);
     CHECK(group, (stats->n_late_steps == 0) == (stats->cause == TALLY_LATE_NOT));
@@ -58,14 +58,14 @@ static int check_late(tally_group *group, const tally_rank_stats *stats)
 }
 
 static int take_steps(tally_group *group, tally_ddp *ddp, const struct ddp_model *model, int late,
-                      double sleep_s)
+                      int sleep_ms)
 {
     int rank = tally_group_rank(group);
 
     for (unsigned step = 0; step < N_STEPS; step++) {
         for (int i = N; i-- > 0;) {
             if (i == 1 && step >= N_WARM && rank == late) {
-                sleep_for(sleep_s);
+                sleep_for(sleep_ms);
             }
             ddp_fill_grad(model, ddp, (size_t)i, step, rank);
             CHECK_OK(group, tally_ddp_grad_ready(ddp, i));
@@ -76,18 +76,19 @@ static int take_steps(tally_group *group, tally_ddp *ddp, const struct ddp_model
     return 0;
 }
 
-/* Takes steps until all ranks have seen the others wait for half of SLEEP_S. On a machine that has
+/* Takes steps until all ranks have seen the others wait for half of SLEEP_MS. On a machine that has
  * much else to do, a rank may arrive later than the one that sleeps; then the sleep gets longer. */
 static int take_late_steps(tally_group *group, tally_ddp *ddp, const struct ddp_model *model,
                            int late)
 {
     double seen_s = 0;
 
-    for (double sleep_s = SLEEP_S; seen_s <= SLEEP_S / 2 && sleep_s < MAX_SLEEP_S; sleep_s *= 3) {
+    for (int sleep_ms = SLEEP_MS; seen_s <= SLEEP_MS / 2e3 && sleep_ms < MAX_SLEEP_MS;
+         sleep_ms *= 3) {
         tally_rank_stats stats = {.size = sizeof stats};
         tally_future *future;
 
-        CHECK_OK(group, take_steps(group, ddp, model, late, sleep_s));
+        CHECK_OK(group, take_steps(group, ddp, model, late, sleep_ms));
         CHECK_OK(group, tally_ddp_get_rank_stats(ddp, late, &stats));
         seen_s = stats.computes_s;
         CHECK_OK(group, tally_all_reduce(group, &seen_s, 1, TALLY_F64, TALLY_MIN, &future));
@@ -113,7 +114,7 @@ static int late_body(tally_group *group, void *user)
     if (world > 1) {
         CHECK_OK(group, take_late_steps(group, ddp, &model, late));
     } else {
-        CHECK_OK(group, take_steps(group, ddp, &model, late, SLEEP_S));
+        CHECK_OK(group, take_steps(group, ddp, &model, late, SLEEP_MS));
     }
     for (int r = 0; r < world; r++) {
         tally_rank_stats stats = {.size = sizeof stats};
