@@ -16,7 +16,7 @@ struct tally__mpi_card {
     struct tally__cpus cpus;
     uint64_t random[2]; /* for the name of a rendezvous */
     int32_t lanes;
-    int32_t shares;
+    int32_t shares; /* ranks of a machine that have the same number, not 0, share memory */
 };
 
 /* A group that is being opened. */
