@@ -59,12 +59,59 @@ static int gather(const struct tally__mpi_opening *opening, const void *own, siz
                : tally__fail_mpi(api);
 }
 
-static int describe(const struct tally__mpi_opening *opening, struct tally__mpi_card *card)
+/* Reads the variables that only backend mpi has. */
+static int read_variables(int *shares)
 {
-    int shares;
+    int message;
 
+    TRY(tally__env_count(TALLY__ENV_SHARE, shares));
+    return tally__env_count(TALLY__ENV_MESSAGE, &message);
+}
+
+/* A rank that cannot open the group says why: the others would wait for it. */
+static int greet(struct tally__mpi_opening *opening, int *shares)
+{
+    struct tally__mpi_hello *own = &opening->hello;
+
+    (void)snprintf(own->version, sizeof own->version, "%s", tally_version());
+    own->card_bytes = sizeof(struct tally__mpi_card);
+    own->status = read_variables(shares);
+    if (own->status != TALLY_OK) {
+        (void)snprintf(own->text, sizeof own->text, "%s", tally_last_error());
+    }
+    return gather(opening, own, sizeof *own, opening->hellos);
+}
+
+static int check_hellos(const struct tally__mpi_opening *opening)
+{
+    struct tally__mpi_hello *first = &opening->hellos[0];
+
+    for (int r = 0; r < opening->n_ranks; r++) {
+        struct tally__mpi_hello *hello = &opening->hellos[r];
+
+        hello->version[sizeof hello->version - 1] = '\0';
+        hello->text[sizeof hello->text - 1] = '\0';
+        if (strcmp(hello->version, first->version) != 0 || hello->card_bytes != first->card_bytes) {
+            return tally__fail(TALLY_MISMATCH,
+                               "rank 0 uses libtally %s, rank %d libtally %s%s: all ranks need the "
+                               "same library",
+                               first->version, r, hello->version,
+                               hello->card_bytes != first->card_bytes ? ", another build" : "");
+        }
+    }
+    for (int r = 0; r < opening->n_ranks; r++) {
+        if (opening->hellos[r].status != TALLY_OK) {
+            return tally__fail(opening->hellos[r].status, "rank %d: %s", r,
+                               opening->hellos[r].text);
+        }
+    }
+    return TALLY_OK;
+}
+
+static void describe(const struct tally__mpi_opening *opening, int shares,
+                     struct tally__mpi_card *card)
+{
     memset(card, 0, sizeof *card);
-    TRY(tally__env_count(TALLY__ENV_SHARE, &shares));
     tally__process_describe(&card->process);
     tally__own_cpus(&card->cpus);
     card->lanes = opening->settings->lanes;
@@ -72,7 +119,6 @@ static int describe(const struct tally__mpi_opening *opening, struct tally__mpi_
     if (getrandom(card->random, sizeof card->random, 0) != (ssize_t)sizeof card->random) {
         card->shares = 0;
     }
-    return TALLY_OK;
 }
 
 static bool is_same_machine(const struct tally__mpi_opening *opening, int a, int b)
@@ -245,14 +291,18 @@ static int fill_domain(struct tally__mpi_opening *opening)
 int tally__mpi_make_domain(struct tally__mpi_opening *opening)
 {
     size_t n = (size_t)opening->n_ranks;
+    int shares;
 
+    opening->hellos = tally__alloc_array(n, sizeof *opening->hellos, "MPI's ranks");
     opening->cards = tally__alloc_array(n, sizeof *opening->cards, "MPI's ranks");
     opening->outcomes = tally__alloc_array(n, sizeof *opening->outcomes, "MPI's ranks");
     opening->near = tally__alloc_array(n, sizeof *opening->near, "MPI's ranks");
-    if (!opening->cards || !opening->outcomes || !opening->near) {
+    if (!opening->hellos || !opening->cards || !opening->outcomes || !opening->near) {
         return TALLY_NOMEM;
     }
-    TRY(describe(opening, &opening->own));
+    TRY(greet(opening, &shares));
+    TRY(check_hellos(opening));
+    describe(opening, shares, &opening->own);
     TRY(gather(opening, &opening->own, sizeof opening->own, opening->cards));
     TRY(find_near(opening));
     TRY(share(opening));
