@@ -47,7 +47,7 @@ struct tally__stream {
 /* Of one size; payload has one more exchange with the first size. */
 #define TALLY__MOST_MEASURED 9
 struct tally__message_class {
-    int n_measured; /* exchanges */
+    int n_exchanges; /* with sizes in turn */
     struct {
         int n;
         float ns[TALLY__MOST_MEASURED]; /* per byte, ascending */
