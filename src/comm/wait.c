@@ -45,6 +45,8 @@
 #define ROW_BYTES ((size_t)96 << 10)
 #define RATE_BYTES ((size_t)2 << 20)
 #define N_EMPTY 2
+/* While transfers are awaited, lines are not urgent: every so many polls look for them, too. */
+#define LINES_EVERY 8
 #define LOOK_NS 2000000u
 #define ALIVE_NS 100000000u /* between checks that the other processes are alive */
 /* After this time far ranks are told directly where this rank is. */
@@ -61,6 +63,7 @@ struct pace {
     uint64_t next_look_ns;
     uint64_t next_alive_ns;
     size_t moved_bytes;
+    int n_polls;
     int n_empty;  /* polls in which nothing moved, since something did or this thread paused */
     bool is_busy; /* other threads want this CPU */
 };
@@ -297,8 +300,11 @@ static void rest_polling(const tally_lane *lane, struct pace *pace)
 static int poll(tally_lane *lane, const struct tally__awaited *what, struct pace *pace,
                 struct tally__late *late)
 {
+    struct tally__messenger *messenger = lane->group->domain->messenger;
     size_t moved = 0;
-    int rc = tally__messenger_progress(lane->group->domain->messenger, &moved);
+    int rc = what->transfers && pace->n_polls++ % LINES_EVERY != 0
+                 ? tally__messenger_finish(messenger, &moved)
+                 : tally__messenger_progress(messenger, &moved);
 
     if (rc != TALLY_OK) {
         late->why = TALLY__LATE_BROKEN;

@@ -297,6 +297,19 @@ int tally__messenger_look(struct tally__messenger *messenger, size_t *moved)
     return receive_lines(messenger, moved);
 }
 
+int tally__messenger_finish(struct tally__messenger *messenger, size_t *moved)
+{
+    int rc;
+
+    tally__mpi_lock();
+    rc = check(messenger);
+    if (rc == TALLY_OK && messenger->n_under_way > 0) {
+        rc = finish_requests(messenger, moved);
+    }
+    tally__mpi_unlock();
+    return rc;
+}
+
 int tally__messenger_progress(struct tally__messenger *messenger, size_t *moved)
 {
     int rc;

@@ -117,6 +117,9 @@ int tally__messenger_send_lines(struct tally__messenger *messenger, int rank,
 
 int tally__messenger_progress(struct tally__messenger *messenger, size_t *moved);
 
+/* The same without lines: half as many calls of MPI. */
+int tally__messenger_finish(struct tally__messenger *messenger, size_t *moved);
+
 /* A channel for n lanes that no other group of this domain has, if rank is the first of a group. */
 uint32_t tally__messenger_new_channel(struct tally__messenger *messenger, int n);
 
