@@ -67,6 +67,7 @@ struct tally__messenger {
     struct tally__mpi_handle *requests; /* of the messages under way */
     struct tally__under_way *under_way;
     int n_under_way;
+    atomic_bool is_busy;           /* n_under_way > 0; for threads without the lock */
     int room;                      /* entries of these two */
     struct tally__mpi_lane *lanes; /* for MPI's sums */
     int n_lanes;
