@@ -37,7 +37,7 @@
 #define N_TURNS 3
 /* Calls before the first time: tally chooses the size of messages by measuring, and a short call
  * varies more than a long one. */
-#define WARM_UP_SHORT 30
+#define WARM_UP_SHORT 45
 #define WARM_UP_LONG 12
 #define SHORT_BYTES 65536
 #define MAX_TIMES 1500

@@ -53,7 +53,7 @@
     X(MPI, "TALLY_MPI", TEXT, "auto|openmpi|mpich, or a path", "auto",                             \
       "which MPI backend mpi uses; auto takes the program's, or the launcher's")                   \
     X(SHARE, "TALLY_SHARE", COUNT, "a whole number", "1",                                          \
-      "0: under MPI, ranks of one machine do not share memory")                                    \
+      "under MPI, ranks of one machine that have the same number share memory; 0: none")           \
     X(MESSAGE, "TALLY_MESSAGE", COUNT, "a whole number", "0",                                      \
       "bytes per message of large data over MPI; 0: chosen by measuring")                          \
     X(OMPI_WORLD, "OMPI_COMM_WORLD_SIZE", COUNT, "a whole number", "",                             \

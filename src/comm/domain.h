@@ -55,7 +55,9 @@ struct tally__domain {
     bool spins;         /* every rank of this machine has a CPU: waiting may spin */
     int n_machines;     /* for the log */
     const char *medium; /* for the log: which MPI; NULL: the name says it */
-    bool *is_far;       /* per rank; NULL: all ranks are near */
+    /* Per rank: the first of the ranks that reach each other's memory, it among them. The same on
+     * all ranks. NULL: all ranks do. */
+    int *first_near;
     struct tally__messenger *messenger; /* NULL: none */
     bool is_tight; /* some rank has limited address space; the same on all ranks */
     /* Failures of its groups and their sub-groups. Stored by tally__give_up. */
@@ -68,7 +70,7 @@ struct tally__domain {
 
 static inline bool tally__is_far(const struct tally__domain *domain, int rank)
 {
-    return domain->is_far && domain->is_far[rank];
+    return domain->first_near && domain->first_near[rank] != domain->first_near[domain->rank];
 }
 
 static inline uint64_t tally__offset_of(const struct tally__domain *domain, const void *memory)

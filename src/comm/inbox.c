@@ -120,7 +120,7 @@ static bool take_line(const tally_lane *lane, const struct tally__entry *entry,
     line->call = entry->call;
     line->doing = entry->doing;
     line->stamps = entry->stamps;
-    line->seen_ns = tally__now_ns();
+    line->seen_ns = entry->stamps.arrived_ns > 0 ? tally__now_ns() : 0;
     if (is_text) {
         memcpy(slot->text[entry->round % 2], tail, entry->bytes);
         slot->text[entry->round % 2][TALLY__TEXT_BYTES - 1] = '\0';

@@ -67,25 +67,43 @@ static void fill_lanes(tally_group *group)
     }
 }
 
-static int count_far(const tally_group *group)
+/* Counts the ranks in the smallest and in the largest set of ranks that are near each other. */
+static int count_near(const tally_group *group, int *least, int *most)
 {
-    int n = 0;
+    const struct tally__domain *domain = group->domain;
+    int *n;
 
-    for (int r = 0; r < group->size; r++) {
-        n += tally__is_far(group->domain, group->domain_rank[r]);
+    *least = *most = group->size;
+    if (!domain->first_near) {
+        return TALLY_OK;
     }
-    return n;
+    n = tally__alloc_array((size_t)domain->n_ranks, sizeof *n, "a group's messages");
+    if (!n) {
+        return TALLY_NOMEM;
+    }
+    *most = 0;
+    for (int r = 0; r < group->size; r++) {
+        n[domain->first_near[group->domain_rank[r]]]++;
+    }
+    for (int i = 0; i < domain->n_ranks; i++) {
+        *least = n[i] > 0 && n[i] < *least ? n[i] : *least;
+        *most = n[i] > *most ? n[i] : *most;
+    }
+    tally__free(n);
+    return TALLY_OK;
 }
 
 int tally__far_make(tally_group *group, uint32_t channel)
 {
     size_t size = (size_t)group->size;
     size_t n_lanes = (size_t)group->n_lanes;
-    int n_far = count_far(group);
     struct tally__far *far;
     void *packed = NULL;
+    int least;
+    int most;
 
-    if (n_far == 0) {
+    TRY(count_near(group, &least, &most));
+    if (most == group->size) {
         return TALLY_OK;
     }
     far = tally__alloc(sizeof *far, "a group's messages");
@@ -94,9 +112,9 @@ int tally__far_make(tally_group *group, uint32_t channel)
         return TALLY_NOMEM;
     }
     far->channel = channel;
-    far->n = n_far;
-    far->n_near = group->size - n_far;
-    far->payload_bytes = tally__payload_for(group->size, n_far);
+    far->n = group->size - least;
+    far->has_near = most > 1;
+    far->payload_bytes = tally__payload_for(group->size, far->n);
     far->inbox_bytes = tally__is_spread(group) ? far->payload_bytes : TALLY__RIDER_BYTES;
     far->n_pending = n_lanes * (1 + size * TALLY__N_FLOWS * TALLY__N_WINDOWS);
     far->slots = tally__alloc_array(n_lanes * size, sizeof *far->slots, "a group's messages");

@@ -3,7 +3,7 @@
  * Messages to far ranks: ranks whose memory this rank does not reach. The line that a rank writes
  * in a round goes to them as a message, with its payload, the first bytes of its stage, or in
  * several where MPI is faster with short ones (exchange/message_size.h). The receiver keeps it in
- * its slot for that rank. In groups with few far ranks each rank sends its
+ * its slot for that rank. In groups where every rank has few far ranks, each rank sends its
  * line to all of them. In others lines are spread: in step k a rank sends the lines of itself and
  * of the 2^k - 1 ranks before it to the rank 2^k after it, so a round takes log2 W messages per
  * rank.
@@ -23,7 +23,8 @@
 /* Bytes that go with a line to one rank, with room for a mark (exchange/far_pieces.h). */
 #define TALLY__RIDER_BYTES ((size_t)32 * 1024 + 64)
 
-/* The most that goes with a line to all ranks, of which there are size, n_far of them far. */
+/* The most that goes with a line to all ranks, of which there are size, n_far of them far from the
+ * rank that has most far ranks. */
 size_t tally__payload_for(int size, int n_far);
 
 /* Pieces of an exchange that are under way at once, in each direction. */
@@ -46,7 +47,7 @@ struct tally__stream {
 /* Of one size; payload has one more exchange with the first size. */
 #define TALLY__MOST_MEASURED 9
 struct tally__message_class {
-    int n_measured; /* exchanges */
+    int n_exchanges; /* with sizes in turn */
     struct {
         int n;
         float ns[TALLY__MOST_MEASURED]; /* per byte, ascending */
@@ -69,11 +70,12 @@ struct tally__far_lane {
     struct tally__message_class classes[TALLY__N_MESSAGE_CLASSES];
 };
 
-/* The messages of a group; groups whose ranks are all near have none. */
+/* The messages of a group; groups whose ranks are all near have none. Machines may have different
+ * numbers of ranks: what decides how ranks exchange must be the same on all of them. */
 struct tally__far {
     uint32_t channel;          /* of lane 0; lane i has channel + i */
-    int n;                     /* far ranks */
-    int n_near;                /* near ranks, this one included */
+    int n;                     /* far ranks of the rank that has most */
+    bool has_near;             /* some rank has a near one */
     size_t payload_bytes;      /* the most that goes with a line to all ranks */
     size_t inbox_bytes;        /* and to one rank */
     struct tally__slot *slots; /* per lane and rank: the words of far ranks */

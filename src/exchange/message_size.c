@@ -17,6 +17,9 @@
 #define FIRST_SIZE 1   /* for data too small to measure, too */
 #define N_EACH 3       /* exchanges per size */
 #define N_EACH_SHORT 8 /* short ones vary more */
+/* Exchanges per size that are not measured: the first short messages touch new memory, ours and
+ * MPI's, and many messages touch more of it. */
+#define N_COLD_SHORT 6
 
 /* Small messages are fast on a slow line, where Open MPI's large ones reach half of it; large ones
  * on a fast fabric, and with MPICH. */
@@ -34,16 +37,17 @@ static const struct {
     const size_t *sizes;
     int first;
     int n_each;
+    int n_cold;
 } classes[TALLY__N_MESSAGE_CLASSES] = {
-    {TALLY__LEAST_PARTED, 6 << 10, parts, 0, N_EACH_SHORT},
-    {6 << 10, 12 << 10, parts, 0, N_EACH_SHORT},
-    {12 << 10, 24 << 10, parts, 0, N_EACH_SHORT},
-    {24 << 10, 40 << 10, parts, 0, N_EACH_SHORT},
-    {64 << 10, 384 << 10, sizes, FIRST_SIZE, N_EACH_SHORT},
-    {512 << 10, 2 << 20, sizes, FIRST_SIZE, N_EACH_SHORT},
-    {2 << 20, 8 << 20, sizes, FIRST_SIZE, N_EACH},
-    {8 << 20, 32 << 20, sizes, FIRST_SIZE, N_EACH},
-    {32 << 20, SIZE_MAX, sizes, FIRST_SIZE, N_EACH},
+    {TALLY__LEAST_PARTED, 6 << 10, parts, 0, N_EACH_SHORT, N_COLD_SHORT},
+    {6 << 10, 12 << 10, parts, 0, N_EACH_SHORT, N_COLD_SHORT},
+    {12 << 10, 24 << 10, parts, 0, N_EACH_SHORT, N_COLD_SHORT},
+    {24 << 10, 40 << 10, parts, 0, N_EACH_SHORT, N_COLD_SHORT},
+    {64 << 10, 384 << 10, sizes, FIRST_SIZE, N_EACH_SHORT, 0},
+    {512 << 10, 2 << 20, sizes, FIRST_SIZE, N_EACH_SHORT, 0},
+    {2 << 20, 8 << 20, sizes, FIRST_SIZE, N_EACH, 0},
+    {8 << 20, 32 << 20, sizes, FIRST_SIZE, N_EACH, 0},
+    {32 << 20, SIZE_MAX, sizes, FIRST_SIZE, N_EACH, 0},
 };
 
 size_t tally__message_most(const tally_group *group)
@@ -79,7 +83,13 @@ static struct tally__message_class *state_of(const tally_lane *lane, int class)
 
 static bool is_measured(const tally_lane *lane, int class)
 {
-    return state_of(lane, class)->n_measured == TALLY__N_MESSAGE_SIZES * classes[class].n_each;
+    return state_of(lane, class)->n_exchanges ==
+           TALLY__N_MESSAGE_SIZES * (classes[class].n_cold + classes[class].n_each);
+}
+
+static bool is_cold(const tally_lane *lane, int class)
+{
+    return state_of(lane, class)->n_exchanges < TALLY__N_MESSAGE_SIZES * classes[class].n_cold;
 }
 
 /* The index of the size to use next. */
@@ -89,7 +99,7 @@ static int next_size(const tally_lane *lane, int class)
 
     return is_measured(lane, class)
                ? state->choice
-               : (state->n_measured + classes[class].first) % TALLY__N_MESSAGE_SIZES;
+               : (state->n_exchanges + classes[class].first) % TALLY__N_MESSAGE_SIZES;
 }
 
 uint64_t tally__message_propose(const tally_lane *lane, size_t bytes)
@@ -148,14 +158,19 @@ static void note(const tally_lane *lane, int class, int at, size_t bytes, uint64
     struct tally__message_class *state = state_of(lane, class);
     float cost = (float)ns / (float)bytes;
     float *costs = state->of[at].ns;
-    int i = state->of[at].n++;
+    int i;
 
+    if (is_cold(lane, class)) {
+        state->n_exchanges++;
+        return;
+    }
+    i = state->of[at].n++;
     assert(i < TALLY__MOST_MEASURED);
     for (; i > 0 && costs[i - 1] > cost; i--) {
         costs[i] = costs[i - 1];
     }
     costs[i] = cost;
-    state->n_measured++;
+    state->n_exchanges++;
     if (is_measured(lane, class)) {
         choose(lane, class, bytes);
     }

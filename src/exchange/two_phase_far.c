@@ -322,9 +322,15 @@ static int agree(struct tally__pieces *m)
     return tally__round_each(x->lane, &x->call, riders);
 }
 
-/* Whether a rank reaches the next round only after messages of this exchange from all others. */
-static bool has_full_shards(const struct tally__exchange *x)
+/* Whether a rank reaches the next round only after messages that all others have sent since the
+ * last one. What rides with a line is sent before: then a rank could be two rounds ahead. */
+static bool awaits_all(const struct tally__pieces *m)
 {
+    const struct tally__exchange *x = m->x;
+
+    if (m->rides && x->codec->scatters) {
+        return false;
+    }
     for (int r = 0; r < x->lane->group->size; r++) {
         if (tally__exchange_shard(x, r).n == 0) {
             return false;
@@ -334,11 +340,12 @@ static bool has_full_shards(const struct tally__exchange *x)
 }
 
 /* Near ranks have written to each other's data: no rank goes on before all have. */
-static int end_direct(struct tally__exchange *x)
+static int end_direct(const struct tally__pieces *m)
 {
+    struct tally__exchange *x = m->x;
+
     x->call.detail |= 1;
-    return has_full_shards(x) ? tally__round_near(x->lane, &x->call)
-                              : tally__round(x->lane, &x->call);
+    return awaits_all(m) ? tally__round_near(x->lane, &x->call) : tally__round(x->lane, &x->call);
 }
 
 int tally__two_phase_far(struct tally__exchange *x)
@@ -361,7 +368,8 @@ int tally__two_phase_far(struct tally__exchange *x)
     if (!m.rides) {
         tally__message_note(x->lane, bytes, tally__now_ns() - begin_ns);
     }
-    TRY(x->lane->group->far->n_near > 1 && is_stateless ? end_direct(x) : TALLY_OK);
+    /* Ranks without a near one count the round, too. */
+    TRY(x->lane->group->far->has_near && is_stateless ? end_direct(&m) : TALLY_OK);
     return tally__outcome_return(&m.outcome);
 }
 

@@ -16,7 +16,7 @@
 #include "bench/mpi_count.h"
 
 #define N_CALLS 11
-#define N_WARM_UP 40 /* exchanges that may still choose the size of messages */
+#define N_WARM_UP 50 /* exchanges that may still choose the size of messages */
 #define FEW_RANKS 8
 
 static const size_t small_bytes[] = {0, 4, 1024}; /* 0: a barrier */

@@ -151,6 +151,42 @@ static int leave_early(void)
     return 0;
 }
 
+static bool is_other_version; /* the next words to all ranks begin with another version */
+
+int MPI_Iallgather(const void *own, int n, MPI_Datatype type, void *all, int n_of_each,
+                   MPI_Datatype type_of_each, MPI_Comm comm, MPI_Request *request)
+{
+    static char changed[4096];
+
+    if (is_other_version && (size_t)n <= sizeof changed) {
+        is_other_version = false;
+        memcpy(changed, own, (size_t)n);
+        memcpy(changed, "99.1", 5);
+        own = changed;
+    }
+    return PMPI_Iallgather(own, n, type, all, n_of_each, type_of_each, comm, request);
+}
+
+/* Rank 1 has another libtally: all ranks learn it at once. */
+static int mix_versions(void)
+{
+    tally_group *group;
+    int provided;
+    int rank;
+
+    CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) == MPI_SUCCESS);
+    CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank) == MPI_SUCCESS);
+    is_other_version = rank == 1;
+    CHECK(open_group(NULL, 1, &group) == TALLY_MISMATCH);
+    CHECK(strstr(tally_last_error(), ", rank 1 libtally 99.1") != NULL);
+    /* As soon as all have the same one, they can open a group. */
+    CHECK(open_group(NULL, 1, &group) == TALLY_OK);
+    CHECK(check_sum(group) == 0);
+    CHECK(tally_group_close(group) == TALLY_OK);
+    CHECK(MPI_Finalize() == MPI_SUCCESS);
+    return 0;
+}
+
 static int n_sums;          /* begun by MPI */
 static bool refuses_sums;   /* the next one is not begun, but kept */
 static int n_long_messages; /* that rank 1 sends before it is killed; 0: it is not */
@@ -418,6 +454,7 @@ int main(int argc, char **argv)
                  {"one-thread", use_one_thread},
                  {"tally-starts", let_tally_start},
                  {"early", leave_early},
+                 {"versions", mix_versions},
                  {"native", sum_by_mpi},
                  {"native-fails", fail_sum},
                  {"killed", lose_killed},

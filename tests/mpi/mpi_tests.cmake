@@ -118,6 +118,20 @@ foreach(mpi openmpi mpich)
   tally_mpi_test(${mpi} hook_bits_apart
     ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "1 2 3 4 7" $<TARGET_FILE:test_hook_bits>)
   set_tests_properties(mpi_${mpi}_hook_bits_apart PROPERTIES ENVIRONMENT TALLY_SHARE=0)
+  # As on machines with different numbers of ranks: 1 of 3 alone, 3 and 1, 5 and 2.
+  foreach(test test_hook_bits test_collectives test_exchange test_split test_ddp_means test_ddp_lost)
+    tally_mpi_test(${mpi} uneven_${test}
+      ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "3 4 7" $<TARGET_FILE:${test}>)
+    set_tests_properties(mpi_${mpi}_uneven_${test} PROPERTIES ENVIRONMENT "TALLY_TEST_SHARES=1 1 2")
+  endforeach()
+  # Two machines whose ranks take turns.
+  tally_mpi_test(${mpi} dealt_hook_bits
+    ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "4 7" $<TARGET_FILE:test_hook_bits>)
+  set_tests_properties(mpi_${mpi}_dealt_hook_bits PROPERTIES ENVIRONMENT "TALLY_TEST_SHARES=1 2")
+  # 10 ranks and 2: only the two have so many far ranks that lines are spread, but all must do it.
+  tally_mpi_test(${mpi} uneven_world
+    ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "12" $<TARGET_FILE:world_rank>)
+  set_tests_properties(mpi_${mpi}_uneven_world PROPERTIES ENVIRONMENT "TALLY_TEST_SHARES=1 1 1 1 1 2")
   # Enough ranks that lines are spread.
   tally_mpi_test(${mpi} world
     ${run_mpi} ${mpi} ${mpi_folder}/libtally-${mpi}.so "16" $<TARGET_FILE:world_rank>)

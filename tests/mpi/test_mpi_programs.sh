@@ -43,7 +43,7 @@ for ranks in 1 3; do
         launch "$mpi" -n "$ranks" "$program" "$case"
     done
 done
-for case in early native-fails; do
+for case in early versions native-fails; do
     echo "== $case"
     launch "$mpi" -n 3 "$program" "$case"
 done
@@ -74,6 +74,12 @@ for text in '3 ranks on 1 machine, backend mpi over' 'each rank: kernels' 'ddp: 
 done
 
 echo "== errors"
+# Of a rank that the others would wait for.
+for wrong in TALLY_SHARE=abc TALLY_MESSAGE=1e6; do
+    # shellcheck disable=SC2016
+    expect "rank 1: $wrong is not accepted: use a whole number" launch "$mpi" -n 3 bash -c \
+        '[ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK-}}" != 1 ] || export "$0"; exec "$1"' $wrong "$example"
+done
 expect "UNSUPPORTED" env TALLY_BACKEND=mpi TALLY_MPI=/nowhere/libtally-mpi.so "$example"
 expect "TALLY_MPI=mvapich" env TALLY_BACKEND=mpi TALLY_MPI=mvapich "$example"
 if [ -e "$folder/libtally-$other.so" ]; then

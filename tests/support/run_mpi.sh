@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: run_mpi.sh openmpi|mpich OBJECT WORLDS PROGRAM [ARGUMENT...]
 # Runs a test program of ranks (support/ranks.h) once under that MPI's launcher for every number of
-# ranks in WORLDS, such as "2 3". OBJECT is tally's part for that MPI. Exit code 77: there is no such
-# MPI here.
+# ranks in WORLDS, such as "2 3". OBJECT is tally's part for that MPI. TALLY_TEST_SHARES has the numbers of share_as.sh:
+# which ranks share memory. Exit code 77: there is no such MPI here.
 set -euo pipefail
 
 mpi=$1 object=$2 worlds=$3
 shift 3
+[ -z "${TALLY_TEST_SHARES-}" ] || set -- "$(dirname "$0")/share_as.sh" "$TALLY_TEST_SHARES" "$@"
 launcher=mpirun.$mpi
 [ "$mpi" = openmpi ] || launcher=mpiexec.$mpi
 if ! command -v "$launcher" >/dev/null || [ ! -e "$object" ]; then

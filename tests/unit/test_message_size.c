@@ -25,6 +25,8 @@ struct lonely {
     tally_lane lane;
     struct tally__far far;
     struct tally__far_lane far_lane;
+    struct tally__slot slot; /* of both ranks */
+    struct tally__slot *slots[2];
 };
 
 static void make(struct lonely *lonely)
@@ -33,6 +35,8 @@ static void make(struct lonely *lonely)
     lonely->lane.group = &lonely->group;
     lonely->group.far = &lonely->far;
     lonely->far.lanes = &lonely->far_lane;
+    lonely->slots[0] = lonely->slots[1] = &lonely->slot;
+    lonely->lane.slots = lonely->slots;
 }
 
 /* Makes many exchanges, of which an exchange with this size takes usual_ns, and its nth other_ns.
@@ -89,11 +93,37 @@ static void test_lengths(void **state)
     assert_int_equal(tally__message_propose(&lonely.lane, 450 << 10), MEDIUM);
 }
 
+/* The first exchanges of short data touch new memory, the more the more messages they take: they
+ * do not count. */
+static void test_cold(void **state)
+{
+    const size_t bytes = 16 << 10;
+    const size_t best = 8000;
+    size_t last = 0;
+    int n_cold[2] = {5, 5};
+    struct lonely lonely;
+
+    (void)state;
+    make(&lonely);
+    for (int i = 0; i < MANY; i++) {
+        uint64_t ns = 5000;
+
+        lonely.slot.line[0].call.word = tally__parts_choose(&lonely.lane, bytes);
+        last = lonely.far_lane.part_bytes;
+        if (last <= best) {
+            ns = n_cold[last == best]-- > 0 ? 20000 : last == best ? 3000 : 4000;
+        }
+        tally__parts_note(&lonely.lane, bytes, ns);
+    }
+    assert_int_equal(last, best);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_luck),
         cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_cold),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

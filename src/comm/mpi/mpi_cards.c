@@ -59,26 +59,80 @@ static int gather(const struct tally__mpi_opening *opening, const void *own, siz
                : tally__fail_mpi(api);
 }
 
-static int describe(const struct tally__mpi_opening *opening, struct tally__mpi_card *card)
+/* Reads the variables that only backend mpi has. */
+static int read_variables(int *shares)
 {
-    int shares;
+    int message;
 
+    TRY(tally__env_count(TALLY__ENV_SHARE, shares));
+    return tally__env_count(TALLY__ENV_MESSAGE, &message);
+}
+
+/* A rank that cannot open the group says why: the others would wait for it. */
+static int greet(struct tally__mpi_opening *opening, int *shares)
+{
+    struct tally__mpi_hello *own = &opening->hello;
+
+    (void)snprintf(own->version, sizeof own->version, "%s", tally_version());
+    own->card_bytes = sizeof(struct tally__mpi_card);
+    own->status = read_variables(shares);
+    if (own->status != TALLY_OK) {
+        (void)snprintf(own->text, sizeof own->text, "%s", tally_last_error());
+    }
+    return gather(opening, own, sizeof *own, opening->hellos);
+}
+
+static int check_hellos(const struct tally__mpi_opening *opening)
+{
+    struct tally__mpi_hello *first = &opening->hellos[0];
+
+    for (int r = 0; r < opening->n_ranks; r++) {
+        struct tally__mpi_hello *hello = &opening->hellos[r];
+
+        hello->version[sizeof hello->version - 1] = '\0';
+        hello->text[sizeof hello->text - 1] = '\0';
+        if (strcmp(hello->version, first->version) != 0 || hello->card_bytes != first->card_bytes) {
+            return tally__fail(TALLY_MISMATCH,
+                               "rank 0 uses libtally %s, rank %d libtally %s%s: all ranks need the "
+                               "same library",
+                               first->version, r, hello->version,
+                               hello->card_bytes != first->card_bytes ? ", another build" : "");
+        }
+    }
+    for (int r = 0; r < opening->n_ranks; r++) {
+        if (opening->hellos[r].status != TALLY_OK) {
+            return tally__fail(opening->hellos[r].status, "rank %d: %s", r,
+                               opening->hellos[r].text);
+        }
+    }
+    return TALLY_OK;
+}
+
+static void describe(const struct tally__mpi_opening *opening, int shares,
+                     struct tally__mpi_card *card)
+{
     memset(card, 0, sizeof *card);
-    TRY(tally__env_count(TALLY__ENV_SHARE, &shares));
     tally__process_describe(&card->process);
     tally__own_cpus(&card->cpus);
     card->lanes = opening->settings->lanes;
-    card->shares = shares != 0;
+    card->shares = shares;
     if (getrandom(card->random, sizeof card->random, 0) != (ssize_t)sizeof card->random) {
         card->shares = 0;
     }
-    return TALLY_OK;
 }
 
 static bool is_same_machine(const struct tally__mpi_opening *opening, int a, int b)
 {
     return tally__machine_is_same(&opening->cards[a].process.machine,
                                   &opening->cards[b].process.machine);
+}
+
+/* Whether two ranks share memory, if they can meet. */
+static bool would_share(const struct tally__mpi_opening *opening, int a, int b)
+{
+    return a == b ||
+           (opening->cards[a].shares > 0 && opening->cards[a].shares == opening->cards[b].shares &&
+            is_same_machine(opening, a, b));
 }
 
 /* Finds the ranks of this machine; all ranks must have the same number of lanes. */
@@ -95,8 +149,7 @@ static int find_near(struct tally__mpi_opening *opening)
                                "all ranks need the same number",
                                first->lanes, r, card->lanes);
         }
-        if (r == opening->rank ||
-            (card->shares && opening->own.shares && is_same_machine(opening, r, opening->rank))) {
+        if (would_share(opening, r, opening->rank)) {
             opening->near[opening->n_near++] = r;
         }
     }
@@ -127,15 +180,16 @@ static int make_domain(struct tally__mpi_opening *opening)
                            &opening->slots);
 }
 
-/* Whether all near ranks have met. */
-static bool have_met(const struct tally__mpi_opening *opening)
+/* A rank that has not met the others keeps all of them from sharing. */
+static void spread_outcomes(const struct tally__mpi_opening *opening)
 {
-    for (int i = 0; i < opening->n_near; i++) {
-        if (!opening->outcomes[opening->near[i]]) {
-            return false;
+    for (int r = 0; r < opening->n_ranks; r++) {
+        for (int s = 0; !opening->outcomes[r] && s < opening->n_ranks; s++) {
+            if (would_share(opening, r, s)) {
+                opening->outcomes[s] = 0;
+            }
         }
     }
-    return true;
 }
 
 static int share(struct tally__mpi_opening *opening)
@@ -149,7 +203,8 @@ static int share(struct tally__mpi_opening *opening)
     }
     opening->outcome = rc == TALLY_OK;
     TRY(gather(opening, &opening->outcome, sizeof opening->outcome, opening->outcomes));
-    if (have_met(opening)) {
+    spread_outcomes(opening);
+    if (opening->outcomes[opening->rank]) {
         return TALLY_OK;
     }
     if (rc != TALLY_OK) {
@@ -160,8 +215,6 @@ static int share(struct tally__mpi_opening *opening)
         opening->domain->ops->destroy(opening->domain);
         opening->domain = NULL;
     }
-    opening->near[0] = opening->rank;
-    opening->n_near = 1;
     return make_domain(opening);
 }
 
@@ -196,6 +249,20 @@ static bool has_cpus(const struct tally__mpi_opening *opening, int n_here)
     return tally__count_cpus(&all) >= n_here;
 }
 
+/* The first rank that shares memory with a rank. */
+static int first_near_of(const struct tally__mpi_opening *opening, int rank)
+{
+    int first = 0;
+
+    if (!opening->outcomes[rank]) {
+        return rank;
+    }
+    while (!would_share(opening, first, rank)) {
+        first++;
+    }
+    return first;
+}
+
 static int fill_domain(struct tally__mpi_opening *opening)
 {
     struct tally__domain *domain = opening->domain;
@@ -203,18 +270,15 @@ static int fill_domain(struct tally__mpi_opening *opening)
     size_t n = (size_t)opening->n_ranks;
     int n_here;
 
-    domain->is_far = tally__alloc_array(n, sizeof *domain->is_far, "MPI's ranks");
+    domain->first_near = tally__alloc_array(n, sizeof *domain->first_near, "MPI's ranks");
     messenger->processes =
         tally__alloc_array(n, sizeof(struct tally__process *), "peers' processes");
-    if (!domain->is_far || !messenger->processes) {
+    if (!domain->first_near || !messenger->processes) {
         return TALLY_NOMEM;
     }
     for (size_t r = 0; r < n; r++) {
-        domain->is_far[r] = true;
+        domain->first_near[r] = first_near_of(opening, (int)r);
         messenger->processes[r] = tally__process_watch(&opening->cards[r].process);
-    }
-    for (int i = 0; i < opening->n_near; i++) {
-        domain->is_far[opening->near[i]] = false;
     }
     domain->name = "mpi";
     domain->medium = messenger->api->name;
@@ -227,14 +291,18 @@ static int fill_domain(struct tally__mpi_opening *opening)
 int tally__mpi_make_domain(struct tally__mpi_opening *opening)
 {
     size_t n = (size_t)opening->n_ranks;
+    int shares;
 
+    opening->hellos = tally__alloc_array(n, sizeof *opening->hellos, "MPI's ranks");
     opening->cards = tally__alloc_array(n, sizeof *opening->cards, "MPI's ranks");
     opening->outcomes = tally__alloc_array(n, sizeof *opening->outcomes, "MPI's ranks");
     opening->near = tally__alloc_array(n, sizeof *opening->near, "MPI's ranks");
-    if (!opening->cards || !opening->outcomes || !opening->near) {
+    if (!opening->hellos || !opening->cards || !opening->outcomes || !opening->near) {
         return TALLY_NOMEM;
     }
-    TRY(describe(opening, &opening->own));
+    TRY(greet(opening, &shares));
+    TRY(check_hellos(opening));
+    describe(opening, shares, &opening->own);
     TRY(gather(opening, &opening->own, sizeof opening->own, opening->cards));
     TRY(find_near(opening));
     TRY(share(opening));

@@ -10,13 +10,21 @@
 #include "comm/group_config.h"
 #include "comm/mpi/mpi_messenger.h"
 
+/* What a rank says first. All versions of tally must keep this form. */
+struct tally__mpi_hello {
+    char version[32];
+    uint32_t card_bytes;
+    int32_t status; /* not TALLY_OK: this rank cannot open the group */
+    char text[216]; /* why */
+};
+
 /* The card of one rank. */
 struct tally__mpi_card {
     struct tally__process_card process;
     struct tally__cpus cpus;
     uint64_t random[2]; /* for the name of a rendezvous */
     int32_t lanes;
-    int32_t shares;
+    int32_t shares; /* ranks of a machine that have the same number, not 0, share memory */
 };
 
 /* A group that is being opened. */
@@ -26,6 +34,8 @@ struct tally__mpi_opening {
     int rank;
     int n_ranks;
     int most_tag;
+    struct tally__mpi_hello hello;
+    struct tally__mpi_hello *hellos; /* of all ranks */
     struct tally__mpi_card own;
     struct tally__mpi_card *cards; /* of all ranks */
     int32_t outcome;               /* whether this rank has met the near ones */
@@ -46,9 +56,10 @@ int tally__mpi_wait_request(const struct tally__mpi_api *api,
                             struct tally__mpi_handle *request);
 
 /*
- * All ranks exchange cards; then the ranks of each machine map each other's memory. Makes the
- * domain; if its near ranks cannot share memory, with this rank alone near. Releases the lock while
- * it waits. Errors: MISMATCH, NOMEM, TIMEOUT, SYSTEM.
+ * All ranks greet each other and exchange cards; then the ranks of each machine map each other's
+ * memory. Makes the domain; if its near ranks cannot share memory, with this rank alone near.
+ * Releases the lock while it waits. Errors: MISMATCH, NOMEM, TIMEOUT, SYSTEM, and that of a rank
+ * that cannot open the group.
  */
 int tally__mpi_make_domain(struct tally__mpi_opening *opening);
 

@@ -89,6 +89,12 @@ static void finish(const struct tally__under_way *done)
     }
 }
 
+static void note_busy(struct tally__messenger *messenger)
+{
+    /* Partner: the load in tally__messenger_is_busy. A thread that misses a change looks again. */
+    atomic_store_explicit(&messenger->is_busy, messenger->n_under_way > 0, memory_order_relaxed);
+}
+
 /* The new request is at index n_under_way. */
 static void add_request(struct tally__messenger *messenger, const struct tally__under_way *added)
 {
@@ -96,6 +102,7 @@ static void add_request(struct tally__messenger *messenger, const struct tally__
         atomic_fetch_add_explicit(added->pending, 1, memory_order_relaxed);
     }
     messenger->under_way[messenger->n_under_way++] = *added;
+    note_busy(messenger);
 }
 
 /* MPI finishes most short messages at once. */
@@ -109,6 +116,7 @@ static int test_last(struct tally__messenger *messenger)
     }
     if (status.is_done) {
         messenger->n_under_way = last;
+        note_busy(messenger);
         finish(&messenger->under_way[last]);
     }
     return TALLY_OK;
@@ -154,6 +162,7 @@ static int test_some(struct tally__messenger *messenger, int first, int n, size_
             messenger->requests[at] = messenger->requests[last];
         }
     }
+    note_busy(messenger);
     return TALLY_OK;
 }
 
@@ -297,6 +306,19 @@ int tally__messenger_look(struct tally__messenger *messenger, size_t *moved)
     return receive_lines(messenger, moved);
 }
 
+int tally__messenger_finish(struct tally__messenger *messenger, size_t *moved)
+{
+    int rc;
+
+    tally__mpi_lock();
+    rc = check(messenger);
+    if (rc == TALLY_OK && messenger->n_under_way > 0) {
+        rc = finish_requests(messenger, moved);
+    }
+    tally__mpi_unlock();
+    return rc;
+}
+
 int tally__messenger_progress(struct tally__messenger *messenger, size_t *moved)
 {
     int rc;
@@ -311,6 +333,9 @@ bool tally__messenger_is_busy(struct tally__messenger *messenger)
 {
     bool is_busy;
 
+    if (!atomic_load_explicit(&messenger->is_busy, memory_order_relaxed)) {
+        return false;
+    }
     tally__mpi_lock();
     is_busy = !tally__mpi_has_ended() && messenger->n_under_way > 0;
     tally__mpi_unlock();

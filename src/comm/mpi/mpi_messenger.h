@@ -66,6 +66,7 @@ struct tally__messenger {
     struct tally__mpi_handle *requests; /* of the messages under way */
     struct tally__under_way *under_way;
     int n_under_way;
+    atomic_bool is_busy;           /* n_under_way > 0; for threads without the lock */
     int room;                      /* entries of these two */
     struct tally__mpi_lane *lanes; /* for MPI's sums */
     int n_lanes;
@@ -115,6 +116,9 @@ int tally__messenger_send_lines(struct tally__messenger *messenger, int rank,
                                 const struct tally__lines *lines, atomic_int *pending);
 
 int tally__messenger_progress(struct tally__messenger *messenger, size_t *moved);
+
+/* The same without lines: half as many calls of MPI. */
+int tally__messenger_finish(struct tally__messenger *messenger, size_t *moved);
 
 /* A channel for n lanes that no other group of this domain has, if rank is the first of a group. */
 uint32_t tally__messenger_new_channel(struct tally__messenger *messenger, int n);

@@ -133,6 +133,7 @@ static int open_domain(struct tally__mpi_opening *opening)
 static void free_opening(struct tally__mpi_opening *opening, int rc)
 {
     if (rc != TALLY_TIMEOUT) {
+        tally__free(opening->hellos);
         tally__free(opening->cards);
         tally__free(opening->outcomes);
         tally__free(opening->near);

@@ -214,7 +214,7 @@ static void shm_destroy(struct tally__domain *domain)
     tally__free(shm->extents.used);
     tally__free(shm->common.base);
     tally__free(shm->common.first_slot);
-    tally__free(shm->common.is_far);
+    tally__free(shm->common.first_near);
     tally__free(shm->fd);
     tally__free(shm->life);
     tally__free(shm);
