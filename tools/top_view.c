@@ -263,7 +263,7 @@ static struct waiting find_waiting(const struct top_ranks *ranks, size_t first, 
     for (size_t i = first; i < end; i++) {
         const struct top_entry *entry = top_main_entry(&ranks->all[i]);
 
-        /* What the page of a stopped or dead rank says of it is over. */
+        /* The page of a stopped or dead rank is out of date. */
         if (entry && entry->waits_for == target && ranks->all[i].process == TOP_RUNS) {
             add_waiting(&waiting, ranks->all[i].page.head.rank, entry->waits_since_ns);
         }

@@ -153,7 +153,7 @@ static bool is_ours(const char *path, const struct tally__trace_head *own)
 }
 
 /* A lock of an open file, since a process may write several: it goes with the last descriptor.
- * Where the file system has no locks, nobody is seen. */
+ * On a file system without locks no file counts as locked. */
 static bool is_locked(int fd)
 {
     return flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;

@@ -59,7 +59,7 @@ static int look(tally_group *group, const struct tally__trace_record *record,
     return 0;
 }
 
-/* What happens to the report. */
+/* Where the report goes. */
 enum report_case { WRITTEN, LINK, DISK_FULL };
 
 /* Of a full disk: all except the events. */

@@ -339,13 +339,9 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_full),
     };
-    char command[64];
-    int failed;
 
     if (!mkdtemp(folder)) {
         return 1;
     }
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) == 0 ? failed : 1; // NOLINT: the name is ours
+    return trace_end_in(folder, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -21,4 +21,7 @@ typedef int trace_fn(tally_group *group, const struct tally__trace_record *recor
                      const unsigned char *payload, void *user);
 int trace_each(tally_group *group, const struct trace *trace, trace_fn *fn, void *user);
 
+/* Removes the folder of tests of which some failed. Returns the exit code of the program. */
+int trace_end_in(const char *folder, int n_failed);
+
 #endif

@@ -10,7 +10,7 @@
 #include "comm/group_config.h"
 #include "comm/mpi/mpi_messenger.h"
 
-/* What a rank says first. All versions of tally must keep this form. */
+/* The first message of a rank. All versions of tally must keep this form. */
 struct tally__mpi_hello {
     char version[32];
     uint32_t card_bytes;
