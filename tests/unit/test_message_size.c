@@ -25,8 +25,8 @@ struct lonely {
     tally_lane lane;
     struct tally__far far;
     struct tally__far_lane far_lane;
-    struct tally__slot slot; /* of both ranks */
     struct tally__slot *slots[2];
+    struct tally__slot slot; /* of both ranks */
 };
 
 static void make(struct lonely *lonely)
