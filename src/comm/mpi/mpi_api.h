@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* Changes whenever the table does: both sides come from one build. */
-#define TALLY__MPI_API_VERSION 6
+#define TALLY__MPI_API_VERSION 5
 
 /* Each object exports a function that returns its table. */
 #define TALLY__MPI_API_SYMBOL "tally_mpi_api"
@@ -92,7 +92,7 @@ struct tally__mpi_api {
     /* Writes the indices of the n requests that are done to done, in any order. n is at most
      * TALLY__MPI_MOST_AT_ONCE. */
     int (*test_some)(int n, struct tally__mpi_handle *requests, int *n_done, int *done);
-    /* Begins to cancel a receive: test tells when it is over, and its buffer free. */
+    /* Cancels a receive; on success the buffer is free. Waits for a tenth of a second at most. */
     int (*cancel)(struct tally__mpi_handle *request);
     int (*close)(struct tally__mpi_handle *comm);
 };

@@ -9,11 +9,9 @@
 #include "comm/mpi/mpi_end.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/status.h"
 #include "comm/ending.h"
 #include "comm/messages.h"
@@ -23,14 +21,11 @@
 #define CLOSE_NS UINT64_C(50000000)
 /* The end of the process waits this long for all ranks, if one may be lost. */
 #define LOST_NS UINT64_C(2000000000)
-/* The end of a messenger waits this long for receives that it cancels. */
-#define CANCEL_NS UINT64_C(100000000)
 #define PAUSE_NS 100000u
 
 /* Guarded by the lock. */
 static struct tally__messenger *all_messengers;
 static bool has_ended;
-static bool is_missing; /* a rank, when it ended */
 static bool is_half_duplicated;
 static bool is_spread;
 static uint64_t most_ns = TALLY__MPI_FOREVER; /* as note_outlook; of messengers that are gone too */
@@ -78,94 +73,18 @@ void tally__mpi_keep(struct tally__messenger *messenger)
     is_spread = is_spread || messenger->domain->n_machines > 1;
 }
 
-/* ---- the end of a messenger ---- */
-
-/* If that fails, the receive stays. */
-static void cancel_receives(struct tally__messenger *messenger)
-{
-    for (int i = 0; i < TALLY__N_RECEIVES; i++) {
-        if (messenger->in[i]) {
-            (void)messenger->api->cancel(&messenger->in_requests[i]);
-        }
-    }
-    for (int i = 0; i < messenger->n_under_way; i++) {
-        if (messenger->under_way[i].is_receive) {
-            (void)messenger->api->cancel(&messenger->requests[i]);
-        }
-    }
-}
-
-static bool is_over(const struct tally__messenger *messenger, struct tally__mpi_handle *request)
-{
-    struct tally__mpi_status status = {0};
-
-    return messenger->api->test(request, &status) == 0 && status.is_done;
-}
-
-/* Drops the receives that are over. False: there are others, and they may end yet. */
-static bool drop_receives(struct tally__messenger *messenger)
-{
-    int n_left = 0;
-
-    for (int i = 0; i < TALLY__N_RECEIVES; i++) {
-        if (messenger->in[i] && is_over(messenger, &messenger->in_requests[i])) {
-            tally__free(messenger->in[i]);
-            messenger->in[i] = NULL;
-        }
-        n_left += messenger->in[i] != NULL;
-    }
-    for (int i = messenger->n_under_way; i-- > 0;) {
-        if (messenger->under_way[i].is_receive && is_over(messenger, &messenger->requests[i])) {
-            int last = --messenger->n_under_way;
-
-            messenger->under_way[i] = messenger->under_way[last];
-            messenger->requests[i] = messenger->requests[last];
-        } else {
-            n_left += messenger->under_way[i].is_receive;
-        }
-    }
-    return n_left == 0;
-}
-
-void tally__messenger_end(struct tally__messenger *messenger)
-{
-    uint64_t end_ns = tally__now_ns() + CANCEL_NS;
-
-    if (!messenger->is_broken) {
-        cancel_receives(messenger);
-    }
-    /* A receive that was matched before may never end, if its sender has died. */
-    while (!messenger->is_broken && !drop_receives(messenger) && tally__now_ns() < end_ns) {
-        tally__mpi_unlock();
-        tally__sleep_ns(PAUSE_NS);
-        tally__mpi_lock();
-    }
-    memset(messenger->in, 0, sizeof messenger->in);
-}
-
-/* ---- all messengers ---- */
-
-/* Takes a messenger that all ranks have left out of the list; NULL: there is none. */
-static struct tally__messenger *take_quiet(void)
-{
-    struct tally__messenger **link = &all_messengers;
-    struct tally__messenger *messenger;
-
-    while (*link && !((*link)->is_left && is_quiet(*link))) {
-        link = &(*link)->next;
-    }
-    messenger = *link;
-    if (messenger) {
-        *link = messenger->next;
-    }
-    return messenger;
-}
-
 void tally__mpi_reap(void)
 {
-    struct tally__messenger *messenger;
+    struct tally__messenger **link = &all_messengers;
 
-    while ((messenger = take_quiet()) != NULL) {
+    while (*link) {
+        struct tally__messenger *messenger = *link;
+
+        if (!messenger->is_left || !is_quiet(messenger)) {
+            link = &messenger->next;
+            continue;
+        }
+        *link = messenger->next;
         tally__messenger_end(messenger);
         for (int i = 0; i < messenger->n_lanes; i++) {
             (void)messenger->api->close(&messenger->lanes[i].comm);
@@ -278,10 +197,11 @@ static void tell_end(const struct tally__messenger *messenger)
 }
 
 /* Sends last words, and cancels receives. A messenger that is not quiet then stays. With the lock
- * held, but not while it waits. */
-static void end_all(uint64_t words_ns)
+ * held. */
+static bool end_all(uint64_t words_ns)
 {
     uint64_t end_ns = tally__now_ns() + words_ns;
+    bool is_missing;
 
     for (struct tally__messenger *messenger = all_messengers; messenger;
          messenger = messenger->next) {
@@ -291,19 +211,21 @@ static void end_all(uint64_t words_ns)
     wait_while(any_under_way, end_ns);
     wait_while(any_to_be_left, end_ns);
     is_missing = any_to_be_left();
-    /* From here on no other thread uses a messenger. */
-    has_ended = true;
     for (struct tally__messenger *messenger = all_messengers; messenger;
          messenger = messenger->next) {
         tally__messenger_end(messenger);
     }
+    has_ended = true;
+    return is_missing;
 }
 
 void tally__mpi_end(uint64_t words_ns, struct tally__mpi_outlook *outlook)
 {
+    static bool is_missing;
+
     tally__mpi_lock();
     if (!has_ended) {
-        end_all(words_ns);
+        is_missing = end_all(words_ns);
         if (is_missing && most_ns <= LOST_NS) {
             tally__log(TALLY_LOG_ERROR, "a rank was lost: MPI is not finalized without it");
         }

@@ -13,10 +13,6 @@ bool tally__mpi_has_ended(void);
 /* Begins to keep a messenger: it ends, with its domain, when the last rank has left it. */
 void tally__mpi_keep(struct tally__messenger *messenger);
 
-/* Cancels the receives, and frees the buffers that MPI does not use any more. Nobody else uses the
- * messenger: the lock is free while MPI is waited for, a tenth of a second at most. */
-void tally__messenger_end(struct tally__messenger *messenger);
-
 /* Frees the messengers that all ranks have left. */
 void tally__mpi_reap(void);
 

@@ -432,6 +432,29 @@ int tally__messenger_begin(struct tally__messenger *messenger, struct tally__dom
     return TALLY_OK;
 }
 
+void tally__messenger_end(struct tally__messenger *messenger)
+{
+    int n_left = 0;
+
+    for (int i = 0; i < TALLY__N_RECEIVES; i++) {
+        if (messenger->in[i] && !messenger->is_broken &&
+            messenger->api->cancel(&messenger->in_requests[i]) == 0) {
+            tally__free(messenger->in[i]);
+        }
+        messenger->in[i] = NULL;
+    }
+    for (int i = 0; i < messenger->n_under_way; i++) {
+        bool is_over = messenger->under_way[i].is_receive && !messenger->is_broken &&
+                       messenger->api->cancel(&messenger->requests[i]) == 0;
+
+        if (!is_over) {
+            messenger->under_way[n_left] = messenger->under_way[i];
+            messenger->requests[n_left++] = messenger->requests[i];
+        }
+    }
+    messenger->n_under_way = n_left;
+}
+
 void tally__messenger_free(struct tally__messenger *messenger)
 {
     tally__free(messenger->requests);

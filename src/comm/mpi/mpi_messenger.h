@@ -95,6 +95,8 @@ int tally__messenger_look(struct tally__messenger *messenger, size_t *moved);
 int tally__messenger_put_lines(struct tally__messenger *messenger, int rank, void *message,
                                size_t bytes, atomic_int *pending);
 
+/* Cancels the receives, and frees the buffers that MPI does not use any more. */
+void tally__messenger_end(struct tally__messenger *messenger);
 void tally__messenger_free(struct tally__messenger *messenger);
 
 /* ---- these take the lock ---- */

@@ -2,7 +2,7 @@
 /*
  * All MPI calls, for one MPI: this file becomes libtally-openmpi.so and libtally-mpich.so. It knows
  * nothing about groups and rounds. The caller holds its lock in every function except the two that
- * MPI and the C library call at the end; only these two wait.
+ * MPI and the C library call at the end.
  */
 #include <limits.h>
 #include <mpi.h>
@@ -20,6 +20,8 @@ _Static_assert(sizeof(MPI_Request) <= sizeof(struct tally__mpi_handle), "a handl
 /* The symbol that libtally loads. */
 __attribute__((visibility("default"))) const struct tally__mpi_api *tally_mpi_api(void);
 
+#define CANCEL_LOOKS 1000
+#define CANCEL_PAUSE_NS 100000
 #define PAUSE_NS 1000000
 /* The end waits this long for words on their way: a second, or, if the program finalizes MPI, as
  * long as for ranks that may be lost. */
@@ -288,8 +290,6 @@ static int describe(const struct tally__mpi_handle *handle, int *rank, int *size
     return code == MPI_SUCCESS ? 0 : fail("MPI_Comm_rank", code);
 }
 
-/* All ranks have left the communicator. The standard calls MPI_Comm_free collective, but both MPIs
- * wait for no rank in it. */
 static int close_comm(struct tally__mpi_handle *handle)
 {
     MPI_Comm comm = comm_of(handle);
@@ -403,9 +403,17 @@ static int test_some(int n, struct tally__mpi_handle *handles, int *n_done, int 
 static int cancel(struct tally__mpi_handle *handle)
 {
     MPI_Request request = request_of(handle);
+    int is_done = 0;
     int code = MPI_Cancel(&request);
 
-    return code == MPI_SUCCESS ? 0 : fail("MPI_Cancel", code);
+    /* A receive that was matched before may never end, if its sender has died. */
+    for (int i = 0; code == MPI_SUCCESS && !is_done && i < CANCEL_LOOKS; i++) {
+        code = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+        if (!is_done) {
+            tally__sleep_ns(CANCEL_PAUSE_NS);
+        }
+    }
+    return code == MPI_SUCCESS && is_done ? 0 : fail("MPI_Cancel", code);
 }
 
 const struct tally__mpi_api *tally_mpi_api(void)
