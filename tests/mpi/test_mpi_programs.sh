@@ -52,7 +52,12 @@ done
 echo "== late, killed"
 leave_running=()
 [ "$mpi" = mpich ] || leave_running=(--mca orte_enable_recovery 1)
-[ "$(launch "$mpi" "${leave_running[@]}" -n 3 "$program" late | grep -c survived)" -eq 2 ]
+# MPICH's launcher loses all output of some runs whose ranks end at the same time: then once more.
+for _ in 1 2 3; do
+    said=$(launch "$mpi" "${leave_running[@]}" -n 3 "$program" late || true)
+    [ -z "$said" ] || break
+done
+[ "$(grep -c survived <<<"$said")" -eq 2 ] || { echo "not two survivors: $said" >&2 && exit 1; }
 if [ "$mpi" = openmpi ]; then
     for case in killed killed-sender killed-sub; do
         [ "$(launch "$mpi" "${leave_running[@]}" -n 3 "$program" "$case" | grep -c survived)" -eq 2 ]
