@@ -59,7 +59,7 @@ static int look(tally_group *group, const struct tally__trace_record *record,
     return 0;
 }
 
-/* Where the report goes. */
+/* The place that the report is written to. */
 enum report_case { WRITTEN, LINK, DISK_FULL };
 
 /* Of a full disk: all except the events. */
